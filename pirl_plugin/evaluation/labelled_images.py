@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource
-from pirl_plugin.images.duplicates import say_shared_images
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.folders import SPLITS, FolderSource, class_folders, find_split
+from pirl_plugin.images.fingerprint import say_shared_images
+from pirl_plugin.images.folders import (
+    SPLIT_NAMES,
+    SPLITS,
+    FolderSource,
+    class_folders,
+    find_split,
+)
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, DISK_HF, DISK_SHARDS
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import warn_once
@@ -94,32 +100,31 @@ def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource
         FileNotFoundError: there is no such path.
         ValueError: there is no image, or the path is of another kind.
     """
-    paths = {split: find_split(root, split, lists=True) for split in SPLITS}
-    sources = {
-        split: open_source(path, columns=columns)
-        for split, path in paths.items()
-        if path is not None
-    }
-    if len(sources) == len(paths):
-        _say_unused(root, [path for path in paths.values() if path is not None])
-        return sources
-    for path in paths.values():
-        if path is not None and class_folders(root) == [path.name]:
-            return {"": open_source(path, columns=columns)}  # not one class named train
+    train = find_split(root, "train", lists=True)
+    test = find_split(root, "val", lists=True)
+    if train is not None and test is not None:
+        _say_unused(root, train, test)
+        return {
+            "train": open_source(train, columns=columns),
+            "val": open_source(test, columns=columns),
+        }
+    split = train or test
+    if split is not None and class_folders(root) == [split.name]:
+        return {"": open_source(split, columns=columns)}  # not one class named train
     source = open_source(root, columns=columns)
     if isinstance(source, HuggingFaceSource) and source.num_splits > 1:
         return {"train": source, "val": open_source(root, split="test", columns=columns)}
     return {"": source}
 
 
-def _say_unused(root: Path, used: list[Path]) -> None:
+def _say_unused(root: Path, train: Path, test: Path) -> None:
     """Say once which splits beside the two are not used, such as ``test`` beside ``validation``."""
-    known = {name for names in SPLITS.values() for name in names}
-    beside = sorted(path.name for path in root.iterdir() if path not in used)
-    unused = [name for name in beside if name.partition(".")[0].lower() in known]
+    unused = []
+    for path in sorted(root.iterdir()):
+        if path not in (train, test) and path.name.partition(".")[0].lower() in SPLIT_NAMES:
+            unused.append(path.name)
     if unused:
-        names = " and ".join(path.name for path in used)
-        warn_once(f"{root}: {names} are used, and {', '.join(unused)} not")
+        warn_once(f"{root}: {train.name} and {test.name} are used, and {', '.join(unused)} not")
 
 
 def joined_labels(
@@ -134,9 +139,8 @@ def joined_labels(
         NoLabels: a source has no labels.
         Refused: a test image has another class than all training images.
     """
-    first, *others = splits.values()
-    names = first.classes
-    if not names:
-        raise NoLabels(f"{first.path} has no subfolders: expected one for each class")
-    joined = [join_classes(names, source.named_classes, source.path) for source in others]
-    return names, [first.labels(), *joined]
+    train, *tests = splits.values()
+    if not train.classes:
+        raise NoLabels(f"{train.path} has no subfolders: expected one for each class")
+    joined = [join_classes(train.classes, test.named_classes, test.path) for test in tests]
+    return train.classes, [train.labels(), *joined]

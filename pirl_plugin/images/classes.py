@@ -83,11 +83,13 @@ def name_classes(labels: Iterable[Any], order: Sequence[str] = ()) -> Classes:
         )
     except TypeError:
         raise NoLabels("an image may have several labels: expected one class for each") from None
-    name_of_code = [class_name(label) for label in codes]
-    used = {name for name in name_of_code if name is not None}
-    ordered = dict.fromkeys(name for name in map(class_name, order) if name in used)
-    names = [name for name in ordered if name is not None]
-    names += _sorted(used.difference(names))
+    name_of_code = list(map(class_name, codes))
+    used = set(filter(None, name_of_code))
+    names = [name for name in dict.fromkeys(map(class_name, order)) if name and name in used]
+    remaining = sorted(used.difference(names))
+    if all(re.fullmatch(r"\+?[0-9]+", name) for name in remaining):
+        remaining.sort(key=int)  # a stable sort: 01 before 1
+    names += remaining
     index_of_name: dict[str | None, int] = {name: index for index, name in enumerate(names)}
     index_of_code = np.array([index_of_name.get(name, NO_CLASS) for name in name_of_code], np.int64)
     indices = index_of_code[code_of_image] if len(code_of_image) else code_of_image
@@ -97,13 +99,6 @@ def name_classes(labels: Iterable[Any], order: Sequence[str] = ()) -> Classes:
         if name is None:
             without["no label" if label is None else str(label).strip() or "empty"] += count
     return Classes(names, indices, without)
-
-
-def _sorted(names: Iterable[str]) -> list[str]:
-    names = sorted(names)
-    if all(re.fullmatch(r"\+?[0-9]+", name) for name in names):
-        names.sort(key=int)  # a stable sort: 01 before 1
-    return names
 
 
 def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.int64]:
@@ -133,7 +128,7 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
             f"{rest} beside {', '.join(names[:3])}{' …' if len(names) > 3 else ''}; add training "
             f"images of each class, or remove its test images"
         )
-    # The last entry is for NO_CLASS, −1.
-    joined = np.array([*(index_of_name[name] for name in test.names), NO_CLASS], np.int64)
-    indices: NDArray[np.int64] = joined[test.indices]
+    joined = [index_of_name[name] for name in test.names]
+    joined.append(NO_CLASS)  # at −1
+    indices: NDArray[np.int64] = np.array(joined, np.int64)[test.indices]
     return indices

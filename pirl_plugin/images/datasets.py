@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.images.columns import BY_NAME, Columns
-from pirl_plugin.images.folders import SPLITS
+from pirl_plugin.images.folders import SPLIT_NAMES, SPLITS
 from pirl_plugin.images.hugging_face import find_data_files, open_data_files
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.shared import PathTable
@@ -120,7 +120,7 @@ class HuggingFaceSource(MapSource):
 
 def _split_of(splits: Mapping[str, object], split: str, folder: str) -> str:
     """Return the name of a split; the only one is taken, but a training split for no test."""
-    is_a_split = any(Path(folder).name.lower() in names for names in SPLITS.values())
+    is_a_split = Path(folder).name.lower() in SPLIT_NAMES
     if len(splits) == 1 and (split == "train" or "" in splits or is_a_split):
         return next(iter(splits))
     for usual_name in SPLITS[split]:

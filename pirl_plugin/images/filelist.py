@@ -14,7 +14,7 @@ import numpy as np
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import open_regular
-from pirl_plugin.images.folders import image_extensions
+from pirl_plugin.images.folders import IMAGE_EXTENSIONS
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, say_repeated, warn_once
@@ -127,7 +127,7 @@ class _Rows:
 
     def _of_text(self) -> Iterator[tuple[str, str | None]]:
         self.has_labels = True
-        endings = "|".join(map(re.escape, image_extensions()))
+        endings = "|".join(map(re.escape, IMAGE_EXTENSIONS))
         # The path ends at the last ending of an image before a space or tab, or else at a tab.
         with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
         is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)

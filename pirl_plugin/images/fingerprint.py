@@ -1,4 +1,4 @@
-"""What identifies a list of images: their names, and the sizes and times of their files.
+"""What identifies images: their names, the sizes and times of their files, and their content.
 
 Files of features, copies and indexes of tars compare it, so that images that were replaced under
 their names are noticed. A resumed run compares only the paths, because a copy of the images on a
@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any
 
-from pirl_plugin.images.source import ImageSource
+import numpy as np
+
+from pirl_plugin.images.source import ImageSource, printable, warn_once
+
+_COMPARED = 1 << 16  # bytes: of encoded images, no two begin with the same ones
+_THREADS = 16  # they wait for the disk
+_CHUNK = 1000  # images
 
 
 def content_stamp(path: str | os.PathLike[str]) -> str:
@@ -46,3 +55,43 @@ def content_digest(source: ImageSource) -> str:
     none: only its length is known, by its names.
     """
     return digest_of(map(content_stamp, source.files()))
+
+
+def say_shared_images(train: ImageSource, test: ImageSource) -> None:
+    """Count once, in the log, the test images that are training images too.
+
+    Images are the same if their files have the same size and begin with the same 64 KiB. Only files
+    whose size occurs in both are read.
+    """
+    train_sizes = np.array(_of_each(range(len(train)), train.size_of), np.int64)
+    test_sizes = np.array(_of_each(range(len(test)), test.size_of), np.int64)
+    common = np.intersect1d(train_sizes[train_sizes >= 0], test_sizes[test_sizes >= 0])
+    train_rows = np.flatnonzero(np.isin(train_sizes, common))
+    test_rows = np.flatnonzero(np.isin(test_sizes, common))
+    of_train = set(_of_each(train_rows, lambda row: _content(train, row))) - {None}
+    of_test = _of_each(test_rows, lambda row: _content(test, row))
+    is_shared = list(map(of_train.__contains__, of_test))
+    if any(is_shared):
+        first = printable(test.path_of(int(test_rows[is_shared][0])))
+        warn_once(
+            f"{test.path}: {sum(is_shared)} of {len(test)} test images are training images, too, "
+            f"so that accuracies are too high: {first} is the first"
+        )
+
+
+def _of_each(rows: Any, function: Callable[[int], Any]) -> list[Any]:
+    """Return a function of each row, computed in several threads."""
+    chunks = np.array_split(rows, 1 + len(rows) // _CHUNK)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(
+            chain(*threads.map(lambda chunk: [function(int(row)) for row in chunk], chunks))
+        )
+
+
+def _content(source: ImageSource, row: int) -> tuple[int, bytes] | None:
+    """Return what identifies the content of an image; None if it cannot be read."""
+    try:
+        beginning = source.read_beginning(row, _COMPARED)
+    except (OSError, ValueError):
+        return None
+    return source.size_of(row), hashlib.sha1(beginning, usedforsecurity=False).digest()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import os
 import textwrap
 from collections import Counter
@@ -19,10 +17,13 @@ from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
-_EXTENSIONS = (
+_KNOWN_EXTENSIONS = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp",
     ".gif", ".avif", ".jp2", ".j2k", ".jpx", ".jpf", ".jpc", ".heic", ".heif", ".hif",
 )  # fmt: skip
+_OF_PIL = Image.registered_extensions()
+IMAGE_EXTENSIONS = tuple(extension for extension in _KNOWN_EXTENSIONS if extension in _OF_PIL)
+"""The extensions that this PIL reads, in lower case and with their dot."""
 
 # Folders of operating systems and storage devices: #recycle, @eaDir, @Recycle, $RECYCLE.BIN, …
 _SYSTEM_PREFIXES = ("#", "@", "$", "~")
@@ -43,13 +44,7 @@ SPLITS = {
     "val": ("val", "valid", "validation", "test", "testing", "eval", "dev"),
 }
 """Names of the two splits in public data sets, in any case; the first that exists is taken."""
-
-
-@functools.cache
-def image_extensions() -> tuple[str, ...]:
-    """Return the extensions that this PIL reads, in lower case and with their dot."""
-    registered = Image.registered_extensions()
-    return tuple(extension for extension in _EXTENSIONS if extension in registered)
+SPLIT_NAMES = frozenset(SPLITS["train"] + SPLITS["val"])
 
 
 class FolderSource(ImageSource):
@@ -147,12 +142,11 @@ def find_images(
     skipped = Counter() if skipped is None else skipped
     repeated = Counter() if repeated is None else repeated
     name_of_folder: dict[tuple[int, int], str] = {}  # device and inode → the first name
-    extensions = image_extensions()
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))  # the folder itself
     _, class_names, _ = top
-    classes = (sorted(_walk(os.path.join(folder, name), skipped)) for name in class_names)
-    for walk in itertools.chain([[top]], classes):
+    for subfolder in ["", *class_names]:
+        walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
         for path, _, names in walk:
             state = os.stat(path)
             own_name = printable(path[start:])
@@ -160,7 +154,7 @@ def find_images(
             for name in sorted(names):
                 if name.startswith("."):
                     continue
-                if name.lower().endswith(extensions):
+                if name.lower().endswith(IMAGE_EXTENSIONS):
                     if first_name != own_name:
                         repeated[f"{first_name} and {own_name}"] += 1
                     yield os.path.join(path, name)[start:]
@@ -194,16 +188,16 @@ def find_split(root: str | os.PathLike[str], split: str, lists: bool = False) ->
     """
     if not os.path.isdir(root):
         return None
-    entries = sorted(Path(root).iterdir())
-    for name in SPLITS[split]:
-        for entry in entries:
-            if entry.name.lower() == name and entry.is_dir():
-                return entry
-    for name in SPLITS[split] if lists else ():
-        for entry in entries:
-            is_list = entry.suffix.lower() in (*LISTS, ".parquet")
-            if is_list and entry.stem.lower() == name:
-                return entry
+    names = sorted(os.listdir(root))
+    for split_name in SPLITS[split]:
+        for name in names:
+            if name.lower() == split_name and Path(root, name).is_dir():
+                return Path(root, name)
+    for split_name in SPLITS[split] if lists else ():
+        for name in names:
+            stem, extension = os.path.splitext(name.lower())
+            if stem == split_name and extension in (*LISTS, ".parquet"):
+                return Path(root, name)
     return None
 
 
@@ -213,13 +207,12 @@ def refuse_splits(folder: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: it holds ``train`` and ``val``, or names like these.
     """
-    names = class_folders(folder)
-    train = next((name for name in names if name.lower() in SPLITS["train"]), None)
-    test = next((name for name in names if name.lower() in SPLITS["val"]), None)
-    if train and test:
+    train = find_split(folder, "train")
+    test = find_split(folder, "val")
+    if train is not None and test is not None:
         raise Refused(
-            f"{os.fspath(folder)} holds {train} and {test}: expected the images of one of them; "
-            f"give {os.path.join(folder, train)}"
+            f"{os.fspath(folder)} holds {train.name} and {test.name}: expected the images of one "
+            f"of them; give {train}"
         )
 
 
@@ -234,10 +227,15 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
         raise error  # otherwise a class would be missing
 
     for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
-        visible = [name for name in folders if name[0] != "." and not _leads_back(path, name)]
-        # In place: os.walk goes on into the folders of this list, in its order.
-        folders[:] = sorted(name for name in visible if _is_read(path, name))
-        skipped.update(f"{name}{os.sep}" for name in set(visible) - set(folders))
+        names = sorted(folders)
+        folders.clear()  # os.walk goes on into the folders of this list, in its order
+        for name in names:
+            if name.startswith(".") or _leads_back(path, name):
+                continue
+            if _is_read(path, name):
+                folders.append(name)
+            else:
+                skipped[f"{name}{os.sep}"] += 1
         yield path, folders, files
 
 

@@ -16,12 +16,11 @@ from typing import Any
 
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns, choose
-from pirl_plugin.images.folders import SPLITS
+from pirl_plugin.images.folders import SPLIT_NAMES
 from pirl_plugin.system.failures import Refused
 
 _STATE = "state.json"  # of save_to_disk, in the folder of a split
 _DEPTH = 3  # of folders, such as data/train/0000.parquet
-_SPLIT_NAMES = frozenset(name for names in SPLITS.values() for name in names)
 ENCODED = {"bytes", "path"}
 """Keys of an image that is not decoded."""
 
@@ -77,7 +76,7 @@ def _parquet_files(folder: Path, depth: int, is_download: bool) -> Iterator[Path
         if name.endswith(".parquet"):
             yield folder / name
     for name in names:
-        is_usual = name.lower() in _SPLIT_NAMES | {"data"}
+        is_usual = name.lower() in SPLIT_NAMES | {"data"}
         if depth > 1 and not name.startswith(".") and (is_download or is_usual):
             yield from _parquet_files(folder / name, depth - 1, is_download)
 
@@ -98,7 +97,7 @@ def _arrow_files(folder: Path) -> list[str]:
 def _split_of(file: Path) -> str:
     """Return the split that a parquet file's folder or name begins with, as it is written."""
     for word in (file.parent.name, re.split("[-._]", file.name)[0]):
-        if word.lower() in _SPLIT_NAMES:
+        if word.lower() in SPLIT_NAMES:
             return word
     return ""
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.fingerprint import content_stamp
-from pirl_plugin.images.folders import image_extensions, say_skipped
+from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.images.source import ImageSource, warn_once
@@ -268,21 +268,20 @@ def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
 
 def _images_of_keys(names: Iterable[str], skipped: Counter[str]) -> list[str]:
     """Return the names of the images of a tar, one for each key, and count the others."""
-    extensions = image_extensions()
     best: dict[str, str] = {}  # name without extension → the image of this name
     for name in names:
         stem, suffix = os.path.splitext(name)
         if os.path.basename(name).startswith("."):
             continue
-        if suffix.lower() not in extensions:
+        if suffix.lower() not in IMAGE_EXTENSIONS:
             if suffix != ".cls":
                 skipped[suffix.lower() or "no extension"] += 1
             continue
         taken = best.setdefault(stem, name)
         if taken != name:
             skipped["images beside an image of the same key"] += 1
-            rank = extensions.index(os.path.splitext(taken)[1].lower())
-            if extensions.index(suffix.lower()) < rank:
+            rank = IMAGE_EXTENSIONS.index(os.path.splitext(taken)[1].lower())
+            if IMAGE_EXTENSIONS.index(suffix.lower()) < rank:
                 best[stem] = name
     images = []
     for stem, name in best.items():

@@ -10,7 +10,7 @@ from typing import Any
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource, INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.folders import FolderSource, class_folders, image_extensions
+from pirl_plugin.images.folders import IMAGE_EXTENSIONS, FolderSource, class_folders
 from pirl_plugin.images.hugging_face import find_data_files
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import (
@@ -67,7 +67,7 @@ def open_source(
     if not isinstance(images, (str, os.PathLike)):
         return MapSource(images, columns)
     path = os.path.expanduser(images)
-    if name is None and os.path.isfile(path) and path.lower().endswith(image_extensions()):
+    if name is None and os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
         return _source_of_paths([path])
     if name is None:
         path = _metadata_of(path) or path
