@@ -15,6 +15,16 @@ import torch
 
 from pirl_plugin.system.failures import Refused
 
+# Types and functions that run no code: numpy's arrays and numbers, and the options of scripts.
+_NUMBERS = ("float16", "float32", "float64", "int32", "int64", "bool")
+_SAFE_TYPES: list[Any] = [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace]
+_SAFE_TYPES += [type(np.dtype(name)) for name in _NUMBERS]
+# pickle calls a function for an array, and one for a number.
+_ARRAY = np.zeros(0).__reduce__()[0]
+_SCALAR = np.float64(0).__reduce__()[0]
+for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of numpy 1 and 2
+    _SAFE_TYPES += [(_ARRAY, f"{_module}._reconstruct"), (_SCALAR, f"{_module}.scalar")]
+
 
 def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
     """Read a checkpoint of torch, or a safetensors file, to the CPU.
@@ -37,7 +47,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
             content = load_file(path)
         else:
             check_sums(path)
-            with torch.serialization.safe_globals(_numpy_globals()):
+            with torch.serialization.safe_globals(_SAFE_TYPES):
                 content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except OSError:  # no such file, or a folder
         raise
@@ -62,7 +72,7 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
     """
     try:
         mapped = zipfile.is_zipfile(path)  # torch's older format cannot be mapped
-        with torch.serialization.safe_globals(_numpy_globals()):
+        with torch.serialization.safe_globals(_SAFE_TYPES):
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
@@ -88,19 +98,6 @@ def check_sums(path: Path) -> None:
         raise Refused(f"its checksums cannot be compared ({error})") from error
     if broken is not None:
         raise Refused(f"its record {broken} has another checksum than when it was saved")
-
-
-def _numpy_globals() -> list[Any]:
-    """Return safe classes, which run no code: numpy's arrays and numbers, and script options."""
-    types = ("float16", "float32", "float64", "int32", "int64", "bool")
-    dtypes = [type(np.dtype(name)) for name in types]
-    # The functions that pickle calls for an array and for a number.
-    reconstruct = np.zeros(0).__reduce__()[0]
-    scalar = np.float64(0).__reduce__()[0]
-    named = []
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of numpy 1 and 2
-        named += [(reconstruct, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
-    return [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace, *dtypes, *named]
 
 
 def _first_sentence(error: Exception) -> str:

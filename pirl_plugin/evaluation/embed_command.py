@@ -40,18 +40,16 @@ def main(arguments: list[str]) -> None:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
+    data = "a folder of images, a list, tars or a Hugging Face data set; with or without classes"
     parser = kinds.command_parser(
         "embed",
         "Write a checkpoint's features of any images to a file. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         kinds.checkpoint_options(published=True),
-        kinds.column_options(),
+        kinds.data_options(data),
         kinds.image_options(),
-        kinds.layer_options(),
-        kinds.computing_options(),
+        kinds.feature_options(),
     )
-    data = "a folder of images, a list, tars or a Hugging Face data set; with or without classes"
-    parser.add_argument("--data", type=kinds.user_path, required=True, help=data)
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
     parser.add_argument("--out", type=kinds.features_file, required=True, help=out)
     return parser.parse_args(arguments)

@@ -22,7 +22,6 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
@@ -330,17 +329,20 @@ def fill(
     """
     sources = list(stores[0].splits.values())
     num_images = sum(map(len, sources))
-    pairs = sorted(zip(stores, trunks, strict=True), key=lambda pair: pair[0].num_done)
     # Stores with equally many features are filled together, so that each image is read once.
-    for num_done, group in groupby(pairs, key=lambda pair: pair[0].num_done):
-        together = list(group)
-        networks = [trunk for _, trunk in together]
+    stores_at: dict[int, list[FeatureStore]] = {}
+    networks_at: dict[int, list[nn.Module]] = {}
+    for store, trunk in zip(stores, trunks, strict=True):
+        stores_at.setdefault(store.num_done, []).append(store)
+        networks_at.setdefault(store.num_done, []).append(trunk)
+    for num_done, together in stores_at.items():
+        networks = networks_at[num_done]
         rows = range(num_done, num_images)
         batches = compute_features(networks, sources, preprocessing, rows, batch, workers)
         for features, readable in batches if rows else ():
-            for (store, _), part in zip(together, features, strict=True):
+            for store, part in zip(together, features, strict=True):
                 store.append(part, readable)
-        for store, _ in together:
+        for store in together:
             store.finish()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -210,14 +211,16 @@ def compute_features(
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # it would be no faster than this process
             workers = 0
-    crops = [Crops(source, preprocessing.size) for source in images]
-    joined: Dataset[tuple[Tensor, bool]] = ConcatDataset(crops)
-    readable = Subset(joined, rows)
-    loader = DataLoader(readable, batch, num_workers=workers, worker_init_fn=start_worker)
+    crops: Dataset[tuple[Tensor, bool]] = ConcatDataset(
+        [Crops(source, preprocessing.size) for source in images]
+    )
+    loader = DataLoader(
+        Subset(crops, rows), batch, num_workers=workers, worker_init_fn=start_worker
+    )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     with Progress("features", len(rows)) as progress:
-        for pixels, valid in WatchedBatches(loader, lambda: wait_for_images(images)):
+        for pixels, valid in WatchedBatches(loader, partial(wait_for_images, images)):
             normalized = preprocessing.normalize(pixels.to(device))
             features = []
             for trunk in trunks:

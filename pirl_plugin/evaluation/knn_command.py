@@ -297,10 +297,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "untrained network for comparison.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
         kinds.checkpoint_options(published=True),
-        kinds.labelled_data_options(),
+        kinds.data_options(),
         kinds.image_options(),
-        kinds.layer_options(),
-        kinds.computing_options(),
+        kinds.feature_options(),
     )
     add = parser.add_argument
     add("--out", type=kinds.output_folder, help="folder for results.json")

@@ -83,9 +83,8 @@ def _of_each(rows: Any, function: Callable[[int], Any]) -> list[Any]:
     """Return a function of each row, computed in several threads."""
     chunks = np.array_split(rows, 1 + len(rows) // _CHUNK)
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(
-            chain(*threads.map(lambda chunk: [function(int(row)) for row in chunk], chunks))
-        )
+        parts = threads.map(lambda chunk: [function(int(row)) for row in chunk], chunks)
+        return list(chain(*parts))
 
 
 def _content(source: ImageSource, row: int) -> tuple[int, bytes] | None:

@@ -15,6 +15,7 @@ import tarfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,7 +184,7 @@ def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> R
     problems: list[str] = []
     with record.open("a") as file, Progress("copies", num_images) as progress:
         loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
-        for result in WatchedBatches(loader, lambda: wait_for_images([copies])):
+        for result in WatchedBatches(loader, partial(wait_for_images, [copies])):
             file.writelines(f"{json.dumps(entry)}\n" for entry in result.entries)
             file.flush()
             written += result.written

@@ -16,6 +16,11 @@ from pirl_plugin.system.failures import Refused
 MAX_SEED = 2**32 - 1
 FEATURES_FORMATS = (".npz", ".csv", ".parquet")
 """Endings of files of features."""
+LABELLED_DATA = (
+    "folder with train and val (or validation, test): class folders, tars, Hugging Face data sets, "
+    "or lists train.csv, val.csv; or a Hugging Face data set with two splits"
+)
+"""Help of ``--data`` for images with classes in two splits."""
 
 
 def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
@@ -174,20 +179,14 @@ def checkpoint_options(several: bool = False, published: bool = False) -> argpar
     return parent
 
 
-def labelled_data_options() -> argparse.ArgumentParser:
-    """Return the option of images with classes in two splits."""
-    parent = argparse.ArgumentParser(add_help=False, parents=[column_options()])
-    data = (
-        "folder with train and val (or validation, test): class folders, tars, Hugging Face "
-        "data sets, or lists train.csv, val.csv; or a Hugging Face data set with two splits"
-    )
-    parent.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data)
-    return parent
+def data_options(data: str = LABELLED_DATA) -> argparse.ArgumentParser:
+    """Return the options of the images, and of columns in tables and Hugging Face data sets.
 
-
-def column_options() -> argparse.ArgumentParser:
-    """Return the options that choose columns of tables and of Hugging Face data sets."""
+    Args:
+        data: help of ``--data``.
+    """
     parent = argparse.ArgumentParser(add_help=False)
+    parent.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data)
     images = "column of images or of their paths (default: image, img, photo, path, …)"
     parent.add_argument("--image-column", metavar="NAME", help=images)
     labels = "column of classes (default: label, labels, class or target)"
@@ -208,22 +207,16 @@ def image_options() -> argparse.ArgumentParser:
     return parent
 
 
-def layer_options() -> argparse.ArgumentParser:
-    """Return the option that chooses a layer; it is None if the user does not choose."""
+def feature_options() -> argparse.ArgumentParser:
+    """Return the options of computing features; ``layer`` is None if the user chooses none."""
     parent = argparse.ArgumentParser(add_help=False)
+    add = parent.add_argument
     layers = (
         "layer whose features are taken: conv1, res2 to res5 of a ResNet, stage1 and others of a "
         "network of timm, each pooled to about 9,000 dimensions; or last, the pooled features "
         "(default: last)"
     )
-    parent.add_argument("--layer", metavar="NAME", help=layers)
-    return parent
-
-
-def computing_options() -> argparse.ArgumentParser:
-    """Return the options of computing features."""
-    parent = argparse.ArgumentParser(add_help=False)
-    add = parent.add_argument
+    add("--layer", metavar="NAME", help=layers)
     add("--batch", type=whole_number(1), default=128, help="images at a time")
     add("--workers", type=whole_number(0), help="processes that decode (default: by cores)")
     add("--device", type=device, default="auto", help="cpu, cuda:N, or auto: a GPU if there is one")

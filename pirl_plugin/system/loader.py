@@ -53,22 +53,23 @@ class WatchedBatches(Iterator[Any]):
         self._workers: list[Any] = []
         handler = signal.getsignal(signal.SIGCHLD)
         # The host's asynchronous copy to a GPU reads a batch here.
-        self._batches: Any = self._next(lambda: iter(loader))
+        self._batches: Any = self._limited(iter, loader)
         self._workers = [child for child in multiprocessing.active_children() if child.daemon]
         if current() is not None:
             # torch's handler would raise the end of a worker anywhere, not in the next wait.
             signal.signal(signal.SIGCHLD, handler)
 
     def __next__(self) -> Any:
-        return self._next(lambda: next(self._batches))
+        return self._limited(next, self._batches)
 
     def __len__(self) -> int:  # the host's number of steps in a phase
         return len(self._batches)
 
-    def _next(self, work: Callable[[], Any]) -> Any:
+    def _limited(self, function: Callable[[Any], Any], batches: Any) -> Any:
+        """Call ``iter`` or ``next`` within the limit."""
         try:
             with waiting(self._wait()):
-                return work()
+                return function(batches)
         except Interrupted:
             kill_workers()  # torch would wait five seconds for a worker whose read hangs
             raise

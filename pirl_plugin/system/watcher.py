@@ -69,16 +69,17 @@ class Watcher:
     Attributes:
         requested: number of the signal that asked this process to end; 0 for none.
         polled: whether training reads ``requested`` after each step. Then no signal stops it.
+        wait: what the main thread waits for; None: nothing.
     """
 
     def __init__(self) -> None:
         self.requested = 0
         self.polled = False
-        self._wait: Wait | None = None
+        self.wait: Wait | None = None
         # Python's own C code writes the number of each signal to this pipe, also while the main
         # thread runs no handler.
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)  # as set_wakeup_fd demands it
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.writer, False)  # as set_wakeup_fd demands it
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: forward it to ranks, and end this process unless training will.
@@ -95,28 +96,7 @@ class Watcher:
         if not ranks and not self.polled:
             raise Interrupted(number)
 
-    @contextmanager
-    def waiting(self, wait: Wait) -> Iterator[None]:
-        """Limit the time of a block of the main thread, unless it is part of another wait."""
-        outer = self._wait
-        self._wait = outer or wait
-        try:
-            yield
-        finally:
-            self._wait = outer
-
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Let a thread watch during a block."""
-        earlier = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        threading.Thread(target=self._watch, name=THREAD, daemon=True).start()
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(earlier)
-            os.close(self._writer)  # ends the thread
-
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Watch signals and waits until the pipe is closed.
 
         The thread counts its own pauses. So the time in which the whole process was suspended, as
@@ -127,14 +107,14 @@ class Watcher:
         last_progress: object = None
         waited = 0.0
         while True:
-            is_readable, _, _ = select.select([self._reader], [], [], _PAUSE_S)
+            is_readable, _, _ = select.select([self.reader], [], [], _PAUSE_S)
             if is_readable:
-                byte = os.read(self._reader, 1)
+                byte = os.read(self.reader, 1)
                 if not byte:
                     break
                 first_signal_at = _heed(byte[0], first_signal_at)
                 continue
-            wait = self._wait
+            wait = self.wait
             progress = wait.progress() if wait is not None else None
             is_same = wait is last_wait and progress == last_progress
             waited = waited + _PAUSE_S if is_same else 0.0
@@ -142,7 +122,7 @@ class Watcher:
                 _end_wait(wait)
             last_wait = wait
             last_progress = progress
-        os.close(self._reader)
+        os.close(self.reader)
 
 
 def current() -> Watcher | None:
@@ -159,13 +139,20 @@ def requested() -> int:
 
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
-    """Limit the time of a block, if this process has a watcher."""
+    """Limit the time of a block, unless it is part of another wait.
+
+    Nothing happens in a process without a watcher, or outside its main thread.
+    """
     watcher = current()
     if watcher is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    with watcher.waiting(wait):
+    outer = watcher.wait
+    watcher.wait = outer or wait
+    try:
         yield
+    finally:
+        watcher.wait = outer
 
 
 @contextmanager
@@ -189,14 +176,17 @@ def watching() -> Iterator[None]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     watcher = Watcher()
     previous = {number: signal.signal(number, watcher) for number in STOPPING}
+    previous_descriptor = signal.set_wakeup_fd(watcher.writer, warn_on_full_buffer=False)
+    threading.Thread(target=watcher.watch, name=THREAD, daemon=True).start()
     try:
-        with watcher._watching():
-            yield
+        yield
     except Interrupted as interrupted:
         if multiprocessing.parent_process() is None:  # a rank's launcher prints it
             print(interrupted.sentence, file=sys.stderr)
         raise
     finally:
+        signal.set_wakeup_fd(previous_descriptor)
+        os.close(watcher.writer)  # ends the thread
         # Python would send them SIGTERM, which they ignore, and wait for them.
         kill_workers()
         for number, previous_handler in previous.items():

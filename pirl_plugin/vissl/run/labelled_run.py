@@ -30,7 +30,7 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
         description,
         example,
         kinds.checkpoint_options(published=True),
-        kinds.labelled_data_options(),
+        kinds.data_options(),
         kinds.image_options(),
     )
     add = parser.add_argument
