@@ -71,8 +71,9 @@ def test_first_transform__of_another_kind_is_what_it_says():
 
 def test_own_images__counts_the_images_of_a_list(image_folder, tmp_path):
     names = sorted(map(str, (image_folder / "train").rglob("*.jpg")))[:12]
-    (tmp_path / "list.csv").write_text("\n".join(names))
+    (tmp_path / "list.csv").write_text("\n".join(["scan", *names]))
     words = ["config=pretrain/pirl/own_images", "+config/pirl/datasets=filelist"]
+    words.append("config.DATA.TRAIN.IMAGE_COLUMN=scan")
     config = compose(*words, f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path / 'list.csv'}]")
     assert config.LOSS.pirl_loss["num_negatives"] == 6
 

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.names import DISK_FOLDER
 from pirl_plugin.images.sources import open_source
@@ -66,7 +67,8 @@ def _half_of_images(config: DictConfig, most: int) -> int:
         if source == DISK_FOLDER:  # more images do not change the result: stop counting
             count = sum(1 for _ in islice(find_images(path), 2 * most))
         else:
-            count = len(open_source(path, source))
+            columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
+            count = len(open_source(path, source, columns=columns))
     except (OSError, ValueError):
         count = 0  # the checks of the run name the mistake
     return min(count // 2, most) or most
