@@ -72,6 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     source = options.input.resolve()
     out = options.output.resolve()
+    if source.is_file():
+        raise Refused(f"IN = {source}: expected a folder of images; give the folder of the file")
     images = FolderSource(source, all_splits=not options.shards)
     if out == source or source in out.parents:
         raise Refused(f"OUT = {out}: expected a folder outside IN = {source}")

@@ -59,6 +59,8 @@ def test_embed__takes_one_image(place, photo, tmp_path):
 def test_prepare__takes_one_image(photo, tmp_path):
     run(["prepare", str(photo.parent), str(tmp_path / "copy"), "--workers", "0"])
     assert len(FolderSource(tmp_path / "copy")) == 1
+    with pytest.raises(ValueError, match=r"IN = .*1\.png: expected a folder of images"):
+        run(["prepare", str(photo), str(tmp_path / "other")])
 
 
 @pytest.mark.parametrize("kind", KINDS)
