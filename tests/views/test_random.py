@@ -8,8 +8,7 @@ import pytest
 import torch
 from torchvision.transforms import RandomResizedCrop
 
-from pirl_plugin.views.jigsaw import patch_offsets
-from pirl_plugin.views.permutations import PermutationSet
+from pirl_plugin.views.jigsaw import PermutationSet, patch_offsets
 from pirl_plugin.views.pixels import image_generator, random_resized_crop_box
 
 RATIO = (3 / 4, 4 / 3)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pirl_plugin.views.permutations import PermutationSet
+from pirl_plugin.views.jigsaw import PermutationSet
 from tests.helpers.host_runs import run
 
 pytestmark = pytest.mark.walk

@@ -55,7 +55,7 @@ class PIRLInputHook(QuietHook):
         transforms = [transform.get("name") for transform in data.TRANSFORMS or []]
         return cls(
             read_section(InputSettings, config, "HOOKS.PIRL_INPUT"),
-            micro_batch=data.BATCHSIZE_PER_REPLICA // parts if parts > 1 else None,
+            micro_batch=math.ceil(data.BATCHSIZE_PER_REPLICA / parts) if parts > 1 else None,
             views=9 if PREDICT_JIGSAW in transforms else 1,
         )
 

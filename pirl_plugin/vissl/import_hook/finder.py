@@ -1,8 +1,11 @@
-"""A lazy import hook: it runs our code only when a module of the host is imported."""
+"""A lazy import hook: it runs our code only when a module of the host is imported.
+
+The steps that register our parts are here too; the table lists them.
+"""
 
 import sys
 
-from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE
+from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE, PARTS
 
 TYPE_CHECKING = False  # importing typing would double the import time of this module
 if TYPE_CHECKING:
@@ -65,3 +68,35 @@ def _take(steps: "Sequence[str]", module: "ModuleType") -> None:
 
     for step in steps:
         resolve_name(step)(module)
+
+
+def register_parts(module: "ModuleType") -> None:
+    """Register the table's parts of ``module``. A second registration changes nothing."""
+    from pkgutil import resolve_name
+
+    registry, parts = PARTS[module.__name__]
+    for name, path in parts.items():
+        resolve_name(registry)[name] = resolve_name(path)
+
+
+def give_whole_sample_to_our_transforms(module: "ModuleType") -> None:
+    """Make the host pass the row and validity of an image to our transforms, besides pixels."""
+    from pkgutil import resolve_name
+
+    types = resolve_name(f"{module.__name__}.ssl_transforms_wrapper:DEFAULT_TRANSFORM_TYPES")
+    names = types["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
+    _, transforms = PARTS[module.__name__]
+    names.extend(name for name in transforms if name not in names)
+
+
+def let_data_limit_apply_to_our_sources(module: "ModuleType") -> None:
+    """Add our sources to the host's set of sources that support ``DATA_LIMIT``."""
+    _, sources = PARTS[module.__name__]
+    module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(sources)
+
+
+def register_our_task(module: "ModuleType") -> None:
+    """Import our task, which registers itself, unless its module is the one that imports this."""
+    from pkgutil import resolve_name
+
+    resolve_name("pirl_plugin.vissl.run.pirl_task")

@@ -45,7 +45,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
-_REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
+_REGISTRATION = "pirl_plugin.vissl.import_hook.finder"
 _PATCHES = "pirl_plugin.vissl.repairs"
 _RESUMING = "pirl_plugin.vissl.resume.host"
 

@@ -7,11 +7,10 @@ into one sentence. A check raises ``Refused`` with ``KEY = VALUE: expected …; 
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,11 @@ from pirl_plugin.images.names import SOURCES
 from pirl_plugin.method.settings import PIRLLossConfig
 from pirl_plugin.system.failures import Refused, sentence
 from pirl_plugin.vissl.resume.folder import Keep
-from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.sections import (
-    MICRO_BATCHES,
     InputSettings,
     MonitorSettings,
     RunSettings,
-    num_micro_batches,
     read_section,
     splits_of,
 )
@@ -75,33 +72,9 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
         number = OmegaConf.select(composed.config, key)
         if type(number) is not int or number < 1:
             raise Refused(f"config.{key} = {number}: expected a whole number from 1")
-    _check_micro_batches(config)
     if config["MACHINE"]["DEVICE"] not in ("cpu", "gpu"):
         raise Refused(f"config.MACHINE.DEVICE = {config['MACHINE']['DEVICE']}: expected cpu or gpu")
-    _check_loss_keys(config["LOSS"]["name"], overrides)
     _check_rates(composed, overrides)
-    _check_milestones(composed)
-
-
-def _check_micro_batches(config: Mapping[str, Any]) -> None:
-    """Check that micro-batches divide the batch of a process."""
-    batch = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
-    parts = num_micro_batches(config)
-    if batch % parts:
-        divisor = max(number for number in range(1, parts) if batch % number == 0)
-        raise Refused(
-            f"config.{MICRO_BATCHES} = {parts}: expected a divisor of "
-            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}; set "
-            f"config.{MICRO_BATCHES}={divisor}"
-        )
-
-
-def _check_loss_keys(loss: str, overrides: Sequence[str]) -> None:
-    """Warn of overrides in the sections of other losses."""
-    for override in overrides:
-        key = override.lstrip("+").partition("=")[0]
-        if key.startswith("config.LOSS.") and key.split(".")[2] not in ("name", loss):
-            logging.root.warning(f"{override}: not used, as config.LOSS.name = {loss}")
 
 
 def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
@@ -126,26 +99,8 @@ def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
             raise Refused(f"{_LR}.{used} = {rates}: expected a number above 0")
 
 
-def _check_milestones(composed: DictConfig) -> None:
-    """Check that the epochs at which the learning rate changes are in the run."""
-    from omegaconf import OmegaConf
-
-    section = OmegaConf.select(composed, _LR)
-    if section.name != "multistep" or not section.milestones:
-        return
-    epochs = composed.config.OPTIMIZER.num_epochs
-    milestones = list(section.milestones)
-    last = max(milestones)
-    if last >= epochs:
-        in_run = [round(milestone * epochs / (last + 1), 2) for milestone in milestones]
-        raise Refused(
-            f"{_LR}.milestones = {milestones}: expected epochs below config.OPTIMIZER.num_epochs = "
-            f"{epochs}; set '{_LR}.milestones=[{','.join(map(str, in_run))}]'"
-        )
-
-
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check machines, device, data and heads.
+    """Check machines, device and data.
 
     Args:
         config: the host's complete configuration.
@@ -165,7 +120,6 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
     _check_nodes(config)
     _check_device(config)
     _check_data(config)
-    _check_heads(config)
 
 
 def check_slurm(config: AttrDict) -> None:
@@ -237,7 +191,7 @@ def _check_device(config: AttrDict) -> None:
         problem += f" (CUDA_VISIBLE_DEVICES={visible})"
     if gpus == 0:
         raise Refused(f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu")
-    if torchrun.local_rank() is not None:
+    if rendezvous.local_rank() is not None:
         raise Refused(
             f"{problem}; let each process see all GPUs of its node, as with srun --gpu-bind=none, "
             f"or start torchrun with --nproc-per-node {gpus}"
@@ -309,17 +263,3 @@ def _check_data(config: AttrDict) -> None:
             f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {len(names)}, "
             f"the number of classes; set config.MODEL.HEAD.NUM_CLASSES={len(names)}"
         )
-
-
-def _check_heads(config: AttrDict) -> None:
-    """Check that our heads take the trunk's features."""
-    from pirl_plugin.models.trunks import trunk_width
-
-    trunk = config.MODEL.TRUNK
-    width = trunk_width(trunk)
-    for name, arguments in config.MODEL.HEAD.PARAMS:
-        if name == "pirl_head" and width is not None and width != arguments["in_dim"]:
-            raise Refused(
-                f"config.MODEL.HEAD.IN_DIM = {arguments['in_dim']}: expected {width}, the width of "
-                f"config.MODEL.TRUNK.NAME = {trunk.NAME}"
-            )

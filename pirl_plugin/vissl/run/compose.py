@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.system.failures import Refused, in_one_sentence
 from pirl_plugin.system.host_config import config_root, literal, quoted
 from pirl_plugin.system.processes import thread_limit, usable_cores
-from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.sections import COMPUTED, RECORD, is_ours, num_micro_batches
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
         if not is_ours(composed.config):
             OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
             return composed
-        torchrun.follow(composed)
+        rendezvous.follow_torchrun(composed)
         _expand_paths(composed.config)
         num_micro_batches(composed.config)  # refused before other values depend on it
         computed = compute(composed)

@@ -24,8 +24,7 @@ from pirl_plugin.system.lock import locked
 from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.system.watcher import GRACE_S, STOPPING, Interrupted, requested, watching
 from pirl_plugin.vissl.import_hook import finder
-from pirl_plugin.vissl.run import network_interface as network
-from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.run.rank import LOST_RANK, another_rank_ended, prepare_workers, run_rank
 from pirl_plugin.vissl.sections import RECORD
 
@@ -61,7 +60,9 @@ def main(overrides: list[str]) -> int:
 
     composed = composing.compose(overrides)
     section = composed.config
-    is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun.local_rank() is not None
+    is_one_process = (
+        section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or rendezvous.local_rank() is not None
+    )
     if is_one_process and not section.SLURM.USE_SLURM:
         prepare_workers(section)  # their server imports the host at the same time as this process
     from vissl.utils import hydra_config
@@ -149,7 +150,7 @@ def _launch(
     share_import_path()
     # A log.txt on a full disk would print a traceback for each line.
     logging.raiseExceptions = False
-    local_rank = torchrun.local_rank()  # before the host sets LOCAL_RANK
+    local_rank = rendezvous.local_rank()  # before the host sets LOCAL_RANK
     is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
         # How the run ends: on a signal, or on any error in one sentence.
@@ -170,7 +171,7 @@ def _launch(
         # Let the host start the ranks: in processes of their own, or here.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(config, is_first)
-        network.choose_interface(config)
+        rendezvous.choose_interface(config)
         start: Callable[..., None] = _Ranks(config, folder, node_id).start
         if local_rank is not None or config.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
             start = functools.partial(_start_here, local_rank or 0)

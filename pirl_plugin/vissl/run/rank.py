@@ -23,7 +23,7 @@ from pirl_plugin.system.failures import (
 from pirl_plugin.system.lock import sharing_lock
 from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
 from pirl_plugin.system.watcher import Wait, waiting, watching
-from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.sections import (
     MICRO_BATCHES,
     RECORD,
@@ -146,8 +146,8 @@ def _join_group(
 
     section = config.DISTRIBUTED
     options: dict[str, Any] = {}
-    if torchrun.local_rank() is not None:
-        options["store"] = torchrun.store(timeout)
+    if rendezvous.local_rank() is not None:
+        options["store"] = rendezvous.torchrun_store(timeout)
     else:
         options["init_method"] = f"{section.INIT_METHOD}://{run_id}"
     if config.MACHINE.DEVICE == "gpu":

@@ -9,6 +9,7 @@ from torch import nn
 
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.vissl.hooks.input import PIRLInputHook, in_micro_batches, split
+from tests.helpers.configs import compose
 from tests.helpers.host_runs import losses, run, settings
 
 ROWS, DIM, BATCH = 40, 4, 12
@@ -91,6 +92,14 @@ def test_micro_batches__draw_dropout_as_before_and_keep_a_test_whole():
         layer.eval()
         in_micro_batches(forward, layer, largest=4)(x)
     assert sizes == [4, 4, 4, 4, 4, 4, 8]
+
+
+def test_micro_batches__that_do_not_divide_the_batch_are_at_most_as_many():
+    batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=10"
+    overrides = ["config=pretrain/pirl/quick_jigsaw", batch, "config.TRAINER.PIRL_MICRO_BATCHES=4"]
+    largest = PIRLInputHook.from_config(compose(*overrides)).micro_batch
+    parts = split(torch.arange(10), largest)
+    assert sorted(map(len, parts)) == [2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("largest", [1, 3, 4, 7, 20])

@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from pirl_plugin.vissl.import_hook.registration import register_parts
+from pirl_plugin.vissl.import_hook.finder import register_parts
 from pirl_plugin.vissl.import_hook.table import PARTS
 
 

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from pirl_plugin.system.host_config import NOT_INSTALLED
-from pirl_plugin.vissl.run import network_interface as network
+from pirl_plugin.vissl.run import rendezvous
 from tests.helpers.host_runs import host_script, run, settings, state
 from tests.helpers.launched import STEP, children, gone, quiet, started
 
@@ -125,10 +125,10 @@ def test_command__says_how_to_install_a_missing_host():
 
 
 def test_interface__of_several_nodes_is_never_loopback(monkeypatch):
-    found = network.interface_towards("127.0.0.1")
+    found = rendezvous.interface_towards("127.0.0.1")
     assert found not in ("lo", "lo0")
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "the_users")
     config = OmegaConf.create({"DISTRIBUTED": {"NUM_NODES": 2, "RUN_ID": "localhost:1"}})
-    network.choose_interface(config)
+    rendezvous.choose_interface(config)
     assert os.environ["GLOO_SOCKET_IFNAME"] == "the_users"

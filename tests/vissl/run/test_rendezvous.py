@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.run import rendezvous
 
 VARIABLES = {
     "TORCHELASTIC_RUN_ID": "none",
@@ -20,13 +20,13 @@ VARIABLES = {
 def test_follow__takes_nodes_and_address(monkeypatch):
     section = {"NUM_NODES": 8, "NUM_PROC_PER_NODE": 5, "INIT_METHOD": "env", "RUN_ID": "auto"}
     composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": section}})
-    torchrun.follow(composed)
+    rendezvous.follow_torchrun(composed)
     assert composed.config.DISTRIBUTED == section  # LOCAL_RANK alone is not torchrun's
-    assert torchrun.local_rank() is None
+    assert rendezvous.local_rank() is None
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    torchrun.follow(composed)
-    assert torchrun.local_rank() == 1
+    rendezvous.follow_torchrun(composed)
+    assert rendezvous.local_rank() == 1
     assert composed.node_id == 2
     assert composed.config.DISTRIBUTED == {
         "NUM_NODES": 3,
@@ -44,13 +44,13 @@ def test_follow__refuses_processes_that_would_train_alone(variable, monkeypatch)
     composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": {"NUM_NODES": 1}}})
     monkeypatch.setenv(variable, "1")
     monkeypatch.setenv("SLURM_PROCID", "0")
-    torchrun.follow(composed)
+    rendezvous.follow_torchrun(composed)
     monkeypatch.setenv(variable, "2")
     with pytest.raises(Refused, match=f"{variable} = 2: .* torchrun"):
-        torchrun.follow(composed)
+        rendezvous.follow_torchrun(composed)
     if variable == "SLURM_NTASKS":  # a batch script is one process
         with monkeypatch.context() as batch:
             batch.setenv("ENVIRONMENT", "BATCH")
-            torchrun.follow(composed)
+            rendezvous.follow_torchrun(composed)
     composed.config.DISTRIBUTED.NUM_NODES = 2  # one process on each node
-    torchrun.follow(composed)
+    rendezvous.follow_torchrun(composed)
