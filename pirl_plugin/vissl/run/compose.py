@@ -181,7 +181,9 @@ def _expand_paths(config: DictConfig) -> None:
         paths = config.DATA[split].DATA_PATHS
         paths = [paths] if isinstance(paths, str) else list(paths or [])
         config.DATA[split].DATA_PATHS = [_expanded(path) for path in paths]
-    config.CHECKPOINT.DIR = _expanded(config.CHECKPOINT.DIR)
+    folder = config.CHECKPOINT.DIR
+    config.SLURM.LOG_FOLDER = _expanded(config.SLURM.LOG_FOLDER or f"{folder}/slurm")
+    config.CHECKPOINT.DIR = _expanded(folder)
     weights = config.MODEL.WEIGHTS_INIT
     weights.PARAMS_FILE = _expanded(weights.PARAMS_FILE or "")
 

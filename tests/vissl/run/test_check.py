@@ -78,7 +78,7 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
         ([QUICK, "config.OPTIMIZER.num_epoch=3"], "Could not override 'config.OPTIMIZER.num_epoch"),
         (
             [QUICK, "config.TRAINER.PIRL_MICRO_BATCHES=0"],
-            "PIRL_MICRO_BATCHES = 0: expected a whole",
+            "MICRO_BATCHES = 0: expected a whole",
         ),
         ([QUICK, "config.TRAINER.PIRL_MICRO_BATCHES=1.5"], "PIRL_MICRO_BATCHES = 1.5: expected"),
         ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "set .*lr.start_value"),
