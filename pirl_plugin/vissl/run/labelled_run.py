@@ -6,7 +6,6 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.images.fingerprint import content_stamp, digest_of
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.lock import locked
@@ -104,6 +103,8 @@ def run_overrides(
 
 def _digest_of_weights(options: argparse.Namespace) -> str:
     """Return a short digest of what chooses the weights of a command."""
+    from pirl_plugin.images.fingerprint import content_stamp, digest_of
+
     chosen = (options.trunk, options.timm, options.timm_option)
     words = [kinds.weights_name(options), repr(chosen)]
     if options.checkpoint is not None:
