@@ -178,8 +178,8 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
                 other_parts.append(part)
 
     # The network: the depth whose names differ least, and width and stem by conv1's shape.
-    differing_names = {depth: _shapes(depth, 1, False).keys() ^ state.keys() for depth in STAGES}
-    depth = min(STAGES, key=lambda depth: len(differing_names[depth]))
+    num_differing = {depth: len(_shapes(depth, 1, False).keys() ^ state.keys()) for depth in STAGES}
+    depth = min(STAGES, key=num_differing.__getitem__)
     stem = state.get("conv1.weight", torch.empty(64, 3, 7, 7))
     width = stem.shape[0] / 64
     small_stem = tuple(stem.shape[2:]) == (3, 3)

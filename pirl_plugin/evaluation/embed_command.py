@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.evaluation.labelled_images import joined_labels, open_splits
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.models.layers import LAST, Layers
+    from pirl_plugin.models.trunks import LAST, Layers
 
     trunk = load_network(options, options.device)
     splits = open_splits(options.data, Columns(options.image_column, options.label_column))

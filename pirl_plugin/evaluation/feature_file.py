@@ -35,8 +35,8 @@ from pirl_plugin.evaluation.labelled_images import joined_labels
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.fingerprint import content_digest, content_stamp, names_digest
 from pirl_plugin.images.sources import ImageSource
-from pirl_plugin.models.layers import LAST
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.trunks import LAST
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused

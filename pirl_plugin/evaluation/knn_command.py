@@ -41,8 +41,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import open_labelled
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.models.layers import LAST, Layers
-    from pirl_plugin.models.trunks import untrained
+    from pirl_plugin.models.trunks import LAST, Layers, untrained
     from pirl_plugin.system.files import write_json
 
     trunk = load_network(options, options.device)

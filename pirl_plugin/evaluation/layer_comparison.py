@@ -17,8 +17,7 @@ from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
 from pirl_plugin.evaluation.labelled_images import LabelledImages
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.models.layers import LAST, Layers, layer_names
-from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.models.trunks import LAST, AnyTrunk, Layers, layer_names
 from pirl_plugin.system.failures import Refused
 
 _MOST_IMAGES = 5000  # of a split

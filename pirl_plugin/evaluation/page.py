@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import centre_crop, evenly_spaced
 from pirl_plugin.evaluation.knn import same_class_share
 from pirl_plugin.images.sources import ImageSource
 from pirl_plugin.system.files import write_text
+from pirl_plugin.views.pixels import as_image
 
 _PICTURE = 112  # side of a small picture, pixels
 _NUM_QUERIES = 6
@@ -226,5 +226,5 @@ def write_page(
 def data_address(image: Tensor) -> str:
     """Return the ``data:`` address of an image uint8 ``(3, H, W)``, as a PNG."""
     stream = io.BytesIO()
-    Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(stream, "PNG")
+    as_image(image).save(stream, "PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

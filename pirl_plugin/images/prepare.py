@@ -34,6 +34,7 @@ from pirl_plugin.system.files import atomic_write, claim_folder
 from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
 from pirl_plugin.system.lock import LOCK, locked
 from pirl_plugin.system.processes import usable_cores
+from pirl_plugin.views.pixels import as_image
 
 _PROBLEMS = "unreadable.txt"
 _RECORD = ".prepared.jsonl"  # an Entry on each line; hidden, so that no reader counts it
@@ -300,7 +301,7 @@ class _Copies(Dataset[Result]):
             return data, ""
         scale = size / min(height, width)
         smaller = (max(size, round(width * scale)), max(size, round(height * scale)))
-        image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+        image = as_image(pixels)
         file = io.BytesIO()
         resized = image.resize(smaller, Image.Resampling.LANCZOS)
         resized.save(file, "JPEG", quality=self._options.quality)

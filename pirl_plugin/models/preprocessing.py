@@ -50,8 +50,8 @@ class Preprocessing:
             )
 
     def __str__(self) -> str:
-        mean = " ".join(f"{value:.5g}" for value in self.mean)
-        std = " ".join(f"{value:.5g}" for value in self.std)
+        mean = "{:.5g} {:.5g} {:.5g}".format(*self.mean)
+        std = "{:.5g} {:.5g} {:.5g}".format(*self.std)
         return f"{self.size} px, mean {mean}, std {std} ({self.origin})"
 
     def normalize(self, images: Tensor) -> Tensor:

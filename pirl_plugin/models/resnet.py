@@ -117,10 +117,20 @@ class ResNetTrunk(nn.Module):
         self.arguments = {"depth": depth, "width": width, "small_stem": small_stem}
         self.title = resnet_title(depth, width, small_stem)
         net = WideResNet(depth, width, small_stem)
-        blocks = {"conv1": net.conv1, "bn1": net.bn1, "conv1_relu": net.relu}
-        blocks |= {name: getattr(net, name) for name in ("maxpool", "layer1", "layer2", "layer3")}
-        blocks |= {"layer4": net.layer4, "avgpool": net.avgpool, "flatten": nn.Flatten(1)}
-        self._feature_blocks = nn.ModuleDict(blocks)
+        self._feature_blocks = nn.ModuleDict(
+            {
+                "conv1": net.conv1,
+                "bn1": net.bn1,
+                "conv1_relu": net.relu,
+                "maxpool": net.maxpool,
+                "layer1": net.layer1,
+                "layer2": net.layer2,
+                "layer3": net.layer3,
+                "layer4": net.layer4,
+                "avgpool": net.avgpool,
+                "flatten": nn.Flatten(1),
+            }
+        )
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
         """Compute features.
@@ -139,16 +149,16 @@ class ResNetTrunk(nn.Module):
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(FEATURES):
             raise Refused(f"features {unknown}: expected names among {', '.join(FEATURES)}")
-        blocks_asked_for = {FEATURES[key] for key in keys}
+        block_names = [FEATURES[key] for key in keys]
         outputs: dict[str, Tensor] = {}
         features = images
         for name, block in self._feature_blocks.items():
             features = block(features)
-            if name in blocks_asked_for:
+            if name in block_names:
                 outputs[name] = features
-            if len(outputs) == len(blocks_asked_for):  # no feature needs the later blocks
+            if len(outputs) == len(set(block_names)):  # no feature needs the later blocks
                 break
-        return [outputs[FEATURES[key]] for key in keys]
+        return [outputs[name] for name in block_names]
 
 
 def read_section(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""The width of a ``MODEL.TRUNK`` section's features, and untrained networks of the same kind."""
+"""What is asked of a trunk of any kind: its features' width, its words, its layers, a new one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
 from pirl_plugin.models.resnet import ResNetTrunk, feature_width, read_section
 from pirl_plugin.models.timm_trunk import (
@@ -16,8 +17,15 @@ from pirl_plugin.models.timm_trunk import (
     read_timm_section,
     timm_pooling,
 )
+from pirl_plugin.system.failures import check_name
 
 AnyTrunk = ResNetTrunk | TimmTrunk
+
+LAST = "last"
+"""The name of the pooled features of the last layer."""
+
+_RESNET_LAYERS = ("conv1", "res2", "res3", "res4", "res5")
+_GRID_DIMENSIONS = 9216  # of the features of a layer: "about 9,000" (Sec. 4.2, App. C)
 
 
 def trunk_width(trunk: Mapping[str, Any]) -> int | None:
@@ -91,3 +99,125 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
         network = type(trunk)(**trunk.arguments)
     network.preprocessing = trunk.preprocessing
     return network.eval()
+
+
+class Layers(nn.Module):
+    """A trunk that computes the features of several layers in one pass.
+
+    Args:
+        trunk: the network.
+        names: of the layers, see :func:`layer_names`.
+
+    Raises:
+        ValueError: the trunk has no such layer.
+    """
+
+    def __init__(self, trunk: AnyTrunk, names: Sequence[str]) -> None:
+        super().__init__()
+        for name in names:
+            check_name("--layer", name, layer_names(trunk))
+        self.trunk = trunk
+        self.names = list(names)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Compute features.
+
+        Args:
+            images: ``(B, 3, H, W)`` float, normalised.
+
+        Returns:
+            For each layer ``(B, D)``: D is about 9,216, or the trunk's width for ``last``.
+        """
+        if self.names == [LAST]:
+            return self.trunk(images)
+        if isinstance(self.trunk, ResNetTrunk):
+            keys = ["flatten" if name == LAST else name for name in self.names]
+            by_name = dict(zip(self.names, self.trunk(images, keys), strict=True))
+        else:
+            net: Any = self.trunk.net
+            final, stages = net.forward_intermediates(images)
+            by_name = {_stage(number): stage for number, stage in enumerate(stages)}
+            by_name[LAST] = net.forward_head(final, pre_logits=True)
+        return [by_name[name] if name == LAST else on_grid(by_name[name]) for name in self.names]
+
+
+def layer_names(trunk: AnyTrunk) -> list[str]:
+    """Return the names of a trunk's layers, the pooled features at the end.
+
+    Networks of timm have the stages that timm lists.
+
+    Example:
+        >>> layer_names(ResNetTrunk(10))
+        ['conv1', 'res2', 'res3', 'res4', 'res5', 'last']
+    """
+    if isinstance(trunk, ResNetTrunk):
+        return [*_RESNET_LAYERS, LAST]
+    net: Any = trunk.net
+    if not hasattr(net, "forward_intermediates"):
+        return [LAST]
+    return [*(_stage(number) for number in range(len(net.feature_info))), LAST]
+
+
+def on_grid(features: Tensor) -> Tensor:
+    """Pool a layer to the grid that gives about 9,000 dimensions, as in the paper's App. C.
+
+    Args:
+        features: floating ``(B, C, H, W)``.
+
+    Returns:
+        ``(B, C·G²)``, G at most H and W.
+
+    Example:
+        >>> [on_grid(torch.zeros(1, c, 14, 14)).shape[1] // c for c in (64, 256, 1024, 2048)]
+        [144, 36, 9, 4]
+    """
+    channels, height, width = features.shape[1:]
+    side = round((_GRID_DIMENSIONS / channels) ** 0.5)
+    side = max(1, min(side, height, width))
+    return adaptive_avg_pool2d(features, side).flatten(1)
+
+
+def _stage(number: int) -> str:
+    return f"stage{number + 1}"
+
+
+class GridAvgPool2d(nn.Module):
+    """Average pooling with the paper's windows where they give ``grid``, else adaptive pooling.
+
+    The windows of App. C fit the layers of 224-px images. On other images they give other grids, or
+    none; adaptive pooling then gives the same grid, so the classifier's input keeps its size.
+
+    Args:
+        grid: height and width of the output.
+        kernel_size: side of the windows.
+        stride: distance of the windows.
+        padding: zeros on each side; they count in the averages.
+
+    Example:
+        >>> pool = GridAvgPool2d([2, 2], kernel_size=6, stride=1)  # res5 of ResNet-50
+        >>> pool(torch.zeros(1, 2048, 7, 7)).shape, pool(torch.zeros(1, 2048, 1, 1)).shape
+        (torch.Size([1, 2048, 2, 2]), torch.Size([1, 2048, 2, 2]))
+    """
+
+    def __init__(
+        self, grid: list[int], kernel_size: int, stride: int = 1, padding: int = 0
+    ) -> None:
+        super().__init__()
+        self.grid = (grid[0], grid[1])
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Pool ``(B, C, H, W)`` floating to ``(B, C, *grid)``."""
+        sides = features.shape[2:]
+        windows = [
+            (side + 2 * self.padding - self.kernel_size) // self.stride + 1 for side in sides
+        ]
+        if tuple(windows) == self.grid:
+            return avg_pool2d(features, self.kernel_size, self.stride, self.padding)
+        return adaptive_avg_pool2d(features, self.grid)
+
+    def extra_repr(self) -> str:
+        """Return the arguments, for ``print(model)``."""
+        return f"grid={self.grid}, kernel_size={self.kernel_size}, stride={self.stride}"

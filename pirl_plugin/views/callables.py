@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_pixels, torch_seeded_generator
+from pirl_plugin.views.pixels import as_image, as_pixels, torch_seeded_generator
 
 
 class CallableViews:
@@ -48,7 +48,7 @@ class CallableViews:
         Raises:
             ValueError: the function returns something else.
         """
-        image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+        image = as_image(pixels)
         if self._takes_generator:
             views = self.function(image, torch_seeded_generator() if rng is None else rng)
         elif rng is None:

@@ -70,6 +70,11 @@ def as_pixels(image: Any) -> torch.Tensor:
     return pixels
 
 
+def as_image(pixels: torch.Tensor) -> Image.Image:
+    """Return a uint8 tensor (3, H, W), RGB, as a PIL image."""
+    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+
+
 def _rgb(image: Any) -> torch.Tensor:
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         if image.ndim == 3 and image.shape[2] == 1:

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pirl_plugin.models.layers import Layers, layer_names
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.models.trunks import Layers, layer_names
 
 
 def test_layers__of_a_resnet_are_on_the_grids_of_the_paper():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pirl_plugin.models.pooling import GridAvgPool2d
+from pirl_plugin.models.trunks import GridAvgPool2d
 
 pytestmark = pytest.mark.tensors
 

@@ -27,7 +27,7 @@ from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
-from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.views.pixels import as_image, image_generator
 from pirl_plugin.views.rotation import RotationTask, RotationViews
 
 
@@ -133,7 +133,7 @@ class PIRLDiskDataset:
         pixels, is_valid = self.source[index]
         if self._yields_tensors:
             return SourceImage(pixels, self._seed, int(self._epoch.array[0])), is_valid
-        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()), is_valid
+        return as_image(pixels), is_valid
 
 
 def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:

@@ -29,7 +29,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "vissl.models.trunks.feature_extractor": (
         "vissl.models.trunks.feature_extractor:POOL_OPS",
-        {"PIRLAvgPool2d": "pirl_plugin.models.pooling:GridAvgPool2d"},
+        {"PIRLAvgPool2d": "pirl_plugin.models.trunks:GridAvgPool2d"},
     ),
     "vissl.data.collators": (
         "vissl.data.collators:COLLATOR_REGISTRY",
