@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
+from training_views import Views, training_views
 
 from pirl_plugin.checkpoints.load import read_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.evaluation.features import centre_crop
-from pirl_plugin.evaluation.training_views import Views, training_views
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.views.jigsaw import JigsawViews

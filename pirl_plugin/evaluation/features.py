@@ -15,7 +15,7 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.checkpoints.load import fetch_trunk, load_trunk
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.models.trunks import AnyTrunk, describe_network
+from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating
 from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
@@ -131,16 +131,10 @@ def extract_features(
     """
     of_trunk = getattr(trunk, "preprocessing", Preprocessing())
     preprocessing = of_trunk.with_options(size, mean, std)
-    # A frozen layer may be in evaluation mode in a network in training mode: restore each module.
-    was_training = {module: module.training for module in trunk.modules()}
-    trunk.eval()
-    try:
+    with evaluating(trunk):
         (features,), readable = collect_features(
             [trunk], [open_source(images)], preprocessing, torch.float32, None, batch, workers
         )
-    finally:
-        for module, mode in was_training.items():
-            module.training = mode
     features[~readable] = torch.nan
     return features, readable
 

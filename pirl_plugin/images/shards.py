@@ -166,21 +166,14 @@ def _read_index(folder: Path, tars: list[str]) -> Members | None:
     try:
         with np.load(file) as index:
             listed = index["tars"].tolist()
-            is_of_earlier_version = "stamps" not in index
-            if not is_of_earlier_version:
-                stamps = index["stamps"].tolist()
-                names = index["names"].tolist()
-                members = Members(names, index["members"], index["labels"].tolist())
+            stamps = index["stamps"].tolist()
+            names = index["names"].tolist()
+            members = Members(names, index["members"], index["labels"].tolist())
     except Exception as error:  # zip, zlib and numpy raise many types for damaged files
         raise Refused(
             f"{file} is damaged ({type(error).__name__}: {error}): remove it; then the tars "
             f"themselves are read at each start"
         ) from error
-    if is_of_earlier_version:
-        raise Refused(
-            f"{file} is of an earlier version of this package, whose tars have numbers instead of "
-            f"names of classes: make the copy again, with pirl-plugin prepare"
-        )
     if missing := sorted(set(listed) - set(tars)):
         raise Refused(
             f"{file} lists {len(listed)} tars, and {missing[0]} is missing: restore it, or remove "

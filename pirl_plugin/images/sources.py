@@ -67,11 +67,10 @@ def open_source(
     if not isinstance(images, (str, os.PathLike)):
         return MapSource(images, columns)
     path = os.path.expanduser(images)
-    if name is None and os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
-        return _source_of_paths([path])
     if name is None:
-        path = _metadata_of(path) or path
-    name = name or _kind(path)
+        if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
+            return _source_of_paths([path])
+        name, path = _recognize(path)
     if name == DISK_FOLDER:
         return FolderSource(path)
     if name == DISK_FILELIST:
@@ -100,30 +99,25 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     return ImageSource("the list", table, root="")
 
 
-def _metadata_of(path: str) -> str | None:
-    """Return the list of the images in a folder without class folders; None if it has none."""
-    if os.path.isdir(path) and len(class_folders(path)) < 2:
-        for name in _METADATA:
-            if os.path.isfile(os.path.join(path, name)):
-                return os.path.join(path, name)
-    return None
-
-
-def _kind(path: str) -> str:
-    """Return the name of the source that fits a path."""
+def _recognize(path: str) -> tuple[str, str]:
+    """Return the name of the source that fits a path, and its path."""
     if os.path.isdir(path):
-        names = os.listdir(path)
-        if INDEX in names or any(name.endswith(_ARCHIVES) for name in names):
-            return DISK_SHARDS
-        return DISK_HF if find_data_files(path) else DISK_FOLDER
+        for list_name in _METADATA:
+            images = os.path.join(path, list_name)
+            if os.path.isfile(images) and len(class_folders(path)) < 2:
+                return DISK_FILELIST, images
+        for file_name in os.listdir(path):
+            if file_name == INDEX or file_name.endswith(_ARCHIVES):
+                return DISK_SHARDS, path
+        return DISK_HF if find_data_files(path) else DISK_FOLDER, path
     if path.endswith(_TABLES):
-        return DISK_HF
+        return DISK_HF, path
     if path.lower().endswith(LISTS):
-        return DISK_FILELIST
+        return DISK_FILELIST, path
     if os.path.exists(path):
         remedy = "; unzip it, and give its folder" if path.lower().endswith(".zip") else ""
         raise Refused(
             f"{path}: expected an image, a folder, a .parquet file, or a list of images, a file "
             f"*{', *'.join(LISTS)}{remedy}"
         )
-    return DISK_FOLDER
+    return DISK_FOLDER, path  # which says that there is none

@@ -12,6 +12,7 @@ from pirl_plugin.images.image_dataset import JOINED_VIEWS, ImageDataset
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.trunks import evaluating
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import normalize_images
 
@@ -171,13 +172,8 @@ def _normalized(images: Tensor) -> Tensor:
 def _feature_width(trunk: nn.Module, image: Tensor) -> int:
     """Return the width of a trunk's features of an image ``(3, H, W)``; nothing changes in it."""
     parameter = next(trunk.parameters(), image)
-    in_training = [module for module in trunk.modules() if module.training]
-    trunk.eval()  # so that no statistics of BatchNorm move
-    try:
+    with evaluating(trunk):  # so that no statistics of BatchNorm move
         features = trunk(_normalized(image[None]).to(parameter.device))
-    finally:
-        for module in in_training:
-            module.training = True
     if isinstance(features, list):
         (features,) = features
     return int(features.flatten(1).shape[1])

@@ -87,14 +87,6 @@ class Preprocessing:
             return self
         return replace(self, size=size, origin=f"img_size as given; {self.origin}", is_known=True)
 
-    def value(self, name: str) -> float:
-        """Return ``size``, or a value of a channel, such as ``mean0`` or ``std2``."""
-        if name == "size":
-            return self.size
-        of_channels = {"mean": self.mean, "std": self.std}[name[:-1]]
-        channel = int(name[-1])
-        return of_channels[channel]
-
     def record(self) -> dict[str, Any]:
         """Return the values for a file of weights; :meth:`from_record` reads them."""
         return {"size": self.size, "mean": list(self.mean), "std": list(self.std)}

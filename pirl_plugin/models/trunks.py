@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -87,6 +88,21 @@ def describe_network(trunk: AnyTrunk) -> str:
     if pooling:
         parts.append(f"{pooling} pooling")
     return f"{trunk.title}: {'; '.join(parts)}; {features} features"
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Put a network in evaluation mode for a block; then each module returns to its own mode.
+
+    A frozen layer may be in evaluation mode in a network in training mode.
+    """
+    in_training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module in in_training:
+            module.training = True
 
 
 def untrained(trunk: AnyTrunk) -> AnyTrunk:

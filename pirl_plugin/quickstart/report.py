@@ -26,10 +26,10 @@ from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
-from pirl_plugin.evaluation.training_views import training_views
 from pirl_plugin.quickstart.images import Data, Split
 from pirl_plugin.system.console import counted, next_commands
 from pirl_plugin.system.files import read_json_lines
+from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 
 _TITLES = {"pirl": "PIRL", "random": "Random"}  # of the networks
@@ -83,7 +83,7 @@ def write_report(
         training=page.Training(
             loss=_ends(losses[:, 1]),
             plots=_plots(losses, results["epochs"], measures),
-            jigsaws=_jigsaws(train, results["seed"], checkpoints["pirl"]),
+            jigsaws=_jigsaws(train, results["seed"], config["DATA"]["TRAIN"]["TRANSFORMS"][0]),
         ),
         neighbors=show_neighbors(train, test),
         commands=next_commands(checkpoints["pirl"], data.train, quickstart=out),
@@ -281,9 +281,9 @@ def _svg(figure: Figure, title: str) -> str:
     return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
 
 
-def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
+def _jigsaws(train: Split, seed: int, view_entry: dict[str, Any]) -> list[dict[str, str]]:
     """Return the network's input for a few images: the image, its view, its shuffled patches."""
-    views = training_views(checkpoint)
+    views = JigsawViews.from_entry(view_entry)
     samples = []
     for row in evenly_spaced(len(train.rows), 3):
         pixels = train.source[train.rows[row]][0]  # uint8 (3, H, W)
