@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
 from pirl_plugin.checkpoints.trunk import Trunk, to_detectron2
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.timm_trunk import create_network
@@ -24,9 +25,6 @@ PREPROCESSING = "preprocessing"
 """Key of the preprocessing's record in the files that this package writes."""
 _PRETRAIN = "pre-train another network, with +config/pirl/models=resnet18"
 
-Classifier = tuple[Tensor, Tensor]
-"""Weight ``(classes, D)`` and bias ``(classes,)`` of a linear classifier of a trunk's features."""
-
 
 def write_trunk(trunk: Trunk, out: Path, to: str, classifier: Classifier | None = None) -> None:
     """Write a trunk in one step; values keep their bits.
@@ -35,7 +33,8 @@ def write_trunk(trunk: Trunk, out: Path, to: str, classifier: Classifier | None 
         trunk: the network, and the preprocessing of its images.
         out: the file; for timm, the folder.
         to: one of ``FORMATS``.
-        classifier: of ``torchvision`` and ``timm``; None: the network without one.
+        classifier: of the pooled features, for ``torchvision`` and ``timm``; None: the network
+            without one.
 
     Raises:
         Refused: timm or Detectron2 has no such network, or timm is not installed.
@@ -57,10 +56,19 @@ def write_trunk(trunk: Trunk, out: Path, to: str, classifier: Classifier | None 
             torch.save(_state_dict(trunk, classifier), file)
 
 
-def save_trunk(trunk: AnyTrunk, path: str | Path) -> None:
-    """Write a module as a checkpoint that the host's benchmarks take as ``PARAMS_FILE``."""
+def save_trunk(trunk: AnyTrunk, path: str | Path, classifier: Classifier | None = None) -> None:
+    """Write a module as a checkpoint that the host's benchmarks take as ``PARAMS_FILE``.
+
+    Args:
+        trunk: the module.
+        path: of the file.
+        classifier: of the trunk's features; ``embed`` writes what it predicts.
+    """
+    content = vissl_checkpoint(trunk.state_dict(), trunk.preprocessing)
+    if classifier is not None:
+        content[CLASSIFIER] = classifier.record()
     with atomic_write(path) as file:
-        torch.save(vissl_checkpoint(trunk.state_dict(), trunk.preprocessing), file)
+        torch.save(content, file)
 
 
 def vissl_checkpoint(
@@ -123,9 +131,9 @@ def _write_timm_folder(trunk: Trunk, out: Path, classifier: Classifier | None) -
     network: Any = create_network(trunk.timm or f"resnet{trunk.depth}", trunk.options)
     network.load_state_dict(trunk.tensors, strict=False)  # counters may be missing
     if classifier is not None:
-        weight, bias = classifier
-        network.reset_classifier(len(weight))
-        network.get_classifier().load_state_dict({"weight": weight, "bias": bias})
+        network.reset_classifier(len(classifier.classes))
+        tensors = {"weight": classifier.weight, "bias": classifier.bias}
+        network.get_classifier().load_state_dict(tensors)
     from timm.models import save_for_hf
 
     size = trunk.preprocessing.size
@@ -171,7 +179,8 @@ def _state_dict(trunk: Trunk, classifier: Classifier | None) -> dict[str, Tensor
     """
     state: Any = OrderedDict(_unshared(trunk.tensors))
     if classifier is not None:
-        state["fc.weight"], state["fc.bias"] = classifier
+        state["fc.weight"] = classifier.weight
+        state["fc.bias"] = classifier.bias
     if trunk.preprocessing.is_known:
         state._metadata = {"": {PREPROCESSING: trunk.preprocessing.record()}}
     tensors: dict[str, Tensor] = state

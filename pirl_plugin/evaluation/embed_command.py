@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 
 from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.lock import locked_files
 
 
 def main(arguments: list[str]) -> None:
     """Run the command: write the features, and name the images that cannot be read."""
     options = _parse(arguments)
+    from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import joined_labels, open_splits
@@ -29,10 +31,15 @@ def main(arguments: list[str]) -> None:
         print(f"{len(source):,} images of {source.path}, {classes}")
     print(f"crops of {trunk.preprocessing}", flush=True)
 
+    classifier = read_classifier(options.checkpoint)
+    if classifier is not None:
+        options.layer = options.layer or classifier.layer
+        check_name("--layer", options.layer, [classifier.layer])
+        print(f"the classifier of {classifier.layer} has {len(classifier.classes)} classes")
     network = Layers(trunk, [options.layer or LAST])
     with locked_files(out=options.out):
         description = describe_features(options, trunk.preprocessing, splits)
-        file = FeatureFile(options.out, description, options.data, splits)
+        file = FeatureFile(options.out, description, options.data, splits, classifier)
         fill([file], [network], trunk.preprocessing, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")
@@ -43,7 +50,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     data = "a folder of images, a list, tars or a Hugging Face data set; with or without classes"
     parser = kinds.command_parser(
         "embed",
-        "Write a checkpoint's features of any images to a file. A stopped command resumes.",
+        "Write a checkpoint's features of any images to a file and, if it has a classifier, the "
+        "predicted classes. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         kinds.checkpoint_options(published=True),
         kinds.data_options(data),

@@ -3,9 +3,10 @@
 :class:`FeatureStore` is a file without a name, for one command. :class:`FeatureFile` is a file of
 the user: a stopped command resumes. ``NAME.npz`` holds, for the N images that could be read:
 ``features`` float32 (N, D), ``files`` (N,), and if known ``labels`` (N,), ``classes`` (their names)
-and ``splits`` (N,); ``unreadable`` names the others. ``numpy.load`` reads it. Tables, ``NAME.csv``
-and ``NAME.parquet``, have a row for each of these images. Until the file is whole, its parts are in
-``NAME.npz.unfinished/``.
+and ``splits`` (N,); if the checkpoint has a classifier, ``predicted`` (N,), names of classes, and
+``probability`` float32 (N,); ``unreadable`` names the others. ``numpy.load`` reads it. Tables,
+``NAME.csv`` and ``NAME.parquet``, have a row for each of these images. Until the file is whole, its
+parts are in ``NAME.npz.unfinished/``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features
 from pirl_plugin.evaluation.labelled_images import joined_labels
 from pirl_plugin.images.classes import NoLabels
@@ -113,6 +115,7 @@ class FeatureFile(FeatureStore):
         description: JSON that identifies images and network; a file of other features is refused.
         root: the user's path of the images; ``files`` are relative to it.
         splits: as in :class:`FeatureStore`; one source has the split ``""``.
+        classifier: of the features, whose predictions the file has; None: it has none.
 
     Raises:
         ValueError: the file holds other features.
@@ -124,9 +127,11 @@ class FeatureFile(FeatureStore):
         description: Mapping[str, Any],
         root: Path,
         splits: Mapping[str, ImageSource],
+        classifier: Classifier | None = None,
     ) -> None:
         self.splits = dict(splits)
         self.path = path
+        self._classifier = classifier
         self._root = os.path.join(root, "")
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._stored = self._parts / "features.f32"  # float32, of the images that could be read
@@ -172,8 +177,11 @@ class FeatureFile(FeatureStore):
             return
         stored = np.memmap(self._stored, np.float32, "r")  # on the disk: it may be large
         features = stored.reshape(self.num_done - len(self.unreadable), -1)
+        columns = self._columns()
+        if self._classifier is not None:
+            columns |= _predict(self._classifier, features)
         write = {".npz": self._write_npz, ".csv": self._write_csv, ".parquet": self._write_parquet}
-        write[self.path.suffix](features)
+        write[self.path.suffix](features, columns)
         remove(self._parts)
 
     def half_features(self) -> Tensor:
@@ -264,9 +272,8 @@ class FeatureFile(FeatureStore):
         """Return the names of the classes 0, 1, …; none if there are no labels."""
         return next(iter(self.splits.values())).classes if "labels" in columns else []
 
-    def _table_columns(self) -> dict[str, Any]:
-        """Return the columns of a table: ``file``, and if known ``label``, ``class``, ``split``."""
-        columns = self._columns()
+    def _table_columns(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of a table: ``file``, and those of the others that are known."""
         table = {"file": columns["files"]}
         if "labels" in columns:
             table["label"] = columns["labels"]
@@ -275,10 +282,12 @@ class FeatureFile(FeatureStore):
             table["class"] = np.array([*classes, ""])[columns["labels"]]  # -1: no class
         if "splits" in columns:
             table["split"] = columns["splits"]
+        for name in ("predicted", "probability"):
+            if name in columns:
+                table[name] = columns[name]
         return table
 
-    def _write_npz(self, features: NDArray[np.float32]) -> None:
-        columns = self._columns()
+    def _write_npz(self, features: NDArray[np.float32], columns: dict[str, Any]) -> None:
         classes = self._class_names(columns)
         if classes:
             columns["classes"] = np.array(classes)
@@ -287,8 +296,8 @@ class FeatureFile(FeatureStore):
         with atomic_write(self.path) as file:
             np.savez(file, features=features, **columns)
 
-    def _write_csv(self, features: NDArray[np.float32]) -> None:
-        columns = self._table_columns()
+    def _write_csv(self, features: NDArray[np.float32], columns: dict[str, Any]) -> None:
+        columns = self._table_columns(columns)
         write_json(self._beside, self._progress)
         with atomic_write(self.path) as file:
             text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
@@ -299,11 +308,11 @@ class FeatureFile(FeatureStore):
             text.flush()
             text.detach()  # otherwise it would close the file
 
-    def _write_parquet(self, features: NDArray[np.float32]) -> None:
+    def _write_parquet(self, features: NDArray[np.float32], columns: dict[str, Any]) -> None:
         import pyarrow
         from pyarrow import parquet
 
-        table = {name: column.tolist() for name, column in self._table_columns().items()}
+        table = {name: column.tolist() for name, column in self._table_columns(columns).items()}
         values = pyarrow.array(features.reshape(-1))
         table["features"] = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
         write_json(self._beside, self._progress)
@@ -371,6 +380,22 @@ def describe_features(
         "mean and std": [*preprocessing.mean, *preprocessing.std],
         "list of images": names,
         _CONTENT: contents,
+    }
+
+
+def _predict(classifier: Classifier, features: NDArray[np.float32]) -> dict[str, Any]:
+    """Return the columns ``predicted``, names of classes, and ``probability``, float32."""
+    classes = np.array(classifier.classes)
+    predicted = []
+    probabilities = []
+    for start in range(0, len(features), _BLOCK):
+        part = torch.from_numpy(features[start : start + _BLOCK].copy())
+        index, probability = classifier.predict(part)
+        predicted.append(classes[index.numpy()])
+        probabilities.append(probability.numpy())
+    return {
+        "predicted": np.concatenate(predicted),
+        "probability": np.concatenate(probabilities),
     }
 
 

@@ -81,8 +81,64 @@ def compare_layers(
         Refused: no training image, or no test image, can be read and has a class.
     """
     layers = layer_names(networks[0])
-    train_rows = _draw(images.train_labels)
-    test_rows = _draw(images.test_labels)
+    train_rows = draw_rows(images.train_labels)
+    test_rows = draw_rows(images.test_labels)
+    stores, train_labels, test_labels = store_layers(
+        networks, layers, images, train_rows, test_rows, batch, workers, folder
+    )
+    num_train = len(train_labels)
+
+    top1: dict[str, list[float]] = {layer: [] for layer in layers}
+    answers: dict[str, Tensor] = {}  # of the first network, left out one by one
+    for number, store in enumerate(stores):
+        layer = layers[number % len(layers)]
+        gallery, queries = store.half_features().tensor_split([num_train])
+        neighbors = find_neighbors(queries, gallery, k)
+        top1[layer].append(round(vote(*neighbors, train_labels, test_labels, temperature), 2))
+        if number < len(layers) and num_train > 1:
+            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
+            answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
+    num_rows = len(train_rows) + len(test_rows)
+    is_whole = num_rows == len(images.train) + len(images.test)
+    return LayerComparison(
+        top1=top1,
+        k=min(k, num_train),
+        num_train=num_train,
+        num_test=len(test_labels),
+        stores=stores[layers.index(LAST) :: len(layers)] if is_whole else [],
+        advice=_advice(answers),
+    )
+
+
+def store_layers(
+    networks: Sequence[AnyTrunk],
+    layers: Sequence[str],
+    images: LabelledImages,
+    train_rows: Sequence[int],
+    test_rows: Sequence[int],
+    batch: int = 128,
+    workers: int | None = None,
+    folder: Path | None = None,
+) -> tuple[list[FeatureStore], Tensor, Tensor]:
+    """Store the features of layers; read each image once.
+
+    Args:
+        networks: as in :func:`compare_layers`.
+        layers: names of layers.
+        images: training and test images.
+        train_rows: rows of the training images that have a class.
+        test_rows: rows of the test images that have a class.
+        batch: images at a time.
+        workers: processes that decode; None: from the number of cores and of images.
+        folder: where the features are stored; None: the folder of temporary files.
+
+    Returns:
+        A store for each layer of each network, the layers of the first network first, of the N
+        training and M test images that can be read; and their classes, int64 ``(N,)``, ``(M,)``.
+
+    Raises:
+        Refused: no training image, or no test image, can be read and has a class.
+    """
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
     labels = torch.from_numpy(
         np.concatenate([images.train_labels[train_rows], images.test_labels[test_rows]])
@@ -105,30 +161,11 @@ def compare_layers(
             f"{images.train.path} and {images.test.path}: expected images that can be read, and "
             f"have a class, in both, found {len(train_labels)} and {len(test_labels)}"
         )
-
-    top1: dict[str, list[float]] = {layer: [] for layer in layers}
-    answers: dict[str, Tensor] = {}  # of the first network, left out one by one
-    for number, store in enumerate(stores):
-        layer = layers[number % len(layers)]
-        gallery, queries = store.half_features().tensor_split([num_train])
-        neighbors = find_neighbors(queries, gallery, k)
-        top1[layer].append(round(vote(*neighbors, train_labels, test_labels, temperature), 2))
-        if number < len(layers) and num_train > 1:
-            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
-            answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
-    is_whole = len(rows) == len(images.train) + len(images.test)
-    return LayerComparison(
-        top1=top1,
-        k=min(k, num_train),
-        num_train=num_train,
-        num_test=len(test_labels),
-        stores=stores[layers.index(LAST) :: len(layers)] if is_whole else [],
-        advice=_advice(answers),
-    )
+    return stores, train_labels, test_labels
 
 
-def _draw(labels: NDArray[np.int64]) -> list[int]:
-    """Draw rows of images with a class, in their order."""
+def draw_rows(labels: NDArray[np.int64]) -> list[int]:
+    """Draw at most 5,000 rows of images with a class, in their order."""
     rows = np.flatnonzero(labels != NO_CLASS)
     if len(rows) > _MOST_IMAGES:
         rows = np.sort(np.random.default_rng(0).choice(rows, _MOST_IMAGES, replace=False))

@@ -96,7 +96,7 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:
-    """Write the classifier of a finished fine-tuning for torchvision or timm.
+    """Write the classifier of a finished fine-tuning for ``embed``, and for torchvision or timm.
 
     Args:
         folder: of the run.
@@ -105,11 +105,13 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     Returns:
         What was written, and the code that loads it.
     """
+    from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.export import loading_lines
     from pirl_plugin.checkpoints.load import read_trunk
     from pirl_plugin.checkpoints.read import read_checkpoint
     from pirl_plugin.checkpoints.training_run import final_checkpoint
-    from pirl_plugin.checkpoints.write import write_trunk
+    from pirl_plugin.checkpoints.write import save_trunk, write_trunk
+    from pirl_plugin.models.layers import LAST
     from pirl_plugin.system.files import write_text
 
     checkpoint = final_checkpoint(folder)
@@ -117,14 +119,17 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     content: Any = read_checkpoint(checkpoint)
     trunk = read_trunk(checkpoint, content=content)
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
-    weight = head["0.clf.0.weight"]
-    bias = head["0.clf.0.bias"]
+    classifier = Classifier(head["0.clf.0.weight"], head["0.clf.0.bias"], classes, LAST)
+    save_trunk(trunk.build(), folder / CLASSIFIER_FILE, classifier)
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
     to = "timm" if trunk.timm else "torchvision"
     out = folder / ("classifier" if trunk.timm else "classifier.pth")
-    write_trunk(trunk, out, to, (weight, bias))
+    write_trunk(trunk, out, to, classifier)
     code = loading_lines(trunk, to, out, len(classes))
-    return f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{code}"
+    return (
+        f"{folder / CLASSIFIER_FILE}: for pirl-plugin embed\n"
+        f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{code}"
+    )
 
 
 def _fraction(text: str) -> float:

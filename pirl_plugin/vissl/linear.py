@@ -1,4 +1,7 @@
-"""``pirl-plugin linear``: the host's linear benchmark on a checkpoint, in one command."""
+"""``pirl-plugin linear``: linear classifiers of a checkpoint's features, in one command.
+
+By default, they are trained by the host's benchmark; with ``--fit logistic``, by scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import require_host
-from pirl_plugin.system.lock import locked_files
+from pirl_plugin.system.lock import locked, locked_files
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ _OVERLAYS = {
 def main(arguments: list[str]) -> int:
     """Run the benchmark in this process, and print the top-1 of each layer."""
     options = _parse(arguments)
+    if options.fit == "logistic":
+        _fit_logistic(options)
+        return 0
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
     from pirl_plugin.vissl.run import launch
@@ -48,10 +54,29 @@ def main(arguments: list[str]) -> int:
         for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
-            with locked_files(report=options.report):
-                write_linear_report(options, trunk, images, accuracies, num_tested(options.out))
-            print(f"In {options.report}: the accuracies")
+            write_linear_report(options, trunk, images, accuracies, num_tested(options.out))
     return status
+
+
+def _fit_logistic(options: argparse.Namespace) -> None:
+    """Fit logistic regressions, print the top-1 of each layer, and write the best classifier."""
+    from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
+    from pirl_plugin.checkpoints.write import save_trunk
+    from pirl_plugin.evaluation.logistic import fit_layers
+    from pirl_plugin.models.layers import layer_names
+
+    trunk, images = labelled_run.load_trunk_and_images(options)
+    trunk.to(kinds.device("auto"))
+    layers = [options.layer] if options.layer else layer_names(trunk)
+    with locked(options.out, "--out"):
+        fitted = fit_layers(trunk, images, layers)
+        print(fitted.table())
+        file = options.out / CLASSIFIER_FILE
+        save_trunk(trunk.cpu(), file, fitted.best.classifier)
+    print(f"{file}: the network and the classifier of {fitted.best.classifier.layer}")
+    if options.report is not None:
+        accuracies = {fit.classifier.layer: fit.test_top1 for fit in fitted.fits}
+        write_linear_report(options, trunk, images, accuracies, fitted.num_test)
 
 
 def write_linear_report(
@@ -76,12 +101,15 @@ def write_linear_report(
         "Training images": f"{num_labelled:,} in {images.train.path}",
         "Test images": f"{num_images:,} in {images.test.path}",
         "Images": trunk.preprocessing,
-        "Run of VISSL": options.out,
+        "Fit": options.fit,
+        "Folder": options.out,
     }
     chance = 100 * counts.max() / counts.sum()
     title = "Linear classifiers of frozen features"
     charts = [Chart("", bars)]
-    write_page(options.report, title, charts=charts, chance=chance, settings=settings)
+    with locked_files(report=options.report):
+        write_page(options.report, title, charts=charts, chance=chance, settings=settings)
+    print(f"In {options.report}: the accuracies")
 
 
 def benchmark_of(trunk: AnyTrunk) -> list[str]:
@@ -114,10 +142,23 @@ def _describe(benchmark: list[str], trunk: AnyTrunk) -> str:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = labelled_run.command_parser(
         "linear",
-        "Train linear classifiers on a checkpoint's frozen features, with VISSL's benchmark.",
-        "--checkpoint runs/mine/checkpoint.torch --data DIR",
+        "Train linear classifiers on a checkpoint's frozen features.",
+        "--timm tf_efficientnet_lite0 --pretrained --data DIR --fit logistic",
         "runs/linear",
     )
+    add = parser.add_argument
+    fit = (
+        "vissl: VISSL's benchmark, whose classifiers train for 28 epochs; logistic: scikit-learn's "
+        "logistic regression, of features that are computed once, and a file of the classifier"
+    )
+    add("--fit", choices=("vissl", "logistic"), default="vissl", help=fit)
+    layer = "of --fit logistic: only this layer (default: each, and the best one is written)"
+    add("--layer", metavar="NAME", help=layer)
     page = "write a page with the accuracies"
-    parser.add_argument("--report", metavar="FILE.html", type=kinds.output_file, help=page)
-    return parser.parse_args(arguments)
+    add("--report", metavar="FILE.html", type=kinds.output_file, help=page)
+    options = parser.parse_args(arguments)
+    if options.fit == "vissl" and options.layer is not None:
+        parser.error("--layer: expected --fit logistic; VISSL's benchmark trains on each layer")
+    if options.fit == "logistic" and options.overrides:
+        parser.error(f"{options.overrides[0]}: expected --fit vissl; this fit reads no overrides")
+    return options

@@ -1,6 +1,7 @@
-"""The programs of two guides, data.md and library.md, run as they are printed, on tiny trees."""
+"""The programs of data.md, library.md and features.md, run as they are printed, on tiny trees."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from pirl_plugin import cli
+from tests.helpers.host_tools import write_checkpoint
+
 GUIDES = Path(__file__).parents[2] / "docs/guides"
 PAGE = (GUIDES / "data.md").read_text()
 LIBRARY = (GUIDES / "library.md").read_text()
+FEATURES = (GUIDES / "features.md").read_text()
 
 
 def block(language, beginning, page=PAGE):
@@ -81,3 +86,19 @@ def test_parts__are_one_step_of_the_loop(tmp_path, monkeypatch):
     exec(block("python", "g_transformed", LIBRARY), names)
     assert names["loss"].step == 1
     assert names["loss"].bank.visited.tolist() == [True, True, False, False]
+
+
+def test_sorting__of_photos_runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    checkpoint = write_checkpoint(tmp_path / "trunk.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
+    network = f"--checkpoint {checkpoint} --size 32"
+    text = block("bash", "--fit logistic", FEATURES)
+    text = text.replace("--timm tf_efficientnet_lite0 --pretrained", network)
+    text = text.replace("DIR", str(image_folder)).replace("PHOTOS", str(image_folder / "val"))
+    for line in text.splitlines():
+        assert cli.run(shlex.split(line)[1:]) == 0
+    capsys.readouterr()
+    exec(block("python", "KMeans", FEATURES), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8 + 2
+    assert {line.partition(" ")[2] for line in lines[:8]} <= {"ants", "bees", "not sure"}

@@ -9,6 +9,8 @@ import torch
 import torchvision
 import yaml
 
+from pirl_plugin.checkpoints.classifier import read_classifier
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.evaluation.labelled_images import open_labelled
@@ -58,6 +60,15 @@ def test_classifier__of_a_resnet_is_loaded_as_printed(depth, tmp_path):
     assert torch.equal(outputs, expected_outputs(trunk, classifier, images))
     assert scope["normalize"].mean == STATISTICS["mean"]
     assert "48-px images" in text
+    # The file for embed.
+    file = tmp_path / "classifier.torch"
+    written = read_classifier(file)
+    assert (written.classes, written.layer) == (["ant", "bee", "cat"], "last")
+    with torch.no_grad():
+        index, probability = written.predict(load_trunk(file)(images)[0])
+    expected = expected_outputs(trunk, classifier, images).softmax(dim=1).max(dim=1)
+    assert index.tolist() == expected.indices.tolist()
+    torch.testing.assert_close(probability, expected.values)
 
 
 def test_classifier__of_a_network_of_timm_is_loaded_as_printed(tmp_path):

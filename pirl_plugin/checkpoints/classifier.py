@@ -1,0 +1,75 @@
+"""A linear classifier of a layer's features, in a file with the trunk that computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import linear
+
+from pirl_plugin.checkpoints.read import open_checkpoint
+from pirl_plugin.system.failures import Refused
+
+CLASSIFIER = "pirl_classifier"
+"""Key of the classifier in a checkpoint."""
+CLASSIFIER_FILE = "classifier.torch"
+"""The file of trunk and classifier in the folder of ``linear --fit logistic`` and ``finetune``."""
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A linear classifier with a softmax.
+
+    Attributes:
+        weight: float32 ``(C, D)``.
+        bias: float32 ``(C,)``.
+        classes: names of the C classes.
+        layer: the layer of the trunk whose features it takes, see :class:`Layers`.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    classes: list[str]
+    layer: str
+
+    def predict(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict the classes of images.
+
+        Args:
+            features: floating ``(N, D)`` of the layer, on the CPU.
+
+        Returns:
+            The most probable class of each image, int64 ``(N,)``, an index into ``classes``; and
+            its probability, float32 ``(N,)``.
+        """
+        scores = linear(features.float(), self.weight, self.bias)
+        probability, index = scores.softmax(dim=1).max(dim=1)
+        return index, probability
+
+    def record(self) -> dict[str, Any]:
+        """Return the content for a checkpoint; :func:`read_classifier` reads it."""
+        return {
+            "weight": self.weight,
+            "bias": self.bias,
+            "classes": self.classes,
+            "layer": self.layer,
+        }
+
+
+def read_classifier(path: Path | None) -> Classifier | None:
+    """Return the classifier in a checkpoint; None if there is none.
+
+    Args:
+        path: of the checkpoint, which can be read; None: there is no file.
+    """
+    if path is None or path.suffix == ".safetensors":
+        return None
+    try:
+        content = open_checkpoint(path)
+    except Refused:  # a file of code, which the user trusts: this package did not write it
+        return None
+    record = content.get(CLASSIFIER)
+    return Classifier(**record) if isinstance(record, Mapping) else None

@@ -1,0 +1,221 @@
+"""scikit-learn's logistic regression on the frozen features of each layer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pirl_plugin.checkpoints.classifier import Classifier
+from pirl_plugin.evaluation.labelled_images import LabelledImages
+from pirl_plugin.evaluation.layer_comparison import draw_rows, store_layers
+from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.failures import MissingPackage, Refused
+
+# Inverse strengths of the regularisation, the strongest first: each fit begins at the last one.
+_COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+_STEPS = 100  # of L-BFGS; a weakly regularised fit may stop there, and is measured as it is
+
+
+@dataclass(frozen=True)
+class LayerFit:
+    """The logistic regression of one layer.
+
+    Attributes:
+        classifier: of the layer's features, fitted to all training images.
+        cost: scikit-learn's C, the best on the held-out training images.
+        held_out_top1: of the fit to the other training images, on the held-out ones, percent.
+        test_top1: of the classifier, on the test images, percent.
+    """
+
+    classifier: Classifier
+    cost: float
+    held_out_top1: float
+    test_top1: float
+
+
+@dataclass(frozen=True)
+class LogisticFits:
+    """The logistic regressions of a network's layers.
+
+    Attributes:
+        fits: one for each layer.
+        num_train: number of training images that have a class and can be read.
+        num_held_out: number of those that chose C and the layer.
+        num_test: number of test images that have a class and can be read.
+    """
+
+    fits: list[LayerFit]
+    num_train: int
+    num_held_out: int
+    num_test: int
+
+    @property
+    def best(self) -> LayerFit:
+        """The fit that is best on the held-out training images; the test images choose nothing."""
+        return max(self.fits, key=lambda fit: fit.held_out_top1)
+
+    def table(self) -> str:
+        """Return a line for each layer."""
+        lines = [
+            f"Logistic regression, top-1 in percent ({self.num_train:,} training and "
+            f"{self.num_test:,} test images; {self.num_held_out:,} of the training images, held "
+            f"out, choose C and the layer):",
+            f"  {'':8}{'held out':>10}{'test':>8}{'C':>10}",
+        ]
+        for fit in self.fits:
+            lines.append(
+                f"  {fit.classifier.layer:8}{fit.held_out_top1:10.2f}{fit.test_top1:8.2f}"
+                f"{fit.cost:10g}"
+            )
+        return "\n".join(lines)
+
+
+def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -> LogisticFits:
+    """Compute the features of layers once, and fit a logistic regression to each layer's.
+
+    Args:
+        trunk: the network, in evaluation mode.
+        images: training and test images; those without a class are left out.
+        layers: names of layers.
+
+    Raises:
+        MissingPackage: scikit-learn is not installed.
+        Refused: no class has two training images, or no images can be read.
+    """
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
+    train_rows = np.flatnonzero(images.train_labels != NO_CLASS).tolist()
+    test_rows = np.flatnonzero(images.test_labels != NO_CLASS).tolist()
+    stores, train_labels, test_labels = store_layers([trunk], layers, images, train_rows, test_rows)
+    train_classes = train_labels.numpy()
+    choosing = draw_rows(train_classes)  # C needs no more images
+    is_held_out = hold_out(train_classes[choosing])
+    if not is_held_out.any():
+        raise Refused(
+            f"{images.train.path}: expected two or more images of a class, to choose C; add images"
+        )
+    fits = []
+    for layer, store in zip(layers, stores, strict=True):
+        train, test = store.half_features().tensor_split([len(train_labels)])
+        print(f"fits a logistic regression to {layer}, {train.shape[1]:,} dimensions", flush=True)
+        chosen_from = train[choosing]
+        cost, held_out_top1 = _choose_cost(chosen_from, train_classes[choosing], is_held_out)
+        fit = _fit(train, train_classes, cost)
+        top1 = 100 * fit.model.score(fit.scale(test), test_labels.numpy())
+        classifier = fit.classifier(images.classes, layer)
+        fits.append(LayerFit(classifier, cost, round(held_out_top1, 2), round(top1, 2)))
+    return LogisticFits(fits, len(train_labels), int(is_held_out.sum()), len(test_labels))
+
+
+def hold_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Choose a fifth of the images of each class, the same in each call.
+
+    A class of one image has none; a class of two has one.
+
+    Args:
+        labels: int64 ``(N,)``.
+
+    Returns:
+        Bool ``(N,)``.
+
+    Example:
+        >>> hold_out(np.array([0, 0, 1, 0, 0, 0])).sum()
+        1
+    """
+    rng = np.random.default_rng(0)
+    is_held_out = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        of_class = rng.permutation(np.flatnonzero(labels == label))
+        is_held_out[of_class[1::5]] = True
+    return is_held_out
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A logistic regression, and the standardisation of its features.
+
+    Attributes:
+        model: scikit-learn's.
+        mean: float64 ``(D,)``, of the features.
+        deviation: float64 ``(D,)``, of the features.
+    """
+
+    model: Any
+    mean: Tensor
+    deviation: Tensor
+
+    def scale(self, features: Tensor) -> NDArray[np.float64]:
+        """Return features with the mean 0 and the deviation 1 in the training, ``(N, D)``.
+
+        In float32, L-BFGS ends too early if the regularisation is strong.
+        """
+        scaled: NDArray[np.float64] = ((features.double() - self.mean) / self.deviation).numpy()
+        return scaled
+
+    def classifier(self, names: Sequence[str], layer: str) -> Classifier:
+        """Return the classifier of features as the layer has them.
+
+        Args:
+            names: names of the classes.
+            layer: name of the layer.
+        """
+        weight = torch.from_numpy(self.model.coef_)
+        bias = torch.from_numpy(self.model.intercept_)
+        if len(weight) == 1:  # of two classes, scikit-learn has only the scores of the second
+            weight = torch.cat([torch.zeros_like(weight), weight])
+            bias = torch.cat([torch.zeros_like(bias), bias])
+        weight = weight / self.deviation
+        # A class whose images cannot be read has no scores.
+        classes = [names[label] for label in self.model.classes_]
+        bias = bias - weight @ self.mean
+        return Classifier(weight.float(), bias.float(), classes, layer)
+
+
+def _choose_cost(
+    features: Tensor, labels: NDArray[np.int64], is_held_out: NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Return the C that is best on the held-out images, and its top-1 there, percent."""
+    top1 = {}
+    fitted = ~is_held_out
+    fit = None
+    for cost in _COSTS:
+        fit = _fit(features[fitted], labels[fitted], cost, fit)
+        score = fit.model.score(fit.scale(features[is_held_out]), labels[is_held_out])
+        top1[cost] = 100 * float(score)
+    best = max(top1, key=lambda cost: top1[cost])
+    return best, top1[best]
+
+
+def _fit(
+    features: Tensor, labels: NDArray[np.int64], cost: float, start: _Fit | None = None
+) -> _Fit:
+    """Standardise features and fit a logistic regression.
+
+    Args:
+        features: floating ``(N, D)``.
+        labels: int64 ``(N,)``.
+        cost: scikit-learn's C.
+        start: a fit to the same images, where this one begins.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    if start is None:
+        deviation, mean = torch.std_mean(features.double(), dim=0, correction=0)
+        start = _Fit(
+            LogisticRegression(max_iter=_STEPS, warm_start=True), mean, deviation.clamp(min=1e-6)
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        start.model.set_params(C=cost).fit(start.scale(features), labels)
+    return start
