@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.pixels import normalize_images
 
 _SIZE = 224
 _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL

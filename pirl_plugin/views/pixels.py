@@ -13,10 +13,8 @@ from PIL import Image
 from torch.nn import functional as F
 
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-"""Mean and standard deviation of ImageNet's channels, on a scale of 0 to 1."""
 _WORD = 2**64
 _EPOCH_BITS = 24
 _TRIES = 10

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 Settings = TypeVar("Settings")
 
@@ -21,18 +23,6 @@ MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches in a process's batch."""
 
 
-def _imagenet_mean() -> list[float]:
-    from pirl_plugin.views.pixels import IMAGENET_MEAN  # it imports torch
-
-    return list(IMAGENET_MEAN)
-
-
-def _imagenet_std() -> list[float]:
-    from pirl_plugin.views.pixels import IMAGENET_STD
-
-    return list(IMAGENET_STD)
-
-
 @dataclass(frozen=True)
 class InputSettings:
     """Values of ``HOOKS.PIRL_INPUT``, all optional.
@@ -41,8 +31,12 @@ class InputSettings:
         ValueError: a value cannot be used.
     """
 
-    mean: list[float] = field(default_factory=_imagenet_mean)  # per channel, 0 to 1
-    std: list[float] = field(default_factory=_imagenet_std)  # per channel, 0 to 1
+    mean: list[float] = field(
+        default_factory=functools.partial(list, IMAGENET_MEAN)
+    )  # per channel, 0 to 1
+    std: list[float] = field(
+        default_factory=functools.partial(list, IMAGENET_STD)
+    )  # per channel, 0 to 1
     channels_last: bool = True  # memory format of inputs and weights; faster convolutions
     autocast: str | None = None  # or bfloat16: type of the model's computation; never of the loss
     compile: bool = False  # compile the trunk; takes minutes, again for each new shape
@@ -166,6 +160,12 @@ def num_micro_batches(config: Mapping[str, Any]) -> int:
     if type(number) is not int or number < 1:
         raise Refused(f"config.{MICRO_BATCHES} = {number}: expected a whole number from 1")
     return number
+
+
+def num_ranks(config: Mapping[str, Any]) -> int:
+    """Return the number of processes of a run, on all nodes."""
+    section = config["DISTRIBUTED"]
+    return int(section["NUM_NODES"] * section["NUM_PROC_PER_NODE"])
 
 
 def prepares_input(config: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.checkpoints.training_run import final_checkpoint
 from pirl_plugin.system.console import LINE, counted, next_commands, put, span
 from pirl_plugin.system.ranks import rank
-from pirl_plugin.vissl.sections import RECORD
+from pirl_plugin.vissl.sections import RECORD, num_ranks
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -107,11 +107,10 @@ class ProgressHook(QuietHook):
     @classmethod
     def from_config(cls, config: AttrDict) -> ProgressHook:
         """Build the hook from the host's configuration."""
-        ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
         export_to = None
         if config.LOSS.name == "pirl_loss":
             export_to = "timm" if config.MODEL.TRUNK.NAME == "pirl_timm" else "torchvision"
-        return cls(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA * ranks, export_to)
+        return cls(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA * num_ranks(config), export_to)
 
     def on_start(self, task: Task) -> None:
         """Show the number of images, epochs and steps."""

@@ -72,7 +72,7 @@ AFTER: dict[str, tuple[str, ...]] = {
     ),
     "vissl.data.dataset_catalog": (
         f"{_PATCHES}.labels:data_paths_suffice",
-        "pirl_plugin.vissl.adapters.catalog:register_our_datasets",
+        f"{_PATCHES}.labels:register_our_datasets",
     ),
     "vissl.data.ssl_dataset": (f"{_PATCHES}.labels:labels_of_our_sources",),
     "vissl.meters.accuracy_list_meter": (f"{_PATCHES}.labels:accuracy_is_of_images_with_a_class",),

@@ -95,11 +95,11 @@ class ExchangeHook(QuietHook):
             Refused: too many could not be read.
         """
         split = "train" if task.train else "test"
-        unreadable_before, before = self._read[split]
+        earlier_unreadable, earlier_images = self._read[split]
         # Of more than WINDOW images, the oldest are forgotten, on average.
-        kept = min(1.0, max(WINDOW - images, 0) / max(before, 1))
-        total = kept * before + images
-        total_unreadable = kept * unreadable_before + unreadable
+        share = min(1.0, max(WINDOW - images, 0) / max(earlier_images, 1))
+        total = share * earlier_images + images
+        total_unreadable = share * earlier_unreadable + unreadable
         self._read[split] = (total_unreadable, total)
         one_pass = min(len(task.datasets[split]), WINDOW)
         in_whole_passes = math.ceil(total / one_pass) * one_pass

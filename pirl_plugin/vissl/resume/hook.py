@@ -28,7 +28,7 @@ from pirl_plugin.vissl.resume.record import (
     refuse_other_images,
     write_run_config,
 )
-from pirl_plugin.vissl.sections import read_section
+from pirl_plugin.vissl.sections import num_ranks, read_section
 from pirl_plugin.vissl.task import Task
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
     on_forward = ClassyHook._noop
 
     def __init__(self, config: AttrDict, exchange: ExchangeHook) -> None:
-        num_ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
-        super().__init__(num_ranks)
+        super().__init__(num_ranks(config))
         self.keep = read_section(Keep, config, "CHECKPOINT.PIRL")
         self._config = config
         self._exchange = exchange
@@ -135,8 +134,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if task.train and agreed and self._saved_iteration != task.iteration:
             self._save_now(task)
         if agreed > SAVE:
-            where = f"after step {task.iteration}, which is saved" if task.train else "in a test"
-            stop(agreed, f"{where}; the same command resumes from {task.checkpoint_folder}")
+            moment = f"after step {task.iteration}, which is saved" if task.train else "in a test"
+            stop(agreed, f"{moment}; the same command resumes from {task.checkpoint_folder}")
 
     def on_end(self, task: Task) -> None:
         """From now on, let signals end the process at once: no step reads them any more."""
@@ -190,8 +189,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         # Shards come first: a checkpoint that is there has all its shards.
         self._save_shards(task)
         within_epoch = mode == "iteration"
-        done = task.num_updates - self._epoch_start if within_epoch else 0
-        self._section = {**self._record, "samples_done": done}
+        num_images = task.num_updates - self._epoch_start if within_epoch else 0
+        self._section = {**self._record, "samples_done": num_images}
         if self._shards is not None:
             self._section["shards"] = self._shards[1]
         scaler = scaler_of(task)

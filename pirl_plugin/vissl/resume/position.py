@@ -56,12 +56,12 @@ def start_epoch(task: Task) -> int:
     Returns:
         The value of ``task.num_updates`` at the epoch's start. It counts images.
     """
-    done = samples_done(task)
-    start = int(task.num_updates) - done
-    if done:
+    num_images = samples_done(task)
+    start = int(task.num_updates) - num_images
+    if num_images:
         task.num_updates = start
         task.optimizer.on_epoch(task.where)
-        task.num_updates += done
+        task.num_updates += num_images
     return start
 
 

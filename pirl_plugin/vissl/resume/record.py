@@ -20,7 +20,7 @@ from pirl_plugin.checkpoints.training_run import RUN_CONFIG
 from pirl_plugin.system.comparison import Differences, differences, flat, in_words
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_text
-from pirl_plugin.vissl.sections import COMPUTED, RECORD
+from pirl_plugin.vissl.sections import COMPUTED, RECORD, num_ranks
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -152,8 +152,7 @@ def global_batch(config: Mapping[str, Any]) -> int:
 
     Ranks may share the batch in any way. Micro-batches are parts of ``BATCHSIZE_PER_REPLICA``.
     """
-    ranks = config["DISTRIBUTED"]["NUM_NODES"] * config["DISTRIBUTED"]["NUM_PROC_PER_NODE"]
-    return int(config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] * ranks)
+    return int(config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] * num_ranks(config))
 
 
 def refuse_another_run(
@@ -274,9 +273,10 @@ def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
     """
     if RECORD in config:  # a file is read once
         return dict(config[RECORD]["weights"])
+    values = flat(config)
     weights = {}
     for key in _WEIGHTS:
-        files = _value_at(config, key) or []
+        files: Any = values.get(key) or []
         names = [files] if isinstance(files, str) else files
         contents = [sha256_of(Path(name)) if os.path.isfile(name) else name for name in names]
         weights[key] = ", ".join(contents)
@@ -323,10 +323,3 @@ def _is_repeated(key: str, differs: Differences) -> bool:
     last_part = key.rpartition(".")[2].casefold()
     namesakes = [name for name in settable if name.rpartition(".")[2].casefold() == last_part]
     return key != min(namesakes, key=lambda name: name.count("."))
-
-
-def _value_at(config: Mapping[str, Any], key: str) -> Any:
-    value: Any = config
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value

@@ -123,11 +123,13 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
 
 
 def check_slurm(config: AttrDict) -> None:
-    """Check that a job can be submitted; otherwise submitit would run it here, out of sight.
+    """Check that a job of SLURM can be submitted; otherwise submitit would run it here, unseen.
 
     Raises:
         Refused: there is no SLURM on this machine, or no partition is named.
     """
+    if not config.SLURM.USE_SLURM:
+        return
     if shutil.which("srun") is None:
         raise Refused(
             "config.SLURM.USE_SLURM = true: expected SLURM's srun on the PATH, found none; load "

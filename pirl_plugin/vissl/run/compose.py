@@ -78,8 +78,6 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
 
 def wrap_composing(module: Any) -> None:
     """Give the host's functions our configs and checks, and record a run before the host."""
-    from pirl_plugin.vissl.resume.record import record_before_host
-
     convert = module.convert_to_attrdict
 
     @functools.wraps(convert)
@@ -88,12 +86,16 @@ def wrap_composing(module: Any) -> None:
     ) -> tuple[AttrDict, AttrDict]:
         if not is_ours(cfg.config):
             return convert(cfg, cmdline_args, dump_config=dump_config)
+        from pirl_plugin.vissl.resume.record import record_before_host
+        from pirl_plugin.vissl.run.check import check_slurm
+
         with in_one_sentence():
             record = record_before_host(cfg.config)
             # The run writes the file after its start.
             args, config = convert(cfg, cmdline_args, dump_config=False)
             config[RECORD] = record
             _choose_task(config)
+            check_slurm(config)
         return args, config
 
     module.compose_hydra_configuration = lambda overrides: check(compose(overrides), overrides)

@@ -18,7 +18,7 @@ from pirl_plugin.images.names import DISK_FOLDER
 from pirl_plugin.images.sources import open_source
 from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.sections import COMPUTED
 
 if TYPE_CHECKING:

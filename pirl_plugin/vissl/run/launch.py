@@ -86,7 +86,6 @@ def main(overrides: list[str]) -> int:
 def guard_launcher(module: Any) -> None:
     """Wrap the host's launcher and its function of a rank, for runs of this plugin."""
     launch = module.launch_distributed
-    submit = module.launch_distributed_on_slurm
     work = module._distributed_worker
 
     @functools.wraps(launch)
@@ -95,15 +94,6 @@ def guard_launcher(module: Any) -> None:
     ) -> object:
         run = functools.partial(launch, cfg, node_id, engine_name, hook_generator)
         return _launch(run, cfg, node_id, engine_name) if RECORD in cfg else run()
-
-    @functools.wraps(submit)
-    def launch_distributed_on_slurm(cfg: AttrDict, engine_name: str) -> object:
-        from pirl_plugin.vissl.run.check import check_slurm
-
-        if RECORD in cfg:
-            with in_one_sentence():
-                check_slurm(cfg)
-        return submit(cfg, engine_name)
 
     @functools.wraps(work)
     def _distributed_worker(
@@ -133,7 +123,6 @@ def guard_launcher(module: Any) -> None:
             run()
 
     module.launch_distributed = launch_distributed
-    module.launch_distributed_on_slurm = launch_distributed_on_slurm
     module._distributed_worker = _distributed_worker
 
 

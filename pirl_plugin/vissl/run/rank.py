@@ -30,6 +30,7 @@ from pirl_plugin.vissl.sections import (
     TIMEOUT,
     RunSettings,
     num_micro_batches,
+    num_ranks,
     read_section,
 )
 
@@ -98,7 +99,7 @@ def run_rank(
         except Exception as error:
             is_consequence = has_lost_rank(error)
             text = another_rank_ended(minutes) if is_consequence else _sentence(error, config)
-            if not is_refusal(error) and _num_ranks(config) > 1:
+            if not is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
             # The launcher reads the causes from the file, which begin with the prefix.
             text = text if is_spawned and is_consequence else PREFIX + text
@@ -133,10 +134,6 @@ def _not_joined(rank: int, minutes: float) -> str:
     )
 
 
-def _num_ranks(config: AttrDict) -> int:
-    return int(config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE)
-
-
 def _join_group(
     config: AttrDict, local_rank: int, rank: int, run_id: str, timeout: datetime.timedelta
 ) -> None:
@@ -157,7 +154,7 @@ def _join_group(
     try:
         distributed.init_process_group(
             section.BACKEND,
-            world_size=_num_ranks(config),
+            world_size=num_ranks(config),
             rank=rank,
             timeout=timeout,
             **options,

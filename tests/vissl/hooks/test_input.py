@@ -7,7 +7,7 @@ import torch
 from torchvision.transforms import functional as tv
 
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.hooks.input import PIRLInputHook
 from pirl_plugin.vissl.sections import InputSettings
 from tests.helpers.tasks import FakeTask

@@ -135,13 +135,13 @@ def test_gpus__that_are_missing_are_explained(found, environment, message, monke
 
 
 def test_slurm__that_is_missing_is_named(monkeypatch):
-    config = compose(JIGSAW, "config.SLURM.USE_SLURM=true")
+    job = [JIGSAW, "config.SLURM.USE_SLURM=true"]
     monkeypatch.setattr("shutil.which", lambda program: None)
-    with pytest.raises(Refused, match=r"found none; .* add .config/pirl/machines=1node_8gpu"):
-        checks.check_slurm(config)
+    with pytest.raises(SystemExit, match=r"found none; .* add .config/pirl/machines=1node_8gpu"):
+        compose(*job)
     monkeypatch.setattr("shutil.which", lambda program: "/usr/bin/srun")
-    with pytest.raises(Refused, match=r"config.SLURM.PARTITION is empty"):
-        checks.check_slurm(config)
+    with pytest.raises(SystemExit, match=r"config.SLURM.PARTITION is empty"):
+        compose(*job)
 
 
 def test_output_folder__that_cannot_be_written_to_is_named(tmp_path):
