@@ -52,15 +52,6 @@ _PREFERRED = (
     "teacher.",  # DINO: not the student
     "state_dict_ema.",  # timm: the averaged weights, as timm itself takes
 )
-# torchvision's names → Detectron2's. There, a batch norm is part of a convolution.
-_DETECTRON2 = {
-    r"^conv1\.": "stem.conv1.",
-    r"^bn1\.": "stem.conv1.norm.",
-    **{rf"^layer{i}\.": f"res{i + 1}." for i in range(1, 5)},
-    r"\.bn(\d)\.": r".conv\1.norm.",
-    r"\.downsample\.0\.": ".shortcut.",
-    r"\.downsample\.1\.": ".shortcut.norm.",
-}
 
 
 @dataclass(frozen=True)
@@ -265,17 +256,6 @@ def _prefixes_of_network(
     complete = [prefix for prefix, count in same_shape.items() if count == total]
     most = max(same_name.values(), default=0)
     return complete or [prefix for prefix, count in same_name.items() if count == most]
-
-
-def to_detectron2(name: str) -> str:
-    """Return Detectron2's name of a tensor of torchvision's ResNet.
-
-    >>> to_detectron2("layer1.0.bn2.running_var")
-    'res2.0.conv2.norm.running_var'
-    """
-    for torchvision_pattern, detectron2 in _DETECTRON2.items():
-        name = re.sub(torchvision_pattern, detectron2, name)
-    return name
 
 
 def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:

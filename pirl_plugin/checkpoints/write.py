@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
-from pirl_plugin.checkpoints.trunk import Trunk, to_detectron2
+from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.timm_trunk import create_network
 from pirl_plugin.models.trunks import AnyTrunk
@@ -24,6 +25,15 @@ FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
 PREPROCESSING = "preprocessing"
 """Key of the preprocessing's record in the files that this package writes."""
 _PRETRAIN = "pre-train another network, with +config/pirl/models=resnet18"
+# torchvision's names → Detectron2's. There, a batch norm is part of a convolution.
+_DETECTRON2 = {
+    r"^conv1\.": "stem.conv1.",
+    r"^bn1\.": "stem.conv1.norm.",
+    **{rf"^layer{i}\.": f"res{i + 1}." for i in range(1, 5)},
+    r"\.bn(\d)\.": r".conv\1.norm.",
+    r"\.downsample\.0\.": ".shortcut.",
+    r"\.downsample\.1\.": ".shortcut.norm.",
+}
 
 
 def write_trunk(trunk: Trunk, out: Path, to: str, classifier: Classifier | None = None) -> None:
@@ -119,6 +129,17 @@ def detectron2_options(trunk: Trunk) -> dict[str, bool | int | str | list[float]
         "MODEL.PIXEL_MEAN": [round(255 * value, 4) for value in images.mean],
         "MODEL.PIXEL_STD": [round(255 * value, 4) for value in images.std],
     }
+
+
+def to_detectron2(name: str) -> str:
+    """Return Detectron2's name of a tensor of torchvision's ResNet.
+
+    >>> to_detectron2("layer1.0.bn2.running_var")
+    'res2.0.conv2.norm.running_var'
+    """
+    for torchvision_pattern, detectron2 in _DETECTRON2.items():
+        name = re.sub(torchvision_pattern, detectron2, name)
+    return name
 
 
 def _write_timm_folder(trunk: Trunk, out: Path, classifier: Classifier | None) -> None:

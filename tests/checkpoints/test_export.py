@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines, main
 from pirl_plugin.checkpoints.load import load_trunk, read_trunk
-from pirl_plugin.checkpoints.trunk import find_trunk, to_detectron2
-from pirl_plugin.checkpoints.write import detectron2_options, save_trunk
+from pirl_plugin.checkpoints.trunk import find_trunk
+from pirl_plugin.checkpoints.write import detectron2_options, save_trunk, to_detectron2
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from tests.helpers.export_files import (
     PREFIX,
