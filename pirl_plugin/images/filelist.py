@@ -57,8 +57,7 @@ class FileListSource(ImageSource):
 
         def paths() -> Iterator[str]:
             for image, label in rows:
-                if rows.has_labels:
-                    labels.append(label)
+                labels.append(label)
                 yield new_prefix + image.removeprefix(remove_prefix)
 
         images = PathTable(paths())
@@ -103,14 +102,12 @@ class _Rows:
     """Path and label of each image in a list.
 
     Attributes:
-        has_labels: whether some rows may have labels; known after the first row.
         other_columns: the columns of a table if none of them is known to have labels.
     """
 
     def __init__(self, file: str, columns: Columns) -> None:
         self._file = file
         self._columns = columns
-        self.has_labels = False
         self.other_columns: list[str] = []
 
     def __iter__(self) -> Iterator[tuple[str, str | None]]:
@@ -126,7 +123,6 @@ class _Rows:
         raise Refused(f"{self._file}: expected a list of images, a file *{', *'.join(LISTS)}")
 
     def _of_text(self) -> Iterator[tuple[str, str | None]]:
-        self.has_labels = True
         endings = "|".join(map(re.escape, IMAGE_EXTENSIONS))
         # The path ends at the last ending of an image before a space or tab, or else at a tab.
         with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
@@ -193,7 +189,6 @@ class _Rows:
         if path_column is None:
             raise Refused(f"{self._file}: {choose('image', header)}")
         label_column = self._columns.find_label(header, self._file)
-        self.has_labels = label_column is not None
         remaining = [column for column in header if column not in ("", path_column)]
         self.other_columns = remaining if label_column is None else []
         labels = f", labels from {label_column!r}" if label_column else ""

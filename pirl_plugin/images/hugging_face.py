@@ -25,11 +25,6 @@ ENCODED = {"bytes", "path"}
 """Keys of an image that is not decoded."""
 
 
-def is_plain(dataset: Any) -> bool:
-    """Return whether it is a data set of the package ``datasets``, without a format of its own."""
-    return is_of_package(dataset) and dataset.format["type"] is None
-
-
 def is_of_package(dataset: Any) -> bool:
     """Return whether it is a data set of the package ``datasets``."""
     package = sys.modules.get("datasets")  # if it is not imported, it made no data set

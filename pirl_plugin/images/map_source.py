@@ -20,8 +20,6 @@ from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
-# Mapping: encoded, from Hugging Face.
-
 
 class SeveralImages(Refused):
     """An item has several images, and none has a known name."""
@@ -68,7 +66,8 @@ class MapSource(ImageSource):
         self._items = dataset
         self._columns = columns
         self._key: Any = columns.image
-        if hugging_face.is_plain(dataset):
+        # A data set with a format of its own, such as tensors, gives images in this format.
+        if hugging_face.is_of_package(dataset) and dataset.format["type"] is None:
             column = hugging_face.image_column(dataset, columns, self.path)
             warn_once(f"{self.path}: images from the column {column!r}")
             self._items = hugging_face.encoded_images(dataset, column)
@@ -155,11 +154,8 @@ class MapSource(ImageSource):
         names = [name for name in item if isinstance(name, str)]
         key: Any = self._columns.find_image(names, self.path)
         if key is None:
-            images = [key for key, value in item.items() if _is_image(value)]
-            if not images:
-                images = [
-                    key for key, value in item.items() if isinstance(value, (str, os.PathLike))
-                ]
+            paths = [key for key in item if isinstance(item[key], (str, os.PathLike))]
+            images = [key for key in item if _is_image(item[key])] or paths
             if not images:
                 raise UnreadableImageError("the item has no image")
             if len(images) > 1:
@@ -193,12 +189,13 @@ def _order(dataset: Any) -> list[str]:
     if isinstance(dataset, Subset):
         return _order(dataset.dataset)
     classes = getattr(dataset, "classes", None)
-    return [_text(name) for name in classes] if isinstance(classes, (list, tuple)) else []
-
-
-def _text(name: Any) -> str:
-    """Return the name of a class; torchvision's ImageNet has several for each."""
-    return ", ".join(map(str, name)) if isinstance(name, (list, tuple)) else str(name)
+    if not isinstance(classes, (list, tuple)):
+        return []
+    names = []
+    for name in classes:
+        # torchvision's ImageNet has several names for each class.
+        names.append(", ".join(map(str, name)) if isinstance(name, tuple) else str(name))
+    return names
 
 
 def _labels_of(dataset: Any, columns: Columns, place: str) -> list[Any]:
