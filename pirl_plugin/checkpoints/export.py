@@ -111,6 +111,7 @@ def loading_lines(trunk: Trunk, to: str, out: Path, classes: int = 0) -> str:
             f'model = timm.create_model("local-dir:{out}", pretrained=True{network})\n'
             f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
         )
+    # A file of tensors: the lines build the network too.
     load = f'torch.load("{out}", weights_only=True)'
     if to == "safetensors":
         load = f'safetensors.torch.load_file("{out}")'

@@ -82,6 +82,7 @@ def run_config(checkpoint: Path) -> dict[str, Any] | None:
     Raises:
         Refused: the file beside it is not a YAML mapping.
     """
+    # In the checkpoint itself, as text, so that no other file is needed.
     try:
         text = section_of(open_checkpoint(checkpoint)).get("config")
     except ValueError:  # another kind of file, or not a checkpoint

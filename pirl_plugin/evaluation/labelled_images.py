@@ -100,6 +100,7 @@ def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource
         FileNotFoundError: there is no such path.
         ValueError: there is no image, or the path is of another kind.
     """
+    # Two splits, or one beside nothing else; otherwise a single source.
     train = find_split(root, "train", lists=True)
     test = find_split(root, "val", lists=True)
     if train is not None and test is not None:

@@ -145,6 +145,7 @@ def find_images(
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))  # the folder itself
     _, class_names, _ = top
+    # A class at a time: its folders are sorted by their whole path, as torchvision sorts.
     for subfolder in ["", *class_names]:
         walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
         for path, _, names in walk:
@@ -188,6 +189,7 @@ def find_split(root: str | os.PathLike[str], split: str, lists: bool = False) ->
     """
     if not os.path.isdir(root):
         return None
+    # A folder goes before a list of the same split.
     names = sorted(os.listdir(root))
     for split_name in SPLITS[split]:
         for name in names:

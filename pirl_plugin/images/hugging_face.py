@@ -45,11 +45,13 @@ def find_data_files(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
         Refused: the files are of several data sets, or a ``state.json`` names files elsewhere.
     """
     top = Path(folder)
+    # Of save_to_disk: one split, or a folder for each.
     if (top / _STATE).is_file():
         return {"": _arrow_files(top)}
     saved = sorted(file.parent for file in top.glob(f"*/{_STATE}"))
     if saved:
         return {path.name: _arrow_files(path) for path in saved}
+    # Parquet files: two data sets in a folder would be mixed.
     files = list(_parquet_files(top, _DEPTH, is_download=(top / "README.md").is_file()))
     splits: dict[str, list[str]] = {}
     folders: dict[Path, str] = {}  # of each data set, with one of its files

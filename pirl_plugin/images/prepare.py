@@ -169,6 +169,7 @@ def _start_record(out: Path, copies: _Copies) -> int:
     """
     planned = {entry.item: entry for entry in map(copies.planned, copies.items())}
     planned_names = {name for entry in planned.values() for name in entry.outputs}
+    # Names that this command will write stay; all others of the record are of removed images.
     num_removed = 0
     for entry in copies.record.values():
         for name in set(entry.outputs) - planned_names:
@@ -318,6 +319,7 @@ class _Copies(Dataset[Result]):
             name = self._jpeg_name(row) if extension else self._name(row)
             target = self._out / name
             target.parent.mkdir(parents=True, exist_ok=True)
+            # A killed process leaves an unfinished file, not a part of a copy.
             unfinished = target.with_name(f".unfinished.{block}")
             unfinished.write_bytes(content)
             unfinished.replace(target)

@@ -196,6 +196,7 @@ def _scan_all(folder: Path, tars: list[str]) -> Members:
     skipped: Counter[str] = Counter()
     for shard, tar in enumerate(tars):
         members = scan_tar(folder / tar, shard, skipped)
+        # The tar numbers its own labels: give them the numbers of all tars.
         numbers = [codes.setdefault(label, len(codes)) for label in members.labels]
         rows = members.rows
         rows["label"] = np.array([*numbers, _NO_LABEL])[rows["label"]]
@@ -247,6 +248,7 @@ def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
                     labels[stem] = text.decode("utf-8", "replace").strip()
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
+    # A row for each image, in the order of the tar; labels are numbered as they come.
     codes: dict[str, int] = {}
     names = []
     rows = []
@@ -273,9 +275,11 @@ def _images_of_keys(names: Iterable[str], skipped: Counter[str]) -> list[str]:
         taken = best.setdefault(stem, name)
         if taken != name:
             skipped["images beside an image of the same key"] += 1
+            # Of several images with one name, the extension that comes first is taken.
             rank = IMAGE_EXTENSIONS.index(os.path.splitext(taken)[1].lower())
             if IMAGE_EXTENSIONS.index(suffix.lower()) < rank:
                 best[stem] = name
+    # WebDataset's key ends at the first dot: KEY.seg.png is left out beside KEY.png.
     images = []
     for stem, name in best.items():
         folder, basename = os.path.split(stem)

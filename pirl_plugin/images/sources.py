@@ -60,12 +60,14 @@ def open_source(
         FileNotFoundError: there is no such path.
         ValueError: there is no source of this name, or no image.
     """
+    # What is no path: a source, a list of paths, or a data set.
     if isinstance(images, ImageSource):
         return images
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, os.PathLike)):
         return _source_of_paths(images)
     if not isinstance(images, (str, os.PathLike)):
         return MapSource(images, columns)
+    # A path: its name says which source it is, or else its content.
     path = os.path.expanduser(images)
     if name is None:
         if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
@@ -88,6 +90,7 @@ def open_source(
 
 def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     """Open a list of folders, or of images."""
+    # A few paths tell whether the list is of folders or of images.
     first = paths[:8]
     if not any(map(os.path.exists, first)):
         raise MissingFile(f"{paths[0]}: expected a folder or an image that exists")

@@ -116,6 +116,7 @@ class Preprocessing:
         normalize: Mapping[str, Any] = next(
             (transform for transform in transforms if transform.get("name") == "Normalize"), {}
         )
+        # The first of them that has values: our hook, a transform, the host's defaults.
         record = {
             "size": size_of_transforms(transforms),
             "mean": section.get("mean") or normalize.get("mean") or data.get("MEAN"),

@@ -69,6 +69,7 @@ def describe_network(trunk: AnyTrunk) -> str:
         >>> describe_network(ResNetTrunk(10, 0.5, small_stem=True))
         'ResNet-10 of width 0.5, 3×3 stem: first layer 3×3, stride 1; avg pooling; 256 features'
     """
+    # The stem: a file of weights does not say its strides, or whether it pools.
     first = next((layer for layer in trunk.modules() if isinstance(layer, nn.Conv2d)), None)
     parts = []
     if first is not None:

@@ -63,6 +63,7 @@ def write_report(
         train: features of the training images.
         test: features of the test images, if there are labels.
     """
+    # The losses and measures that the run logged.
     lines = read_json_lines(out / "pretrain" / "stdout.json")
     loss_of_step = {int(line["iter"]): float(line["loss"]) for line in lines}
     losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss

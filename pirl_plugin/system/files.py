@@ -92,6 +92,7 @@ def sha256_of(path: Path) -> str:
 
 def link_relatively(target: Path, link: Path) -> None:
     """Make or replace ``link``, a symbolic link that stays valid if its folder is moved."""
+    # In one step: the link always leads to a file.
     unfinished = link.with_name(f"{UNFINISHED}{link.name}")
     unfinished.unlink(missing_ok=True)
     unfinished.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
