@@ -105,8 +105,6 @@ class MapSource(ImageSource):
         """
         try:
             image = self._image_in(self._items[int(row)])
-            if isinstance(image, (str, os.PathLike)):
-                image = read_file(os.fspath(image))
             if isinstance(image, (bytes, bytearray)):
                 return decode_image(image, self.needed_side)
             return as_pixels(image)
@@ -124,16 +122,15 @@ class MapSource(ImageSource):
             UnreadableImageError: the item holds pixels.
         """
         image = self._image_in(self._items[int(row)])
-        if isinstance(image, (str, os.PathLike)):
-            return read_file(os.fspath(image))
         if isinstance(image, (bytes, bytearray)):
             return image
         raise UnreadableImageError(f"{self.path_of(row)} is a {type(image).__name__}, not a file")
 
     def _image_in(self, item: Any) -> Any:
-        """Return the image in an item: pixels, encoded bytes or a path.
+        """Return the image in an item: pixels, or the content of its file.
 
         Raises:
+            OSError: its file cannot be read.
             Refused: the item has several images, and none has a known name.
             UnreadableImageError: it has none.
         """
@@ -145,7 +142,7 @@ class MapSource(ImageSource):
             item = item["bytes"] or item["path"]
         if item is None:
             raise UnreadableImageError("the item has no image")
-        return item
+        return read_file(os.fspath(item)) if isinstance(item, (str, os.PathLike)) else item
 
     def _key_in(self, item: Mapping[Any, Any]) -> Any:
         """Return the key of the image in an item."""

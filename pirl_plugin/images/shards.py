@@ -94,10 +94,6 @@ class ShardSource(ImageSource):
         tar = self._tars[int(self._members.array[row]["shard"])]
         return f"{os.path.join(self.path, tar)}:{self._images[row]}"
 
-    def name_of(self, row: int) -> str:
-        """Return ``TAR:MEMBER`` of one image."""
-        return self.path_of(row).removeprefix(os.path.join(self.path, ""))
-
     def files(self) -> list[str]:
         """Return the paths of the tars."""
         return [os.path.join(self.path, tar) for tar in self._tars]

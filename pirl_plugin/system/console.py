@@ -81,8 +81,8 @@ LINE = ProgressLine()
 """The progress line of this process's run."""
 
 
-class Progress:
-    """The progress of a count of images, on standard error: their number, rate and time left.
+class Progress(ProgressLine):
+    """A progress line of a count of images, on standard error: their number, rate and time left.
 
     Args:
         name: what is done.
@@ -94,25 +94,25 @@ class Progress:
     """
 
     def __init__(self, name: str, total: int) -> None:
+        super().__init__("stderr")
         self._name = name
         self._total = total
         self._done = 0
         self._began = time.monotonic()
-        self._line = ProgressLine("stderr")
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._line.close()
+        self.close()
 
     def update(self, count: int) -> None:
         """Count more images, and show them if the progress line is due, or all are done."""
         self._done += count
-        if self._done < self._total and not self._line.due():
+        if self._done < self._total and not self.due():
             return
         per_second = self._done / max(time.monotonic() - self._began, 1e-9)
-        self._line.write(
+        self.write(
             f"{self._name}  {self._done:,}/{self._total:,} images  {per_second:,.0f} images/s  "
             f"{span((self._total - self._done) / max(per_second, 1e-9))} left"
         )
