@@ -44,18 +44,21 @@ def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHo
     host.pop("CheckNanModelOutputHook", None)
 
     has_bank = config.LOSS.name == "pirl_loss"
-    needed: list[tuple[ClassyHook, bool]] = [
-        # What stops a run on a fault comes before a hook that acts on the fault.
-        (exchange, True),
-        (PIRLInputHook.from_config(config), prepares_input(config)),
-        (MemoryBankHook(exchange), has_bank),
-        # After the bank's hook, which names the cause if it is an index outside the data set.
-        (FiniteHook(), True),
-        (TestedHook(outputs), True),
-        (PIRLReportHook(config.LOG_FREQUENCY, outputs), has_bank),
-        (MonitorHook(monitor, outputs), has_bank and monitor.enabled),
-        # The hook that saves comes after the hook that sets the bank's size.
-        *((hook, True) for hook in host.values()),
-        (ProgressHook.from_config(config), shows_progress()),
-    ]
-    return [hook for hook, is_needed in needed if is_needed]
+    # What stops a run on a fault comes before a hook that acts on the fault.
+    hooks: list[ClassyHook] = [exchange]
+    if prepares_input(config):
+        hooks.append(PIRLInputHook.from_config(config))
+    if has_bank:
+        hooks.append(MemoryBankHook(exchange))
+    # After the bank's hook, which names the cause if it is an index outside the data set.
+    hooks.append(FiniteHook())
+    hooks.append(TestedHook(outputs))
+    if has_bank:
+        hooks.append(PIRLReportHook(config.LOG_FREQUENCY, outputs))
+    if has_bank and monitor.enabled:
+        hooks.append(MonitorHook(monitor, outputs))
+    # The hook that saves comes after the hook that sets the bank's size.
+    hooks += host.values()
+    if shows_progress():
+        hooks.append(ProgressHook.from_config(config))
+    return hooks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -100,13 +100,11 @@ class ResumingSampler(DistributedSampler[Any]):
         return islice(super().__iter__(), self.start_iter * self.batch_size, len(self))
 
 
-def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the host's ``get_sampler``: replace ``DistributedSampler`` by a sampler that resumes."""
+def resuming_sampler(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return the host's sampler; in place of a ``DistributedSampler``, one that resumes."""
+    from vissl.data import get_sampler
 
-    def get_resuming_sampler(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
-        sampler = get_sampler(dataset, dataset_config, *args, **kwargs)
-        if type(sampler) is not DistributedSampler:
-            return sampler
-        return ResumingSampler(dataset, batch_size=dataset_config["BATCHSIZE_PER_REPLICA"])
-
-    return get_resuming_sampler
+    sampler = get_sampler(dataset, dataset_config, *args, **kwargs)
+    if type(sampler) is not DistributedSampler:
+        return sampler
+    return ResumingSampler(dataset, batch_size=dataset_config["BATCHSIZE_PER_REPLICA"])

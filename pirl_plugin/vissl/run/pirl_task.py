@@ -138,7 +138,7 @@ class PIRLTask(SelfSupervisionTask):
         for split in self.available_splits:
             sampler = host_data.get_sampler
             if split == "TRAIN" and not extracts:
-                sampler = position.resuming_sampler(sampler)
+                sampler = position.resuming_sampler
             loader: DataLoader[Any] = host_data.build_dataloader(
                 dataset=self.datasets[split.lower()],
                 dataset_config=self.config.DATA[split],
