@@ -111,7 +111,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     from pirl_plugin.checkpoints.read import read_checkpoint
     from pirl_plugin.checkpoints.training_run import final_checkpoint
     from pirl_plugin.checkpoints.write import save_trunk, write_trunk
-    from pirl_plugin.models.layers import LAST
+    from pirl_plugin.models.trunks import LAST
     from pirl_plugin.system.files import write_text
 
     checkpoint = final_checkpoint(folder)

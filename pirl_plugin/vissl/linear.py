@@ -63,7 +63,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.models.layers import layer_names
+    from pirl_plugin.models.trunks import layer_names
 
     trunk, images = labelled_run.load_trunk_and_images(options)
     trunk.to(kinds.device("auto"))
