@@ -77,12 +77,14 @@ class Training:
     Attributes:
         loss: its mean at the beginning and at the end.
         plots: ``<svg>`` elements.
-        jigsaws: for each of some images, the ``data:`` addresses ``image``, ``view``, ``patches``.
+        task: what the network learns, in a sentence.
+        samples: for some images, title → ``data:`` address of the image and of its views.
     """
 
     loss: tuple[float, float]
     plots: Sequence[str]
-    jigsaws: Sequence[Mapping[str, str]]
+    task: str
+    samples: Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.system.lock import locked
 
     with locked(options.out, "--out"):
-        run_quickstart(options.data, options.out, options.seed, options.epochs)
+        run_quickstart(options.data, options.out, options.seed, options.epochs, options.method)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -36,17 +36,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """
     parser = command_parser(
         "quickstart",
-        "Pre-train a small network with PIRL, measure it, and write a report.",
+        "Pre-train a small network with PIRL or NPID, measure it, and write a report.",
         "--data photos --out runs/photos",
     )
     add = parser.add_argument
     add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, or "
         "with images (default: drawn sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
+    add("--method", choices=("jigsaw", "rotation", "npid"), default="jigsaw", help="PIRL with its "
+        "jigsaw or with rotation, or NPID; with --data")  # fmt: skip
     add("--seed", type=whole_number(0), default=0, help="random seed")
     add("--epochs", type=whole_number(1), help="epochs of pre-training (default: 16 for sample "
         "images; 120,000 divided by the number of your images, at most 100)")  # fmt: skip
     options = parser.parse_args(arguments)
+    if options.data is None and options.method != "jigsaw":
+        parser.error(f"--method {options.method}: expected --data DIR, your own images")
     if options.data is not None:
         if not options.data.is_dir():
             parser.error(f"--data = {options.data}: expected an existing folder of images")

@@ -27,12 +27,12 @@ from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.quickstart.images import Data, Split
+from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.system.console import counted, next_commands
 from pirl_plugin.system.files import read_json_lines
-from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator
 
-_TITLES = {"pirl": "PIRL", "random": "Random"}  # of the networks
 _ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
 _BLUE = "#2457c5"
 _PALE_BLUE = "#b9c9ee"
@@ -41,7 +41,7 @@ _MEASURES = {  # measure of the memory bank: title, and meaning of the dashed li
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
     "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
     "cos_f_m": ("Cosine of f(image) and its bank row", "rows of other images"),
-    "cos_g_m": ("Cosine of g(jigsaw) and the image's bank row", "rows of other images"),
+    "cos_g_m": ("Cosine of g(jigsaw or rotation) and the bank row", "rows of other images"),
 }
 
 
@@ -71,6 +71,7 @@ def write_report(
     config = read_config(out / "pretrain" / RUN_CONFIG)
     network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
     epochs = counted(results["epochs"], "epoch")
+    method = METHODS[results["method"]]
     test_of_labels = "There were no labels for a test"
     outcome: dict[str, Any] = {}
     if test is not None:
@@ -78,15 +79,16 @@ def write_report(
         outcome = accuracy_facts(results, Counter(test.labels.tolist()))
     page.write_page(
         out / "report.html",
-        "PIRL quickstart",
+        f"{method.title} quickstart",
         introduction=f"A ResNet-{network['DEPTH']} saw {data.num_train:,} images without labels "
         f"for {epochs}. {test_of_labels}.",
         training=page.Training(
             loss=_ends(losses[:, 1]),
             plots=_plots(losses, results["epochs"], measures),
-            jigsaws=_jigsaws(train, results["seed"], config["DATA"]["TRAIN"]["TRANSFORMS"][0]),
+            task=method.task,
+            samples=_samples(train, results["seed"], method.views),
         ),
-        neighbors=show_neighbors(train, test),
+        neighbors=show_neighbors(train, test, method.title),
         commands=next_commands(checkpoints["pirl"], data.train, quickstart=out),
         remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
         f"{network['WIDTH_MULTIPLIER']}. They have the network of the longer training.",
@@ -111,7 +113,9 @@ def _settings(
         "Data": f"{data.num_train:,} images in {data.train}",
         "Test": "none" if test is None else f"{len(test.rows):,} images in {data.val}",
         "Network": f"ResNet-{network['DEPTH']}, width {network['WIDTH_MULTIPLIER']}",
-        "Views": f"image of {view['image_size']} px, nine patches of {view['patch_size']} px",
+        "Views": f"image of {view['image_size']} px"
+        + (f", nine patches of {view['patch_size']} px" if "patch_size" in view else ""),
+        "Method": METHODS[results["method"]].title,
         "Loss": f"{loss['estimator']}, λ = {loss['lambda_invariance']}, "
         f"τ = {loss['temperature']}, N = {loss['num_negatives']:,}",
         "Optimiser": f"SGD, learning rate {rate['start_value']} ({rate['name']}), "
@@ -134,27 +138,29 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[int]) -> dict[str, 
         classes: test images of each class; the most frequent gives the chance level.
     """
     count = classes.total()
+    method = METHODS[results["method"]].title
     charts = []
     for key, title in _ACCURACIES.items():
         random = page.Accuracy("Random", results["random"][key], count, is_reference=True)
-        pirl = page.Accuracy("PIRL", results["pirl"][key], count)
+        pirl = page.Accuracy(method, results["pirl"][key], count)
         charts.append(page.Chart(title, [random, pirl]))
     layers = [
         page.Accuracy(f"{layer} {title}", results["layers"][name][layer], count, name == "random")
         for layer in results["layers"]["pirl"]
-        for name, title in (("random", "Random"), ("pirl", "PIRL"))
+        for name, title in (("random", "Random"), ("pirl", method))
     ]
     charts.append(page.Chart("Layers by kNN", layers))
     chance = 100 * max(classes.values()) / count
-    return {"charts": charts, "chance": chance, "verdict": verdict(results["gain"])}
+    return {"charts": charts, "chance": chance, "verdict": verdict(results["gain"], method)}
 
 
-def verdict(gains: Mapping[str, Sequence[float]]) -> page.Verdict:
-    """Say whether PIRL learnt, from all accuracies.
+def verdict(gains: Mapping[str, Sequence[float]], method: str = "PIRL") -> page.Verdict:
+    """Say whether a method learnt, from all accuracies.
 
     Args:
         gains: ``knn_top1`` and ``linear_top1`` → the gain over random weights, and half of its
             95 % interval, points.
+        method: its title.
 
     Example:
         >>> verdict({"knn_top1": (7.0, 7.5), "linear_top1": (15.5, 4.9)}).kind
@@ -172,25 +178,26 @@ def verdict(gains: Mapping[str, Sequence[float]]) -> page.Verdict:
     if is_better and is_worse:
         return page.Verdict("open", f"Compared with random weights, the measures differ: {text}.")
     if is_better:
-        return page.Verdict("good", f"PIRL learnt: its features beat random weights by {text}.")
+        return page.Verdict("good", f"{method} learnt: its features beat random weights by {text}.")
     if is_worse:
-        return page.Verdict("bad", f"PIRL's features are worse than random weights: {text}.")
+        return page.Verdict("bad", f"{method}'s features are worse than random weights: {text}.")
     advice = "Train for more epochs or on more images."
     return page.Verdict(
-        "open", f"This run does not show that PIRL learnt: over random weights {text}. {advice}"
+        "open", f"This run does not show that {method} learnt: over random weights {text}. {advice}"
     )
 
 
-def show_neighbors(train: Split, test: Split | None) -> page.Neighbors:
+def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> page.Neighbors:
     """Show a few images with their nearest training images by each network.
 
     Args:
         train: the images among which neighbours are searched.
         test: the queries; None: the training images, each without itself.
+        method: title of the trained network.
     """
     queries = test or train
     nearest = {}
-    for name, title in _TITLES.items():
+    for name, title in (("pirl", method), ("random", "Random")):
         features = queries.features[name]
         gallery = train.features[name]
         nearest[title], _ = find_neighbors(
@@ -282,19 +289,18 @@ def _svg(figure: Figure, title: str) -> str:
     return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
 
 
-def _jigsaws(train: Split, seed: int, view_entry: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the network's input for a few images: the image, its view, its shuffled patches."""
-    views = JigsawViews.from_entry(view_entry)
+def _samples(train: Split, seed: int, views: Views) -> list[dict[str, str]]:
+    """Return the network's input for a few images: title → picture of the image and its views."""
     samples = []
     for row in evenly_spaced(len(train.rows), 3):
         pixels = train.source[train.rows[row]][0]  # uint8 (3, H, W)
         drawn = views(pixels, image_generator(seed, 0, row))
-        patches = pad(drawn["patches"], (1, 1, 1, 1), value=255)  # (9, 3, h, w) with white edges
-        grid = patches.unflatten(0, (3, 3)).permute(2, 0, 3, 1, 4)  # (3, 3, h, 3, w)
-        pictures = {
-            "image": pixels,
-            "view": drawn["images"],
-            "patches": grid.flatten(3, 4).flatten(1, 2),  # (3, 3 h, 3 w)
-        }
+        pictures = {"Image": pixels, "Image view": drawn["images"]}
+        if "patches" in drawn:
+            patches = pad(drawn["patches"], (1, 1, 1, 1), value=255)  # (9, 3, h, w), white edges
+            grid = patches.unflatten(0, (3, 3)).permute(2, 0, 3, 1, 4)  # (3, 3, h, 3, w)
+            pictures["Patches"] = grid.flatten(3, 4).flatten(1, 2)  # (3, 3 h, 3 w)
+        if "transformed" in drawn:
+            pictures["Rotated view"] = drawn["transformed"]
         samples.append({name: page.data_address(image) for name, image in pictures.items()})
     return samples

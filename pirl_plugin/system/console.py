@@ -82,19 +82,20 @@ LINE = ProgressLine()
 
 
 class Progress(ProgressLine):
-    """A progress line of a count of images, on standard error: their number, rate and time left.
+    """A progress line of a count of images: their number, rate and time left.
 
     Args:
         name: what is done.
         total: number of images.
+        stream: stdout or stderr.
 
     Example:
         >>> with Progress("copies", 3) as progress:
         ...     progress.update(3)
     """
 
-    def __init__(self, name: str, total: int) -> None:
-        super().__init__("stderr")
+    def __init__(self, name: str, total: int, stream: str = "stderr") -> None:
+        super().__init__(stream)
         self._name = name
         self._total = total
         self._done = 0
@@ -185,7 +186,7 @@ def _longer_trainings(program: str, quickstart: Path, images: Path) -> dict[str,
     longer = "A longer training of a larger network on"
     train = f"{program} train config=pretrain/pirl/own_images"
     if not torch.cuda.is_available():
-        train += " +config/pirl/machines=cpu +config/pirl/models=resnet18"
+        train += " +config/pirl/machines=cpu_small"
     if not images.is_relative_to(quickstart):
         paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{quoted(images)}]")
         return {f"{longer} these images": f"{train} {paths}"}

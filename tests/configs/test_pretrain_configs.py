@@ -232,6 +232,20 @@ def test_overlays__go_together_over_every_kind_of_config(name):
 
 
 @pytest.mark.parametrize("name", ["own_images", "quick_jigsaw"])
+def test_rotation__replaces_the_jigsaw(name):
+    """Inputs and heads as in the paper's rotation; the images as in the config."""
+    config = compose(name, "+config/pirl/transforms=rotation")
+    of_paper = compose("rotation_8node")
+    assert config.DATA.TRAIN.TRANSFORMS[0]["name"] == "PIRLRotation"
+    assert config.DATA.TRAIN.TRANSFORMS[0]["image_size"] == config.DATA.TRAIN.VIEWS.image_size
+    assert config.DATA.TRAIN.INPUT_KEY_NAMES == of_paper.DATA.TRAIN.INPUT_KEY_NAMES
+    mapping = "MULTI_INPUT_HEAD_MAPPING"
+    assert config.MODEL[mapping] == of_paper.MODEL[mapping]
+    heads = [head[1]["num_patches"] for head in config.MODEL.HEAD.PARAMS]
+    assert heads == [head[1]["num_patches"] for head in of_paper.MODEL.HEAD.PARAMS] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["own_images", "quick_jigsaw"])
 def test_npid__sees_only_the_images(name):
     config = compose(name, "+config/pirl/transforms=npid")
     (transform,) = config.DATA.TRAIN.TRANSFORMS

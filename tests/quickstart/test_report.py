@@ -32,7 +32,7 @@ def test_verdict__follows_from_all_measures(knn, linear, kind, text):
 
 def test_accuracy_facts__chance_is_the_most_frequent_class():
     accuracies = {"knn_top1": 30.0, "linear_top1": 40.0}
-    results = {"random": accuracies, "pirl": accuracies}
+    results = {"random": accuracies, "pirl": accuracies, "method": "jigsaw"}
     results["gain"] = {name: (0.0, 6.0) for name in accuracies}
     results["layers"] = {"random": {"res2": 20.0}, "pirl": {"res2": 50.0}}
     facts = accuracy_facts(results, Counter({0: 100, 1: 300}))

@@ -7,13 +7,17 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+import torch
 
 from pirl_plugin.quickstart import command, run
 from pirl_plugin.quickstart.images import find_data
+from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import run_quickstart
+from tests.helpers.configs import compose
 
-_ABOUT = {"seed", "epochs", "processor", "threads", "images_per_s", "seconds"}
+_ABOUT = {"seed", "epochs", "method", "processor", "threads", "images_per_s", "seconds"}
 
 
 def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capfd, monkeypatch):
@@ -56,6 +60,33 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     assert again["seconds"] >= results["seconds"]  # the whole time, with that of the first call
     with pytest.raises(ValueError, match="give another folder"):
         run_quickstart(image_folder, out, epochs=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "title"), [("rotation", "PIRL (rotation)"), ("npid", "NPID")])
+def test_quickstart__has_other_methods(method, title, image_folder, tmp_path, capfd):
+    out = tmp_path / "out"
+    words = ["--data", str(image_folder), "--out", str(out), "--epochs", "1", "--method", method]
+    command.main(words)
+    page = (out / "report.html").read_text()
+    assert f"<h1>{title} quickstart</h1>" in page
+    assert "atches" not in page
+    printed = capfd.readouterr().out
+    assert f"What to expect: on 4,500 photos of 10 classes, 20 epochs of {title} raised" in printed
+    assert f"Evaluating {title}" in printed
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_method__has_the_views_of_its_training(method):
+    config = compose("config=pretrain/pirl/quick_jigsaw", *METHODS[method].overrides)
+    entry = config.DATA.TRAIN.TRANSFORMS[0]
+    pixels = torch.randint(256, (3, 90, 120), dtype=torch.uint8)
+    views = METHODS[method].views
+    expected = type(views).from_entry(entry)(pixels, np.random.default_rng(0))
+    made = views(pixels, np.random.default_rng(0))
+    assert made.keys() == expected.keys()
+    assert all(torch.equal(made[name], view) for name, view in expected.items())
+    assert list(config.DATA.TRAIN.INPUT_KEY_NAMES)[-1] == "images"
 
 
 @pytest.mark.slow
@@ -109,6 +140,7 @@ def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
 def test_parse__refuses_in_one_sentence(tmp_path, capsys):
     for words, said in (
         (["--data", str(tmp_path / "nowhere")], "expected an existing folder of images"),
+        (["--method", "npid"], "--method npid: expected --data DIR"),
         (["--epochs=0"], "argument --epochs: 0: expected"),
     ):
         with pytest.raises(SystemExit) as stopped:

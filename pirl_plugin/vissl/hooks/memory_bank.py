@@ -5,20 +5,30 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from pirl_plugin.system.ranks import on_all_ranks, rank, sum_over_ranks
+from pirl_plugin.system.console import LINE, Progress
+from pirl_plugin.system.ranks import on_all_ranks, rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.method import image_and_transformed
+from pirl_plugin.vissl.hooks.progress import shows_progress
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.hook import scaler_of, stop
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
+
+
+_TIMED_BATCHES = 3  # of the fill, after the first one
+# A step takes as long as so many batches of the fill: it computes the images, 1.3 times as many
+# pixels of transformed images, and all gradients. NPID has no transformed images.
+_PASSES_PER_STEP = 7
+_PASSES_PER_NPID_STEP = 3
+_LONG_SECONDS = 600
 
 
 class MemoryBankHook(QuietHook):
@@ -91,13 +101,18 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         SystemExit: a signal asked the run to end.
     """
     start = time.monotonic()
+    num_images = task.loss.bank.num_rows
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
     # The host's model computes each input of this list (multi_input_with_head_mapping_forward).
     heads = task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]
     try:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
-        for sample in _samples(task):
+        for number, sample in enumerate(_shown(_samples(task), num_images)):
+            if number == 0:
+                first_batch = time.monotonic()  # it also starts the loader's workers
+            if number == _TIMED_BATCHES:
+                _say_estimate(task, (time.monotonic() - first_batch) / number, bool(heads))
             exchange.exchange(task, sample)
             # The pass may take longer than a cluster waits, and there is nothing to save yet.
             if exchange.agreed > SAVE:
@@ -118,6 +133,35 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         compute_start_iter=False,
         train_phase_idx=task.train_phase_idx,
     )
+
+
+def _shown(samples: Iterable[dict[str, Any]], num_images: int) -> Iterator[dict[str, Any]]:
+    """Yield samples; the first rank's console shows the progress of all ranks."""
+    if rank() != 0 or not shows_progress():
+        yield from samples
+        return
+    with Progress("filling the memory bank", num_images, "stdout") as progress:
+        for sample in samples:
+            yield sample
+            progress.update(len(sample["target"]) * world_size())
+
+
+def _say_estimate(task: Task, seconds_per_batch: float, has_transformed: bool) -> None:
+    """Say how long a training on a CPU takes, if it is long, from the time of the first batches.
+
+    Args:
+        task: the host's.
+        seconds_per_batch: of the fill.
+        has_transformed: whether the network gets transformed images too.
+    """
+    steps = task.max_iteration
+    passes = _PASSES_PER_STEP if has_transformed else _PASSES_PER_NPID_STEP
+    seconds = seconds_per_batch * (steps * passes + steps / max(task.num_train_phases, 1))
+    if rank() == 0 and task.device.type == "cpu" and seconds > _LONG_SECONDS:
+        LINE.say(
+            f"estimate  about {seconds / 3600:.1f} hours on this machine; less with "
+            f"config.OPTIMIZER.num_epochs=N or +config/pirl/machines=cpu_small"
+        )
 
 
 def _samples(task: Task) -> Iterator[dict[str, Any]]:

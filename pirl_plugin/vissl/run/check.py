@@ -192,7 +192,10 @@ def _check_device(config: AttrDict) -> None:
     if visible is not None:
         problem += f" (CUDA_VISIBLE_DEVICES={visible})"
     if gpus == 0:
-        raise Refused(f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu")
+        raise Refused(
+            f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu, or "
+            f"cpu_small to pre-train"
+        )
     if rendezvous.local_rank() is not None:
         raise Refused(
             f"{problem}; let each process see all GPUs of its node, as with srun --gpu-bind=none, "

@@ -11,6 +11,7 @@ from vissl.config import AttrDict
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.hooks import memory_bank
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
@@ -233,3 +234,24 @@ def test_fill__refuses_embeddings_that_are_not_finite(filling):
     filling.batches[1][1][0, 0] = torch.inf
     with pytest.raises(FloatingPointError, match=r"rows \[9, 2\] on rank 0 are not finite"):
         MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
+
+
+def test_fill__of_a_bank_shows_its_progress(monkeypatch, capsys):
+    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
+    samples = [{"target": torch.zeros(4)}, {"target": torch.zeros(2)}]
+    assert list(memory_bank._shown(iter(samples), 6)) == samples
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("filling the memory bank  4/6 images")
+    assert lines[-1].startswith("filling the memory bank  6/6 images")
+
+
+def test_estimate__is_said_of_a_long_training_on_a_cpu(capsys):
+    """3,000 photos, 200 epochs of 94 steps: 200 · 94 · (7 + 1/200) · 0.5 s are 18.3 hours."""
+    long = SimpleNamespace(max_iteration=18_800, num_train_phases=200, device=torch.device("cpu"))
+    memory_bank._say_estimate(long, 0.5, has_transformed=True)
+    assert "about 18.3 hours" in capsys.readouterr().out
+    memory_bank._say_estimate(long, 0.5, has_transformed=False)
+    assert "about 7.8 hours" in capsys.readouterr().out
+    short = SimpleNamespace(max_iteration=90, num_train_phases=10, device=torch.device("cpu"))
+    memory_bank._say_estimate(short, 0.5, has_transformed=True)
+    assert capsys.readouterr().out == ""
