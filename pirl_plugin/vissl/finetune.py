@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from pirl_plugin.models.trunks import AnyTrunk
 
 
+_EPOCHS = 30
+_STEPS = 1000  # at least
+_BATCH = 32  # images in a step, as in the configs of one process
+
+
 def main(arguments: list[str]) -> int:
     """Run the fine-tuning in this process, print the top-1, and write the classifier."""
     options = _parse(arguments)
@@ -25,10 +31,12 @@ def main(arguments: list[str]) -> int:
     from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled_run.load_trunk_and_images(options)
+    num_images, limit = limit_images(images, options.fraction)
     overrides = [
         *network_overrides(trunk),
         *labelled_run.run_overrides(options, trunk, images),
-        *limit_overrides(images, options.fraction),
+        *limit,
+        *length_overrides(num_images),
         *options.overrides,
     ]
     status = launch.main(overrides)
@@ -36,14 +44,23 @@ def main(arguments: list[str]) -> int:
         return status
     (top1,) = linear_accuracy(options.out).values()
     print(f"Fine-tuned: top-1 {top1:.2f} % of {num_tested(options.out):,} test images")
+    accuracies = {"fine-tuned": top1}
     if options.scratch:
         status = _train_from_scratch(options.out / "scratch", overrides)
         if status != 0:
             return status
         (scratch_top1,) = linear_accuracy(options.out / "scratch").values()
         print(f"From random weights: top-1 {scratch_top1:.2f} %; fine-tuned: {top1:.2f} %")
+        accuracies["from random weights"] = scratch_top1
     with locked(options.out, "--out"):
         print(write_classifier(options.out, images.classes))
+    if options.report is not None:
+        layer, frozen_top1 = _frozen_accuracy(trunk, images, num_images)
+        accuracies[f"frozen, {layer}"] = frozen_top1
+        print(f"Frozen, a logistic regression of {layer}: top-1 {frozen_top1:.2f} %")
+        title = "Fine-tuning, and a classifier of the frozen features"
+        tested = num_tested(options.out)
+        labelled_run.write_report(options, title, trunk, images, accuracies, tested)
     return 0
 
 
@@ -57,31 +74,65 @@ def network_overrides(trunk: AnyTrunk) -> list[str]:
     return [config, "+config/pirl/finetune=timm", *labelled_run.timm_overrides(trunk)]
 
 
-def limit_overrides(images: LabelledImages, fraction: float | None) -> list[str]:
-    """Return the overrides that train on a fraction of the images, the same in each call.
+def limit_images(images: LabelledImages, fraction: float | None) -> tuple[int, list[str]]:
+    """Return the number of training images, and the overrides that train on a fraction of them.
 
-    Each class gets equally many images, if all classes have as many; otherwise the images are drawn
-    without regard to their class.
+    They are the same in each call. Each class gets equally many images, if all classes have as
+    many; otherwise the images are drawn without regard to their class.
     """
     import numpy as np
 
     from pirl_plugin.images.classes import NO_CLASS
 
-    if fraction is None:
-        return []
     labels = images.train_labels
     _, counts = np.unique(labels[labels != NO_CLASS], return_counts=True)
     num_labelled = int(counts.sum())
+    if fraction is None:
+        return num_labelled, []
     # The host refuses fewer images than classes, and draws no image of a class twice.
     limit = max(round(fraction * num_labelled), len(counts))
     per_class = math.ceil(limit / len(counts))
     balanced = bool(counts.min() >= per_class)
     drawn = "equally many of each class" if balanced else "drawn at random"
     print(f"trains on {limit:,} of {num_labelled:,} images, {drawn}", flush=True)
-    return [
+    return limit, [
         f"config.DATA.TRAIN.DATA_LIMIT={limit}",
         f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.IS_BALANCED={balanced}",
     ]
+
+
+def length_overrides(num_images: int) -> list[str]:
+    """Return the overrides of the length: 30 epochs, or more if they have fewer than 1,000 steps.
+
+    With 307 labels, 45.8 % in 100 epochs, and 39.0 % in 30.
+    """
+    steps_per_epoch = max(1, num_images // _BATCH)
+    epochs = max(_EPOCHS, math.ceil(_STEPS / steps_per_epoch))
+    return [
+        f"config.OPTIMIZER.num_epochs={epochs}",
+        f"config.TEST_EVERY_NUM_EPOCH={max(5, epochs // 6)}",
+    ]
+
+
+def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, num_images: int) -> tuple[str, float]:
+    """Fit logistic regressions to frozen features of so many training images.
+
+    Returns:
+        The best layer, and its top-1 on the test images, percent.
+    """
+    import numpy as np
+
+    from pirl_plugin.evaluation.logistic import fit_layers
+    from pirl_plugin.images.classes import NO_CLASS
+    from pirl_plugin.models.layers import layer_names
+
+    labels = images.train_labels
+    rows = np.flatnonzero(labels != NO_CLASS)
+    left_out = np.random.default_rng(0).permutation(rows)[num_images:]
+    drawn = labels.copy()
+    drawn[left_out] = NO_CLASS
+    fitted = fit_layers(trunk, replace(images, train_labels=drawn), layer_names(trunk))
+    return fitted.best.classifier.layer, fitted.best.test_top1
 
 
 def _train_from_scratch(folder: Path, overrides: list[str]) -> int:

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import require_host
-from pirl_plugin.system.lock import locked, locked_files
+from pirl_plugin.system.lock import locked
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pirl_plugin.evaluation.labelled_images import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 # (depth, width) -> the overlay with the pooling of this network's layers, as in the paper's App. C.
@@ -26,6 +23,9 @@ _OVERLAYS = {
     (50, 2): "resnet50_c2x",
     (50, 4): "resnet50_c4x",
 }
+
+
+_TITLE = "Linear classifiers of frozen features"
 
 
 def main(arguments: list[str]) -> int:
@@ -54,7 +54,9 @@ def main(arguments: list[str]) -> int:
         for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
-            write_linear_report(options, trunk, images, accuracies, num_tested(options.out))
+            labelled_run.write_report(
+                options, _TITLE, trunk, images, accuracies, num_tested(options.out)
+            )
     return status
 
 
@@ -76,40 +78,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     print(f"{file}: the network and the classifier of {fitted.best.classifier.layer}")
     if options.report is not None:
         accuracies = {fit.classifier.layer: fit.test_top1 for fit in fitted.fits}
-        write_linear_report(options, trunk, images, accuracies, fitted.num_test)
-
-
-def write_linear_report(
-    options: argparse.Namespace,
-    trunk: AnyTrunk,
-    images: LabelledImages,
-    accuracies: Mapping[str, float],
-    num_images: int,
-) -> None:
-    """Write ``--report``: the accuracy of each layer on so many test images."""
-    import numpy as np
-
-    from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
-    from pirl_plugin.images.classes import NO_CLASS
-
-    labels = images.test_labels
-    counts = np.bincount(labels[labels != NO_CLASS])
-    num_labelled = int((images.train_labels != NO_CLASS).sum())
-    bars = [Accuracy(layer, top1, num_images) for layer, top1 in accuracies.items()]
-    settings = {
-        "Checkpoint": kinds.weights_name(options),
-        "Training images": f"{num_labelled:,} in {images.train.path}",
-        "Test images": f"{num_images:,} in {images.test.path}",
-        "Images": trunk.preprocessing,
-        "Fit": options.fit,
-        "Folder": options.out,
-    }
-    chance = 100 * counts.max() / counts.sum()
-    title = "Linear classifiers of frozen features"
-    charts = [Chart("", bars)]
-    with locked_files(report=options.report):
-        write_page(options.report, title, charts=charts, chance=chance, settings=settings)
-    print(f"In {options.report}: the accuracies")
+        labelled_run.write_report(options, _TITLE, trunk, images, accuracies, fitted.num_test)
 
 
 def benchmark_of(trunk: AnyTrunk) -> list[str]:
@@ -154,8 +123,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--fit", choices=("vissl", "logistic"), default="vissl", help=fit)
     layer = "of --fit logistic: only this layer (default: each, and the best one is written)"
     add("--layer", metavar="NAME", help=layer)
-    page = "write a page with the accuracies"
-    add("--report", metavar="FILE.html", type=kinds.output_file, help=page)
     options = parser.parse_args(arguments)
     if options.fit == "vissl" and options.layer is not None:
         parser.error("--layer: expected --fit logistic; VISSL's benchmark trains on each layer")

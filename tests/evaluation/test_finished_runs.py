@@ -11,7 +11,8 @@ from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.vissl.linear import benchmark_of, write_linear_report
+from pirl_plugin.vissl.linear import benchmark_of
+from pirl_plugin.vissl.run.labelled_run import write_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
 from tests.helpers.images import save_grey
 from tests.helpers.sweeps import finish, finish_svm
@@ -53,12 +54,12 @@ def test_benchmark_of__takes_the_overlay_that_fits():
     assert overlay(18, 1, True)[0] == "config=benchmark/pirl/quick_linear"
 
 
-def test_linear_report__has_each_layer_and_chance(tmp_path):
+def test_report__has_each_layer_and_chance(tmp_path):
     data = write_classes(tmp_path, {"train": 4, "val": 6}, separable=True)
     (data / "val" / "class0" / "0.png").rename(data / "val" / "0.png")  # no class; 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 80.0}
-    write_linear_report(options, ResNetTrunk(10, 0.25), open_labelled(data), accuracies, 5)
+    write_report(options, "Title", ResNetTrunk(10, 0.25), open_labelled(data), accuracies, 5)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
     # Of the 5 images with a class: 196 √(0.4 · 0.6 / 5) and 196 √(0.8 · 0.2 / 5)

@@ -16,7 +16,12 @@ from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.vissl.finetune import limit_overrides, network_overrides, write_classifier
+from pirl_plugin.vissl.finetune import (
+    length_overrides,
+    limit_images,
+    network_overrides,
+    write_classifier,
+)
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
@@ -89,13 +94,20 @@ def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
     data = write_classes(tmp_path, {"train": 20, "val": 4}, separable=True)
     shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # it has no class
     images = open_labelled(data)
-    assert limit_overrides(images, None) == []
+    assert limit_images(images, None) == (20, [])
     limit = "config.DATA.TRAIN.DATA_LIMIT"
-    assert limit_overrides(images, 0.2) == [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
+    overrides = [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
+    assert limit_images(images, 0.2) == (4, overrides)
     assert "trains on 4 of 20 images, equally many of each class" in capsys.readouterr().out
     for i in range(0, 18, 2):
         (data / "train" / "class0" / f"{i}.png").unlink()
-    assert limit_overrides(open_labelled(data), 0.5)[1].endswith("IS_BALANCED=False")
+    assert limit_images(open_labelled(data), 0.5)[1][1].endswith("IS_BALANCED=False")
+
+
+def test_length__is_of_steps_if_there_are_few_images():
+    epochs = "config.OPTIMIZER.num_epochs"
+    for num_images, expected in ((10, 1000), (320, 100), (1067, 31), (5000, 30)):
+        assert length_overrides(num_images)[0] == f"{epochs}={expected}"
 
 
 @pytest.mark.parametrize("network", ["resnet", "timm"])
@@ -124,7 +136,8 @@ def test_finetune__of_separable_classes_in_one_command(tmp_path):
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
     command = [sys.executable, "-m", "pirl_plugin", "finetune", *words, "--size", "32"]
     result = subprocess.run(
-        [*command, "--scratch", "--fraction", "0.5", "config.OPTIMIZER.num_epochs=6"],
+        [*command, "--scratch", "--fraction", "0.5", "config.OPTIMIZER.num_epochs=6",
+         "--report", str(tmp_path / "page.html")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
@@ -132,3 +145,6 @@ def test_finetune__of_separable_classes_in_one_command(tmp_path):
     assert "trains on 32 of 64 images" in result.stdout
     assert "From random weights: top-1" in result.stdout
     assert (tmp_path / "out" / "classifier.pth").is_file()
+    page = (tmp_path / "page.html").read_text()
+    for name in ("fine-tuned", "from random weights", "frozen, conv1"):
+        assert name in page

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.system.lock import locked
+from pirl_plugin.system.lock import locked, locked_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pirl_plugin.evaluation.labelled_images import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -34,6 +36,8 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
     )
     add = parser.add_argument
     add("--out", type=kinds.output_folder, default=out, help="folder of the run")
+    page = "write a page with the accuracies"
+    add("--report", metavar="FILE.html", type=kinds.output_file, help=page)
     add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as in pirl-plugin train")
     return parser
 
@@ -49,6 +53,38 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     print(f"{images.train.path} and {images.test.path}, {len(images.classes)} classes")
     print(f"images of {trunk.preprocessing}", flush=True)
     return trunk, images
+
+
+def write_report(
+    options: argparse.Namespace,
+    title: str,
+    trunk: AnyTrunk,
+    images: LabelledImages,
+    accuracies: Mapping[str, float],
+    num_images: int,
+) -> None:
+    """Write ``--report``: the accuracy of each classifier on so many test images."""
+    import numpy as np
+
+    from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
+    from pirl_plugin.images.classes import NO_CLASS
+
+    labels = images.test_labels
+    counts = np.bincount(labels[labels != NO_CLASS])
+    num_labelled = int((images.train_labels != NO_CLASS).sum())
+    bars = [Accuracy(name, top1, num_images) for name, top1 in accuracies.items()]
+    settings = {
+        "Checkpoint": kinds.weights_name(options),
+        "Training images": f"{num_labelled:,} in {images.train.path}",
+        "Test images": f"{num_images:,} in {images.test.path}",
+        "Images": trunk.preprocessing,
+        "Folder": options.out,
+    }
+    chance = 100 * counts.max() / counts.sum()
+    charts = [Chart("", bars)]
+    with locked_files(report=options.report):
+        write_page(options.report, title, charts=charts, chance=chance, settings=settings)
+    print(f"In {options.report}: the accuracies")
 
 
 def run_overrides(
