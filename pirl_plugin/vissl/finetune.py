@@ -124,7 +124,7 @@ def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, num_images: int) -
 
     from pirl_plugin.evaluation.logistic import fit_layers
     from pirl_plugin.images.classes import NO_CLASS
-    from pirl_plugin.models.layers import layer_names
+    from pirl_plugin.models.trunks import layer_names
 
     labels = images.train_labels
     rows = np.flatnonzero(labels != NO_CLASS)
