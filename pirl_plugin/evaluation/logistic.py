@@ -129,7 +129,7 @@ def hold_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         Bool ``(N,)``.
 
     Example:
-        >>> hold_out(np.array([0, 0, 1, 0, 0, 0])).sum()
+        >>> int(hold_out(np.array([0, 0, 1, 0, 0, 0])).sum())
         1
     """
     rng = np.random.default_rng(0)
