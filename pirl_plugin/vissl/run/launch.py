@@ -249,14 +249,15 @@ class _Ranks:
         """End the launcher with the cause of the ranks' end."""
         code = getattr(error, "exit_code", 1)
         for number in STOPPING:
-            saved_and_ended = code == 128 + number
-            # The launcher's signal kills a rank that does not listen yet.
-            was_killed_by_us = code == -number and number == requested()
-            if saved_and_ended or was_killed_by_us:
+            if code == 128 + number:  # it has saved
                 raise Interrupted(number) from None
         causes = self._causes()
         if causes:
             raise SystemExit(causes[0]) from None
+        # The launcher's signal kills a rank that does not listen yet. And a rank that ends on the
+        # signal is lost to the others, which may still be in the last exchange.
+        if requested() and code in (-requested(), LOST_RANK):
+            raise Interrupted(requested()) from None
         rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
         raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
 

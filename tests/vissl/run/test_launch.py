@@ -5,12 +5,15 @@ import signal
 import socket
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
 
 from pirl_plugin.system.host_config import NOT_INSTALLED
-from pirl_plugin.vissl.run import rendezvous
+from pirl_plugin.system.watcher import Interrupted
+from pirl_plugin.vissl.run import launch, rendezvous
+from pirl_plugin.vissl.run.rank import LOST_RANK
 from tests.helpers.host_runs import host_script, run, settings, state
 from tests.helpers.launched import STEP, children, gone, quiet, started
 
@@ -46,6 +49,16 @@ def test_signal__to_the_launcher_saves_and_ends(image_folder, tmp_path):
         training.process.send_signal(signal.SIGUSR1)
         assert training.status() == 128 + signal.SIGUSR1
     assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
+
+
+@pytest.mark.parametrize("code", [LOST_RANK, -signal.SIGUSR1])
+def test_signal__ends_the_launcher_even_if_one_rank_loses_another(code, tmp_path, monkeypatch):
+    """Of two ranks that end on a signal, one may end while the other is in the last exchange."""
+    monkeypatch.setattr(launch, "requested", lambda: signal.SIGUSR1)
+    ranks = launch._Ranks(None, tmp_path, node_id=0)
+    with pytest.raises(Interrupted) as interrupted:
+        ranks._end(SimpleNamespace(exit_code=code, error_index=1))
+    assert interrupted.value.code == 128 + signal.SIGUSR1
 
 
 @pytest.mark.slow
