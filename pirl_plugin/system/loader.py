@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol
@@ -112,11 +113,10 @@ def wait_for_images(
 
 def _cause(error: Exception, workers: Sequence[Any]) -> str:
     """Return the sentence of an error that a loader's processes or their memory cause; or ""."""
-    # The connection to a process that was killed closes shortly before its end.
-    closed = connection.wait([worker.sentinel for worker in workers], timeout=1)
+    # torch's handler of SIGCHLD raises when a worker has ended: then nothing is left to wait for.
+    with suppress(RuntimeError):
+        _wait_for_end(workers)
     for worker in workers:
-        if worker.sentinel in closed:
-            worker.join()
         if worker.exitcode:
             return f"a loader process {_how_it_ended(worker.exitcode)}"
     is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
@@ -129,6 +129,14 @@ def _cause(error: Exception, workers: Sequence[Any]) -> str:
                 f"--shm-size=8g, or take no workers"
             )
     return ""
+
+
+def _wait_for_end(workers: Sequence[Any]) -> None:
+    """Wait for a worker whose connection is closed; it closes shortly before the worker's end."""
+    closed = connection.wait([worker.sentinel for worker in workers], timeout=1)
+    for worker in workers:
+        if worker.sentinel in closed:
+            worker.join()
 
 
 def _how_it_ended(exit_code: int) -> str:

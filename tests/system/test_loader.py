@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -40,6 +41,18 @@ def batches_of(data, workers=1):
 def test_worker__that_is_killed_is_the_cause(number, cause):
     with watching(), pytest.raises(LoaderError, match=f"loader process was ended by {cause}"):
         list(batches_of(KillsItsWorker(number)))
+
+
+def test_worker__that_is_killed_is_the_cause_if_torch_says_so_meanwhile(monkeypatch):
+    """torch's handler of SIGCHLD raises wherever the main thread is, also while it waits."""
+
+    def wait_for_end(workers):
+        time.sleep(0.5)
+        raise RuntimeError("DataLoader worker is killed by signal")
+
+    monkeypatch.setattr(loader, "_wait_for_end", wait_for_end)
+    with watching(), pytest.raises(LoaderError, match="loader process was ended by SIGKILL"):
+        list(batches_of(KillsItsWorker(signal.SIGKILL)))
 
 
 def test_shared_memory__that_is_nearly_full_is_named(monkeypatch):
