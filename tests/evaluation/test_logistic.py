@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pandas
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.logistic import hold_out
+from pirl_plugin.evaluation.logistic import FeatureRegression, hold_out
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -91,6 +92,23 @@ def test_linear__refuses_options_of_the_other_fit(checkpoint, tmp_path, capsys):
         with pytest.raises(SystemExit):
             run([*command, *words])
         assert "expected --fit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dimensions", [12, 200])
+def test_feature_regression__has_scikit_learns_weights(dimensions):
+    """Also where the images span less than the space, and two images are the same."""
+    features = torch.randn(40, dimensions, generator=torch.Generator().manual_seed(0))
+    features[1] = features[0]
+    labels = np.arange(40) % 3
+    regression = FeatureRegression(features, labels)
+    for cost in (1e-3, 1e-1):
+        regression.fit(cost)
+    scaled = StandardScaler().fit_transform(features.double())
+    oracle = LogisticRegression(C=1e-1, tol=1e-8, max_iter=1000).fit(scaled, labels)
+    weight, bias = regression.weights()
+    np.testing.assert_allclose(weight, oracle.coef_, atol=1e-4)
+    np.testing.assert_allclose(bias, oracle.intercept_, atol=2e-3)  # it ends at gradients of 1e-4
+    assert regression.top1(features, labels) == 100 * oracle.score(scaled, labels)
 
 
 def test_hold_out__is_a_fifth_of_each_class():
