@@ -15,7 +15,6 @@ from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.folders import SPLIT_NAMES, SPLITS
 from pirl_plugin.images.hugging_face import find_data_files, open_data_files
 from pirl_plugin.images.map_source import MapSource
-from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile, Refused
 
@@ -58,7 +57,7 @@ class VOC07Source(NumberedSource):
             )
         names = sorted(columns[0])
         labels = np.array([[column[name] for column in columns] for name in names], np.int64)
-        super().__init__(path, PathTable(f"JPEGImages/{name}.jpg" for name in names))
+        super().__init__(path, (f"JPEGImages/{name}.jpg" for name in names))
         self._numbers = labels
 
 
@@ -77,8 +76,7 @@ class INaturalist18Source(NumberedSource):
         file = Path(path, "train2018.json" if split == "train" else "val2018.json")
         content = json.loads(file.read_text())
         label_of = {entry["image_id"]: entry["category_id"] for entry in content["annotations"]}
-        images = PathTable(image["file_name"] for image in content["images"])
-        super().__init__(path, images)
+        super().__init__(path, (image["file_name"] for image in content["images"]))
         self._numbers = np.array([label_of[image["id"]] for image in content["images"]], np.int64)
 
 

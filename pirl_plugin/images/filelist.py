@@ -16,8 +16,7 @@ from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS
 from pirl_plugin.images.names import LISTS
-from pirl_plugin.images.shared import PathTable
-from pirl_plugin.images.source import ImageSource, printable, say_repeated, warn_once
+from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
 _DELIMITERS = (",", ";", "\t")
@@ -60,13 +59,12 @@ class FileListSource(ImageSource):
                 labels.append(label)
                 yield new_prefix + image.removeprefix(remove_prefix)
 
-        images = PathTable(paths())
-        super().__init__(file, images, os.path.dirname(file))
-        say_repeated(file, images)
+        super().__init__(file, paths(), os.path.dirname(file))
+        self.say_repeated()
         has_labels = any(label is not None for label in labels)
         self._classes_of_labels = name_classes(labels) if has_labels else None
         self._other_columns = rows.other_columns
-        first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(images)))]
+        first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be grey
             ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"
             raise MissingFile(

@@ -18,7 +18,6 @@ import numpy as np
 
 from pirl_plugin.images.source import ImageSource, printable, warn_once
 
-_COMPARED = 1 << 16  # bytes: of encoded images, no two begin with the same ones
 _THREADS = 16  # they wait for the disk
 _CHUNK = 1000  # images
 
@@ -60,16 +59,15 @@ def content_digest(source: ImageSource) -> str:
 def say_shared_images(train: ImageSource, test: ImageSource) -> None:
     """Count once, in the log, the test images that are training images too.
 
-    Images are the same if their files have the same size and begin with the same 64 KiB. Only files
-    whose size occurs in both are read.
+    Only files whose size occurs in both are read.
     """
     train_sizes = np.array(_of_each(range(len(train)), train.size_of), np.int64)
     test_sizes = np.array(_of_each(range(len(test)), test.size_of), np.int64)
     common = np.intersect1d(train_sizes[train_sizes >= 0], test_sizes[test_sizes >= 0])
     train_rows = np.flatnonzero(np.isin(train_sizes, common))
     test_rows = np.flatnonzero(np.isin(test_sizes, common))
-    of_train = set(_of_each(train_rows, lambda row: _content(train, row))) - {None}
-    of_test = _of_each(test_rows, lambda row: _content(test, row))
+    of_train = set(_of_each(train_rows, lambda row: _digest_of_image(train, row))) - {None}
+    of_test = _of_each(test_rows, lambda row: _digest_of_image(test, row))
     is_shared = list(map(of_train.__contains__, of_test))
     if any(is_shared):
         first = printable(test.path_of(int(test_rows[is_shared][0])))
@@ -87,10 +85,9 @@ def _of_each(rows: Any, function: Callable[[int], Any]) -> list[Any]:
         return list(chain(*parts))
 
 
-def _content(source: ImageSource, row: int) -> tuple[int, bytes] | None:
-    """Return what identifies the content of an image; None if it cannot be read."""
+def _digest_of_image(source: ImageSource, row: int) -> bytes | None:
+    """Return the SHA-1 of an image's file; None if it cannot be read."""
     try:
-        beginning = source.read_beginning(row, _COMPARED)
+        return hashlib.sha1(source.read(row), usedforsecurity=False).digest()
     except (OSError, ValueError):
         return None
-    return source.size_of(row), hashlib.sha1(beginning, usedforsecurity=False).digest()

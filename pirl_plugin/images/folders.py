@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pirl_plugin.images.classes import NO_CLASS, Classes, class_name, name_classes
+from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
 from pirl_plugin.images.names import LISTS
-from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
@@ -69,11 +68,11 @@ class FolderSource(ImageSource):
             refuse_splits(folder)
         skipped: Counter[str] = Counter()
         repeated: Counter[str] = Counter()
-        images = PathTable(find_images(folder, skipped, repeated))
+        images = list(find_images(folder, skipped, repeated))
         for names, count in repeated.items():
-            warn_once(f"{folder}: {count} images occur twice: {names} are one folder")
+            warn_once(f"{folder}: {count} images occur twice: {printable(names)} are one folder")
         skipped_words = say_skipped(folder, skipped)
-        if len(images) == 0 and skipped_words:
+        if not images and skipped_words:
             raise Refused(f"{folder} holds no image: expected at least one, found {skipped_words}")
         super().__init__(folder, images)
 
@@ -85,16 +84,17 @@ class FolderSource(ImageSource):
         folders = class_folders(self.path)
         if not folders:
             return Classes([], np.full(len(self), NO_CLASS, np.int64), Counter())
-        tops = (path.partition(os.sep) for path in self._images)
-        classes = name_classes((top if rest else None for top, _, rest in tops), order=folders)
-        with_images = set(classes.names)
-        empty = [name for name in folders if class_name(name) not in with_images]
+        labels = []
+        for path in map(os.fsdecode, self._images):
+            top, separator, _ = path.partition(os.sep)
+            labels.append(top if separator else None)
+        empty = sorted(set(folders).difference(labels))
         if empty:
             listed = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
             warn_once(
                 f"{self.path}: {len(empty)} of {len(folders)} classes have no image: {listed}"
             )
-        return classes
+        return name_classes(labels, order=folders)
 
 
 def say_skipped(path: str, skipped: Counter[str]) -> str:
@@ -150,7 +150,7 @@ def find_images(
         walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
         for path, _, names in walk:
             state = os.stat(path)
-            own_name = printable(path[start:])
+            own_name = path[start:]
             first_name = name_of_folder.setdefault((state.st_dev, state.st_ino), own_name)
             for name in sorted(names):
                 if name.startswith("."):

@@ -13,7 +13,6 @@ from torch.utils.data import Dataset, default_collate
 
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
@@ -88,7 +87,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         self.seed = seed
         # For each image, the epoch that keys its next views, or −1. Shared with loader workers,
         # which may live for several passes.
-        self._epochs = SharedArray(np.full(len(self.source), -1, np.int32))
+        self._epochs = torch.full((len(self.source),), -1, dtype=torch.int32).share_memory_()
         # What the rows number; it goes with each sample, also from a worker.
         is_path = isinstance(source, (str, os.PathLike))
         self._rows_of = os.path.abspath(source) if is_path else id(source)
@@ -110,7 +109,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         No iterator of a loader may be at work: its workers read ahead, with the key of the pass
         before. A row that is read twice in a pass has keyed views only once.
         """
-        self._epochs.array[:] = epoch
+        self._epochs.fill_(epoch)
 
     def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
         """Make the views of one image.
@@ -142,8 +141,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
     def _generator(self, row: int) -> np.random.Generator | None:
         """Return the generator of an image's next views; None: torch's generator seeds it."""
-        epoch = int(self._epochs.array[row])
-        self._epochs.array[row] = -1  # the views after these are new, unless set_epoch is called
+        epoch = int(self._epochs[row])
+        self._epochs[row] = -1  # the views after these are new, unless set_epoch is called
         return None if epoch < 0 else image_generator(self.seed, epoch, row)
 
     def blank_views(self) -> dict[str, torch.Tensor]:

@@ -60,8 +60,7 @@ class MapSource(ImageSource):
                 f"each image has a row in the memory bank; load the data without streaming, or "
                 f"give a list of the images"
             )
-        # Its "paths" are the numbers of the items; path_of makes names of them.
-        super().__init__(path or kind, range(len(dataset)))  # type: ignore[arg-type]
+        super().__init__(path or kind, map(str, range(len(dataset))))
         self.dataset = dataset
         self._items = dataset
         self._columns = columns
@@ -76,10 +75,6 @@ class MapSource(ImageSource):
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""
         return f"{self.path}[{row}]"
-
-    def read_beginning(self, row: int, size: int) -> bytes:
-        """Return at most so many first bytes of one image's file, if the items are files."""
-        return bytes(self.read(row)[:size])
 
     def size_of(self, row: int) -> int:
         """Return the size of one image's file, bytes; −1 if the items are no files."""

@@ -23,7 +23,6 @@ from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.fingerprint import content_stamp
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
 from pirl_plugin.images.names import INDEX
-from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
@@ -64,9 +63,9 @@ class ShardSource(ImageSource):
         self._tars = _tars_of(folder)
         self._stamps = _stamps(folder, self._tars)
         members = _read_index(folder, self._tars) or _scan_all(folder, self._tars)
-        self._members = SharedArray(members.rows)
+        self._members = members.rows
         self._label_texts = members.labels
-        super().__init__(path, PathTable(members.names))
+        super().__init__(path, members.names)
 
     def read(self, row: int) -> bytes:
         """Return the content of one image.
@@ -74,25 +73,21 @@ class ShardSource(ImageSource):
         Raises:
             OSError: its tar cannot be read, or has become shorter.
         """
-        shard, offset, size, _ = self._members.array[row].item()
+        shard, offset, size, _ = self._members[row].item()
         tar = _opened(os.path.join(self.path, self._tars[shard]), self._stamps[shard])
         content = os.pread(tar.fileno(), size, offset)
         if len(content) < size:
             raise OSError(f"{self._tars[shard]} ends within the image")
         return content
 
-    def read_beginning(self, row: int, size: int) -> bytes:
-        """Return at most so many first bytes of one image."""
-        return self.read(row)[:size]
-
     def size_of(self, row: int) -> int:
         """Return the size of one image, bytes."""
-        return int(self._members.array["size"][row])
+        return int(self._members["size"][row])
 
     def path_of(self, row: int) -> str:
         """Return ``FOLDER/TAR:MEMBER`` of one image, for messages."""
-        tar = self._tars[int(self._members.array[row]["shard"])]
-        return f"{os.path.join(self.path, tar)}:{self._images[row]}"
+        tar = self._tars[int(self._members["shard"][row])]
+        return f"{os.path.join(self.path, tar)}:{os.fsdecode(self._images[row])}"
 
     def files(self) -> list[str]:
         """Return the paths of the tars."""
@@ -107,7 +102,7 @@ class ShardSource(ImageSource):
         if not self._label_texts:
             raise NoLabels(f"{self.path} has no labels: expected a KEY.cls beside each KEY.jpg")
         texts = [*self._label_texts, None]  # the last is for _NO_LABEL, −1
-        return name_classes(texts[number] for number in self._members.array["label"].tolist())
+        return name_classes(texts[number] for number in self._members["label"].tolist())
 
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,17 +14,8 @@ from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
 from pirl_plugin.images.classes import Classes, NoLabels
-from pirl_plugin.images.decode import (
-    NEEDED_SIDE,
-    UnreadableImageError,
-    decode_image,
-    open_regular,
-    read_file,
-)
-from pirl_plugin.images.shared import SharedArray
+from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import wait_for_images
-from pirl_plugin.system.watcher import waiting
 
 _GREY = 128  # level of the image that replaces an unreadable one
 _GREY_SIDE = 224  # pixels
@@ -54,17 +45,18 @@ class ImageSource:
     """Pixels of a shorter side that the views need: larger JPEGs are decoded at a smaller size."""
 
     def __init__(
-        self, path: str | os.PathLike[str], images: Sequence[str], root: str | None = None
+        self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None
     ) -> None:
         self.path = os.fspath(path)
         self._root = self.path if root is None else root
-        self._images = images
-        if len(images) == 0:
+        # An array of bytes, not a list: forked workers would copy the strings of a list.
+        self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
+        if len(self._images) == 0:
             raise Refused(f"{self.path} holds no image: expected at least one")
-        # One byte per image, not one bit: workers that write to the same byte would lose bits.
-        self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
-        # What this process reads now, and what each loader worker reads.
-        self._rows_being_read = SharedArray(np.full(1 + _MOST_WORKERS, _NO_ROW, np.int64))
+        # Loader workers write to these: whether each image was found to be unreadable, and the row
+        # that this process reads now, and the row that each worker reads.
+        self._unreadable = torch.zeros(len(self._images), dtype=torch.bool).share_memory_()
+        self._rows_being_read = torch.full((1 + _MOST_WORKERS,), _NO_ROW).share_memory_()
 
     def decode_for(self, size: int) -> None:
         """Decode large JPEGs for views of more than 224 px, as sharp as views of 224 px."""
@@ -86,8 +78,8 @@ class ImageSource:
             with self.reading(row):
                 return self.pixels(row), True
         except (OSError, UnreadableImageError, MemoryError) as error:
-            if not self._unreadable.array[row]:
-                self._unreadable.array[row] = 1
+            if not self._unreadable[row]:
+                self._unreadable[row] = True
                 reason = str(error) or "there is too little memory"
                 path = printable(self.path_of(row))
                 logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
@@ -95,19 +87,18 @@ class ImageSource:
 
     @contextmanager
     def reading(self, row: int) -> Iterator[None]:
-        """Say which image is being read or decoded, and end the process if it takes too long."""
+        """Let :meth:`being_read` name an image while it is read or decoded."""
         worker = get_worker_info()
         reader = 0 if worker is None else min(1 + worker.id, _MOST_WORKERS)
-        self._rows_being_read.array[reader] = row
+        self._rows_being_read[reader] = row
         try:
-            with waiting(wait_for_images([self])):
-                yield
+            yield
         finally:
-            self._rows_being_read.array[reader] = _NO_ROW
+            self._rows_being_read[reader] = _NO_ROW
 
     def being_read(self) -> list[str]:
         """Return the paths that this process and its loader workers read at this moment."""
-        rows = self._rows_being_read.array.tolist()  # a copy: other processes write the array
+        rows = self._rows_being_read.tolist()  # a copy: other processes write the tensor
         return [printable(self.path_of(row)) for row in rows if row != _NO_ROW]
 
     def pixels(self, row: int) -> torch.Tensor:
@@ -123,16 +114,6 @@ class ImageSource:
         """Return the content of one image's file. Raises ``OSError`` if it cannot be read."""
         return read_file(self.path_of(row))
 
-    def read_beginning(self, row: int, size: int) -> bytes:
-        """Return at most so many first bytes of one image's file.
-
-        Raises:
-            OSError: it cannot be read.
-            UnreadableImageError: the image is no file.
-        """
-        with open(self.path_of(row), "rb", opener=open_regular) as file:
-            return file.read(size)
-
     def size_of(self, row: int) -> int:
         """Return the size of one image's file, bytes; −1 if it cannot be read."""
         try:
@@ -142,7 +123,7 @@ class ImageSource:
 
     def path_of(self, row: int) -> str:
         """Return the path of one image."""
-        return os.path.join(self._root, self._images[row])
+        return os.path.join(self._root, os.fsdecode(self._images[row]))
 
     def paths(self) -> list[str]:
         """Return the paths of all images, in order."""
@@ -188,25 +169,23 @@ class ImageSource:
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths that this process and its loader workers have found."""
-        rows = np.flatnonzero(self._unreadable.array).tolist()
+        rows = self._unreadable.nonzero()[:, 0].tolist()
         return [printable(self.path_of(row)) for row in rows]
+
+    def say_repeated(self) -> None:
+        """Count once, in the log, the paths that occur more than once."""
+        _, rows, counts = np.unique(self._images, return_index=True, return_counts=True)
+        if (counts > 1).any():
+            first = printable(os.fsdecode(self._images[rows[counts > 1].min()]))
+            warn_once(
+                f"{self.path}: {len(self) - len(counts)} paths occur twice: {first} is the first"
+            )
 
 
 @functools.cache
 def warn_once(message: str) -> None:
     """Log a warning, unless this process has logged it before."""
     logging.root.warning(message)
-
-
-def say_repeated(list_name: str, paths: Sequence[str]) -> None:
-    """Count once, in the log, the paths that occur more than once in a list."""
-    hashes = np.fromiter(map(hash, paths), np.int64, len(paths))  # of millions of paths
-    _, rows, counts = np.unique(hashes, return_index=True, return_counts=True)
-    if (counts > 1).any():
-        first = printable(paths[int(rows[counts > 1].min())])
-        warn_once(
-            f"{list_name}: {len(paths) - len(counts)} paths occur twice: {first} is the first"
-        )
 
 
 def printable(path: str) -> str:

@@ -25,8 +25,7 @@ from pirl_plugin.images.names import (
     SOURCES,
 )
 from pirl_plugin.images.shards import ShardSource
-from pirl_plugin.images.shared import PathTable
-from pirl_plugin.images.source import ImageSource, say_repeated
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile, Refused
 
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
@@ -97,9 +96,9 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     images: Iterable[str] = map(os.fspath, paths)
     if any(map(os.path.isdir, first)):
         images = chain.from_iterable(FolderSource(folder).paths() for folder in images)
-    table = PathTable(images)
-    say_repeated("the list", table)
-    return ImageSource("the list", table, root="")
+    source = ImageSource("the list", images, root="")
+    source.say_repeated()
+    return source
 
 
 def _recognize(path: str) -> tuple[str, str]:

@@ -2,9 +2,7 @@
 
 import io
 import logging
-import multiprocessing
 import os
-import pickle
 import tarfile
 
 import numpy as np
@@ -20,7 +18,6 @@ from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.shards import ShardSource
-from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import FolderSource, open_source
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews
@@ -169,9 +166,11 @@ def test_find_images__order_of_torchvision_without_system_folders(
     assert all(part in line for part in ("lost+found/ (1)", "shut/ (1)", ".cr2 (2)"))
 
 
-def test_unreadable__named_once_counted_and_masked(folder, caplog):
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_unreadable__named_once_counted_and_masked(method, folder, caplog):
     images = ImageDataset(folder, VIEWS)
-    loader = DataLoader(images, 5, num_workers=2, collate_fn=collate_views)
+    options = {"num_workers": 1, "multiprocessing_context": method}
+    loader = DataLoader(images, 5, collate_fn=collate_views, persistent_workers=True, **options)
     for _ in range(2):
         (batch,) = loader
         assert batch["index"].tolist() == [0, 1, 2, 3, -1]
@@ -302,22 +301,6 @@ def test_voc_and_inaturalist(tmp_path, make_image):
         '{"image_id": 4, "category_id": 6}]}'
     )
     assert open_source(tmp_path, names.DISK_INATURALIST18).labels().tolist() == [6, 8]
-
-
-def _add_one(shared):
-    shared.array += 1
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_shared_array__is_seen_by_processes_and_copied_by_pickle(method):
-    shared = SharedArray(np.arange(3))
-    process = multiprocessing.get_context(method).Process(target=_add_one, args=(shared,))
-    process.start()
-    process.join()
-    assert shared.array.tolist() == [1, 2, 3]
-    copy = pickle.loads(pickle.dumps(shared))
-    copy.array[0] = 9
-    assert shared.array[0] == 1
 
 
 @pytest.mark.parametrize("shards", [[], ["--shards", "2"]])

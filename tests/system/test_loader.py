@@ -4,7 +4,6 @@ import os
 import signal
 import time
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -78,7 +77,7 @@ def test_wait__names_the_image_that_a_worker_reads(tmp_path):
 
         def __getitem__(self, row):
             with source.reading(row):
-                workers = np.flatnonzero(source._rows_being_read.array == row).tolist()
+                workers = (source._rows_being_read == row).nonzero()[:, 0].tolist()
             return torch.tensor(workers == [1 + get_worker_info().id])
 
     assert torch.cat(list(batches_of(Watches()))).all()

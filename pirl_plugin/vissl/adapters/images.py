@@ -21,7 +21,6 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.datasets import NumberedSource
 from pirl_plugin.images.folders import class_names, find_images, refuse_splits
 from pirl_plugin.images.image_dataset import collate_views
-from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.failures import MissingFile, Refused
@@ -77,7 +76,7 @@ class PIRLDiskDataset:
         self.path = path
         self._labels: NDArray[np.int64] | None = None
         self._seed = int(cfg.get("SEED_VALUE", 0))
-        self._epoch = SharedArray(np.zeros(1, np.int64))
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         with _errors_name_the_key(split):
             self.source = _open(cfg, data_source, path, split)
@@ -103,7 +102,7 @@ class PIRLDiskDataset:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next pass over the data; call it before the workers start."""
-        self._epoch.array[0] = epoch
+        self._epoch.fill_(epoch)
 
     def get_image_paths(self) -> list[str]:
         """Return the paths of all images, in order."""
@@ -132,7 +131,7 @@ class PIRLDiskDataset:
         """
         pixels, is_valid = self.source[index]
         if self._yields_tensors:
-            return SourceImage(pixels, self._seed, int(self._epoch.array[0])), is_valid
+            return SourceImage(pixels, self._seed, int(self._epoch)), is_valid
         return as_image(pixels), is_valid
 
 
