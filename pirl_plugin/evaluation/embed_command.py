@@ -15,9 +15,9 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
     from pirl_plugin.evaluation.features import load_network
-    from pirl_plugin.evaluation.labelled_images import joined_labels, open_splits
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
+    from pirl_plugin.images.sources import joined_labels, open_splits
     from pirl_plugin.models.trunks import LAST, Layers
 
     trunk = load_network(options, options.device)

@@ -33,10 +33,9 @@ from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features
-from pirl_plugin.evaluation.labelled_images import joined_labels
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.fingerprint import content_digest, content_stamp, names_digest
-from pirl_plugin.images.sources import ImageSource
+from pirl_plugin.images.sources import ImageSource, joined_labels
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import LAST
 from pirl_plugin.system.arguments import weights_name

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pirl_plugin.evaluation.feature_file import FeatureStore
-    from pirl_plugin.evaluation.labelled_images import LabelledImages
-    from pirl_plugin.images.sources import ImageSource
+    from pirl_plugin.images.sources import ImageSource, LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 RESULTS = "results.json"
@@ -39,8 +38,8 @@ def main(arguments: list[str]) -> None:
 def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.feature_file import fill
     from pirl_plugin.evaluation.features import load_network
-    from pirl_plugin.evaluation.labelled_images import open_labelled
     from pirl_plugin.images.columns import Columns
+    from pirl_plugin.images.sources import open_labelled
     from pirl_plugin.models.trunks import LAST, Layers, untrained
     from pirl_plugin.system.files import write_json
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from pirl_plugin.evaluation.feature_file import FeatureStore
 from pirl_plugin.evaluation.features import compute_features
 from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
-from pirl_plugin.evaluation.labelled_images import LabelledImages
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.sources import LabelledImages
 from pirl_plugin.models.trunks import LAST, AnyTrunk, Layers, layer_names
 from pirl_plugin.system.failures import Refused
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
-from pirl_plugin.evaluation.labelled_images import LabelledImages
 from pirl_plugin.evaluation.layer_comparison import draw_rows, store_layers
 from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.sources import LabelledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
 

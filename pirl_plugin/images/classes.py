@@ -7,8 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ class NoLabels(Refused):
     """A source has no labels, or none that can be found without the user's choice."""
 
 
-@dataclass(frozen=True)
-class Classes:
+class Classes(NamedTuple):
     """The classes of a source's images.
 
     Attributes:

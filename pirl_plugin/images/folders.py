@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -176,31 +176,32 @@ def class_names(folder: str | os.PathLike[str]) -> list[str]:
     return name_classes(used, order=used).names
 
 
-def find_split(root: str | os.PathLike[str], split: str, lists: bool = False) -> Path | None:
-    """Find a split of a data set: a folder, or else perhaps a file that lists images.
+def find_splits(
+    root: str | os.PathLike[str], lists: bool = False
+) -> tuple[Path | None, Path | None]:
+    """Find the splits of a data set: folders, or else perhaps files that list images.
 
     Args:
         root: folder with the splits.
-        split: key of :data:`SPLITS`.
         lists: find lists, too.
 
     Returns:
-        ``root/validation`` or similar, or ``root/train.csv``; None if there is none.
+        ``root/train`` and ``root/validation`` or similar, or ``root/train.csv``; None for a split
+        that does not exist. The first name of :data:`SPLITS` is taken, and a folder before a list.
     """
-    if not os.path.isdir(root):
-        return None
-    # A folder goes before a list of the same split.
-    names = sorted(os.listdir(root))
-    for split_name in SPLITS[split]:
-        for name in names:
-            if name.lower() == split_name and Path(root, name).is_dir():
-                return Path(root, name)
-    for split_name in SPLITS[split] if lists else ():
-        for name in names:
-            stem, extension = os.path.splitext(name.lower())
-            if stem == split_name and extension in (*LISTS, ".parquet"):
-                return Path(root, name)
-    return None
+    paths = list(Path(root).iterdir()) if os.path.isdir(root) else []
+    paths.sort(reverse=True)  # so that the first of train.csv and train.txt is taken
+    folders = {path.name.lower(): path for path in paths if path.is_dir()}
+    files = {}
+    if lists:
+        endings = (*LISTS, ".parquet")
+        files = {path.stem.lower(): path for path in paths if path.suffix.lower() in endings}
+
+    def first(names: Sequence[str]) -> Path | None:
+        by_name = [*map(folders.get, names), *map(files.get, names)]
+        return next(filter(None, by_name), None)
+
+    return first(SPLITS["train"]), first(SPLITS["val"])
 
 
 def refuse_splits(folder: str | os.PathLike[str]) -> None:
@@ -209,8 +210,7 @@ def refuse_splits(folder: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: it holds ``train`` and ``val``, or names like these.
     """
-    train = find_split(folder, "train")
-    test = find_split(folder, "val")
+    train, test = find_splits(folder)
     if train is not None and test is not None:
         raise Refused(
             f"{os.fspath(folder)} holds {train.name} and {test.name}: expected the images of one "

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import collect_features, evenly_spaced
-from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.images.classes import NO_CLASS, join_classes
-from pirl_plugin.images.folders import class_folders, find_split
-from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.images.folders import class_folders, find_splits
+from pirl_plugin.images.sources import FolderSource, open_labelled
 from pirl_plugin.models.preprocessing import Preprocessing
 
 IMAGE_SIZE = 64
@@ -70,11 +69,10 @@ def find_data(folder: Path) -> Data:
     Raises:
         ValueError: there are fewer than two images, or ``val`` has other classes.
     """
-    train = find_split(folder, "train") or folder
-    val = find_split(folder, "val")
-    num_train = len(FolderSource(train))
-    if train == folder or val is None or len(class_folders(train)) < 2:
-        return Data(train, None, num_train)
+    train, val = find_splits(folder)
+    num_train = len(FolderSource(train or folder))
+    if train is None or val is None or len(class_folders(train)) < 2:
+        return Data(train or folder, None, num_train)
     open_labelled(folder)  # checks that both have the same classes
     return Data(train, val, num_train)
 

@@ -22,11 +22,11 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for
-from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.evaluation.layer_comparison import compare_layers
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.sources import open_labelled
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, Split, find_data, read_split

@@ -9,7 +9,7 @@ import torch
 
 from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
-from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.images.sources import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import benchmark_of
 from pirl_plugin.vissl.run.labelled_run import write_report

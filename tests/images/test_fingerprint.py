@@ -11,10 +11,9 @@ import torch
 
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.images import prepare
 from pirl_plugin.images.fingerprint import content_digest, names_digest
-from pirl_plugin.images.sources import FolderSource, open_source
+from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_grey

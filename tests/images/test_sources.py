@@ -11,14 +11,13 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torchvision.datasets import ImageFolder
 
-from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.images import prepare
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.folders import find_split
+from pirl_plugin.images.folders import find_splits
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.source import warn_once
-from pirl_plugin.images.sources import FolderSource, open_source
+from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_grey
 from tests.helpers.kinds import KINDS, add_member, grey, write_kind
@@ -70,12 +69,11 @@ def test_folder__counts_images_without_a_class_and_classes_without_an_image(fold
         (("cats", "dogs"), None, None),
     ],
 )
-def test_find_split__knows_the_names_of_public_data_sets(names, train, test, tmp_path):
+def test_find_splits__knows_the_names_of_public_data_sets(names, train, test, tmp_path):
     for name in names:
         (tmp_path / name).touch() if "." in name else (tmp_path / name).mkdir()
-    for split, expected in (("train", train), ("val", test)):
-        path = find_split(tmp_path, split, lists=True)
-        assert (path and path.name) == expected
+    paths = find_splits(tmp_path, lists=True)
+    assert [path and path.name for path in paths] == [train, test]
 
 
 def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, capsys):

@@ -13,7 +13,7 @@ from pirl_plugin.system.lock import locked, locked_files
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pirl_plugin.evaluation.labelled_images import LabelledImages
+    from pirl_plugin.images.sources import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -45,8 +45,8 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabelledImages]:
     """Load the trunk of the command's checkpoint, open its images, and print what is measured."""
     from pirl_plugin.evaluation.features import load_network
-    from pirl_plugin.evaluation.labelled_images import open_labelled
     from pirl_plugin.images.columns import Columns
+    from pirl_plugin.images.sources import open_labelled
 
     images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     trunk = load_network(options)
@@ -98,7 +98,7 @@ def run_overrides(
     import torch
 
     from pirl_plugin.checkpoints.write import save_trunk
-    from pirl_plugin.evaluation.labelled_images import SOURCE_NAMES
+    from pirl_plugin.images.sources import SOURCE_NAMES
 
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle:

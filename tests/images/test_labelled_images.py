@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.evaluation.labelled_images import open_labelled, open_splits
+from pirl_plugin.images.sources import open_labelled, open_splits
 from tests.helpers.host_tools import write_classes
 
 
