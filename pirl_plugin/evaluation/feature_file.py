@@ -1,7 +1,6 @@
 """Files of features, filled while they are computed.
 
-:class:`FeatureStore` is a file without a name, for one command. :class:`FeatureFile` is a file of
-the user: a stopped command resumes. ``NAME.npz`` holds, for the N images that could be read:
+A stopped command resumes. ``NAME.npz`` holds, for the N images that could be read:
 ``features`` float32 (N, D), ``files`` (N,), and if known ``labels`` (N,), ``classes`` (their names)
 and ``splits`` (N,); if the checkpoint has a classifier, ``predicted`` (N,), names of classes, and
 ``probability`` float32 (N,); ``unreadable`` names the others. ``numpy.load`` reads it. Tables,
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.classifier import Classifier
-from pirl_plugin.evaluation.features import compute_features
+from pirl_plugin.evaluation.features import compute_features, to_half
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.fingerprint import content_digest, content_stamp, names_digest
 from pirl_plugin.images.sources import ImageSource, joined_labels
@@ -44,77 +43,24 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, remove, write_json
 
 _CONTENT = "content of images"
-_MOST_HALF = torch.finfo(torch.float16).max
 _BLOCK = 4096  # images at a time, when a file is read or written
 
 
-class FeatureStore:
-    """One network's features in a file without a name, so that a killed command leaves nothing.
-
-    Args:
-        splits: split to source of images, in their order in the file.
-        folder: where the file is; None: the folder of temporary files.
-
-    Attributes:
-        splits: as given.
-        num_done: number of images, from the first, that have been read.
-        unreadable: the rows of the images that could not be read.
-    """
-
-    def __init__(self, splits: Mapping[str, ImageSource], folder: Path | None = None) -> None:
-        self.splits = dict(splits)
-        self.num_done = 0
-        self.unreadable: list[int] = []
-        self._file = tempfile.TemporaryFile(dir=folder)
-
-    @property
-    def readable(self) -> Tensor:
-        """Bool ``(images,)``: whether each image could be read."""
-        readable = torch.ones(sum(map(len, self.splits.values())), dtype=torch.bool)
-        readable[self.unreadable] = False
-        return readable
-
-    def append(self, features: Tensor, readable: Tensor) -> None:
-        """Store the features of the next B images.
-
-        Args:
-            features: floating ``(B, D)``, on any device.
-            readable: bool ``(B,)``, whether each image could be read.
-        """
-        self._file.write(_half(features[readable]).cpu().numpy().tobytes())
-        self._count(readable)
-
-    def _count(self, readable: Tensor) -> None:
-        """Count the next images."""
-        self.unreadable += (self.num_done + (~readable).nonzero()[:, 0]).tolist()
-        self.num_done += len(readable)
-
-    def finish(self) -> None:
-        """End the writing of features.
-
-        Raises:
-            Refused: no image can be read.
-        """
-        if len(self.unreadable) == self.num_done:
-            paths = " and ".join(source.path for source in self.splits.values())
-            raise Refused(f"{paths}: expected images that can be read, found none")
-
-    def half_features(self) -> Tensor:
-        """Return the features of the N readable images, float16 ``(N, D)``, mapped from a file."""
-        self._file.flush()
-        num_readable = self.num_done - len(self.unreadable)
-        return torch.from_numpy(np.memmap(self._file, np.float16, "r+").reshape(num_readable, -1))
-
-
-class FeatureFile(FeatureStore):
+class FeatureFile:
     """A file of one network's features, perhaps not yet whole.
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
         description: JSON that identifies images and network; a file of other features is refused.
         root: the user's path of the images; ``files`` are relative to it.
-        splits: as in :class:`FeatureStore`; one source has the split ``""``.
+        splits: split to source of images, in their order in the file; one source has the split
+            ``""``.
         classifier: of the features, whose predictions the file has; None: it has none.
+
+    Attributes:
+        splits: as given.
+        num_done: number of images, from the first, that have been read.
+        unreadable: the rows of the images that could not be read.
 
     Raises:
         ValueError: the file holds other features.
@@ -154,8 +100,20 @@ class FeatureFile(FeatureStore):
                 f"another {keys}; name another file"
             )
 
+    @property
+    def readable(self) -> Tensor:
+        """Bool ``(images,)``: whether each image could be read."""
+        readable = torch.ones(sum(map(len, self.splits.values())), dtype=torch.bool)
+        readable[self.unreadable] = False
+        return readable
+
     def append(self, features: Tensor, readable: Tensor) -> None:
-        """Store the features of the next B images; they survive the end of the process."""
+        """Store the features of the next B images; they survive the end of the process.
+
+        Args:
+            features: floating ``(B, D)``, on any device.
+            readable: bool ``(B,)``, whether each image could be read.
+        """
         stored = features[readable].float().cpu().numpy()
         self._parts.mkdir(parents=True, exist_ok=True)
         with self._stored.open("r+b" if self.num_done else "wb") as file:
@@ -166,12 +124,19 @@ class FeatureFile(FeatureStore):
             file.flush()
             os.fsync(file.fileno())
             self._num_bytes = file.tell()
-        self._count(readable)
+        self.unreadable += (self.num_done + (~readable).nonzero()[:, 0]).tolist()
+        self.num_done += len(readable)
         write_json(self._parts / "progress.json", self._progress)
 
     def finish(self) -> None:
-        """Write the file from its parts, and remove them; a whole file stays as it is."""
-        super().finish()
+        """Write the file from its parts, and remove them; a whole file stays as it is.
+
+        Raises:
+            Refused: no image can be read.
+        """
+        if len(self.unreadable) == self.num_done:
+            paths = " and ".join(source.path for source in self.splits.values())
+            raise Refused(f"{paths}: expected images that can be read, found none")
         if self.path.is_file():
             return
         stored = np.memmap(self._stored, np.float32, "r")  # on the disk: it may be large
@@ -320,38 +285,35 @@ class FeatureFile(FeatureStore):
 
 
 def fill(
-    stores: Sequence[FeatureStore],
+    files: Sequence[FeatureFile],
     trunks: Sequence[nn.Module],
     preprocessing: Preprocessing,
     batch: int,
     workers: int | None,
 ) -> None:
-    """Compute the features that stores of the same images do not have yet, and finish them.
+    """Compute the features that files of the same images do not have yet, and finish them.
 
     Args:
-        stores: one for each trunk.
+        files: one for each trunk.
         trunks: as in :func:`compute_features`, each with one tensor of features.
         preprocessing: of the trunks' images.
         batch: images at a time.
         workers: processes that decode; None: from the number of cores and of images.
     """
-    sources = list(stores[0].splits.values())
-    num_images = sum(map(len, sources))
-    # Stores with equally many features are filled together, so that each image is read once.
-    stores_at: dict[int, list[FeatureStore]] = {}
-    networks_at: dict[int, list[nn.Module]] = {}
-    for store, trunk in zip(stores, trunks, strict=True):
-        stores_at.setdefault(store.num_done, []).append(store)
-        networks_at.setdefault(store.num_done, []).append(trunk)
-    for num_done, together in stores_at.items():
-        networks = networks_at[num_done]
-        rows = range(num_done, num_images)
+    sources = list(files[0].splits.values())
+    # Files with equally many features are filled together, so that each image is read once.
+    groups: dict[int, list[int]] = {}
+    for number, file in enumerate(files):
+        groups.setdefault(file.num_done, []).append(number)
+    for num_done, group in groups.items():
+        rows = range(num_done, sum(map(len, sources)))
+        networks = [trunks[number] for number in group]
         batches = compute_features(networks, sources, preprocessing, rows, batch, workers)
         for features, readable in batches if rows else ():
-            for store, part in zip(together, features, strict=True):
-                store.append(part, readable)
-        for store in together:
-            store.finish()
+            for number, part in zip(group, features, strict=True):
+                files[number].append(part, readable)
+        for number in group:
+            files[number].finish()
 
 
 def describe_features(
@@ -398,15 +360,6 @@ def _predict(classifier: Classifier, features: NDArray[np.float32]) -> dict[str,
     }
 
 
-def _half(features: Tensor) -> Tensor:
-    """Round ``(N, D)`` to float16; rows that would overflow are scaled, so their cosines stay.
-
-    Deep networks with random weights have features up to 1e12.
-    """
-    largest = features.abs().amax(dim=1, keepdim=True)
-    return (features / (largest / _MOST_HALF).clamp(min=1)).half()
-
-
 def _half_copy(file: IO[bytes], folder: Path) -> Tensor:
     """Copy an array of an ``.npz`` file, a part at a time, as float16 into a file without a name.
 
@@ -425,5 +378,5 @@ def _half_copy(file: IO[bytes], folder: Path) -> Tensor:
     for part in np.array_split(features, num_parts):  # views: writing fills `features`
         content = file.read(part.size * dtype.itemsize)
         read = np.frombuffer(content, dtype).reshape(part.shape)
-        part[:] = _half(torch.from_numpy(read.copy())).numpy()
+        part[:] = to_half(torch.from_numpy(read.copy())).numpy()
     return torch.from_numpy(features)

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import fetch_trunk, load_trunk
-from pirl_plugin.images.sources import ImageSource, open_source
+from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating
+from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
 from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.console import Progress
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
 from pirl_plugin.system.processes import usable_cores
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
+_MOST_HALF = torch.finfo(torch.float16).max
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
@@ -50,24 +57,25 @@ def evenly_spaced(total: int, count: int) -> list[int]:
 
 
 class Crops(Dataset[tuple[Tensor, bool]]):
-    """Centre crops of the images of a source.
+    """Centre crops of the images of sources, which are joined.
 
     Args:
-        source: the source of images.
+        sources: the sources of images.
         size: side of the crops, pixels.
     """
 
-    def __init__(self, source: ImageSource, size: int) -> None:
-        source.decode_for(size)
-        self._source = source
+    def __init__(self, sources: Sequence[ImageSource], size: int) -> None:
+        for source in sources:
+            source.decode_for(size)
+        self._images: ConcatDataset[tuple[Tensor, bool]] = ConcatDataset(sources)
         self._size = size
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self._images)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool]:
         """Return uint8 ``(3, size, size)`` and whether the image could be read."""
-        image, is_valid = self._source[row]
+        image, is_valid = self._images[row]
         return centre_crop(image, self._size), is_valid
 
 
@@ -131,50 +139,169 @@ def extract_features(
     """
     of_trunk = getattr(trunk, "preprocessing", Preprocessing())
     preprocessing = of_trunk.with_options(size, mean, std)
+    source = open_source(images)
+    rows = range(len(source))
+    features = torch.empty(0)
+    readable = torch.empty(len(rows), dtype=torch.bool)
+    start = 0
     with evaluating(trunk):
-        (features,), readable = collect_features(
-            [trunk], [open_source(images)], preprocessing, torch.float32, None, batch, workers
-        )
+        for (part,), valid in compute_features(
+            [trunk], [source], preprocessing, rows, batch, workers
+        ):
+            if start == 0:  # a whole tensor: joining parts would need twice the memory
+                features = torch.empty(len(rows), part.shape[1])
+            end = start + len(valid)
+            features[start:end] = part
+            readable[start:end] = valid
+            start = end
     features[~readable] = torch.nan
     return features, readable
 
 
-def collect_features(
+def store_features(
     trunks: Sequence[nn.Module],
     images: Sequence[ImageSource],
     preprocessing: Preprocessing,
-    dtype: torch.dtype = torch.float16,
-    rows: Sequence[int] | None = None,
+    rows: Sequence[int],
     batch: int = 128,
     workers: int | None = None,
+    folder: Path | None = None,
 ) -> tuple[list[Tensor], Tensor]:
-    """Compute the features of several trunks in memory; read each image once.
+    """Compute features, and store them in files; read each image once.
+
+    The files have no names, so that a killed command leaves nothing.
 
     Args:
         trunks: as in :func:`compute_features`.
-        images: sources of images, as in :func:`compute_features`.
-        preprocessing: of the trunks' images.
-        dtype: type of the features.
-        rows: N rows of the joined sources; None: all.
+        images: likewise.
+        preprocessing: likewise.
+        rows: likewise.
         batch: images at a time.
         workers: processes that decode; None: from the number of cores and of images.
+        folder: where the files are; None: the folder of temporary files.
 
     Returns:
-        As :func:`compute_features`, of all N images, on the CPU.
+        The features of each trunk, one after the other, float16 ``(N, D)``, of the N rows that can
+        be read: see :func:`to_half`. They are mapped from files, and may be larger than the memory.
+        And bool ``(len(rows),)``: which can be read.
+
+    Raises:
+        Refused: no image can be read.
     """
-    rows = range(sum(map(len, images))) if rows is None else rows
-    collected: list[Tensor] = []
-    readable = torch.empty(len(rows), dtype=torch.bool)
-    start = 0
+    files: list[Any] = []
+    readable_parts = []
     for parts, valid in compute_features(trunks, images, preprocessing, rows, batch, workers):
-        if start == 0:  # whole tensors from the start: joining parts would need twice the memory
-            collected = [torch.empty(len(rows), part.shape[1], dtype=dtype) for part in parts]
-        end = start + len(valid)
-        for features, part in zip(collected, parts, strict=True):
-            features[start:end] = part
-        readable[start:end] = valid
-        start = end
-    return collected, readable
+        files = files or [tempfile.TemporaryFile(dir=folder) for _ in parts]
+        for file, part in zip(files, parts, strict=True):
+            file.write(to_half(part[valid]).cpu().numpy().tobytes())
+        readable_parts.append(valid)
+    readable = torch.cat(readable_parts) if readable_parts else torch.zeros(0, dtype=torch.bool)
+    if not readable.any():
+        paths = " and ".join(source.path for source in images)
+        raise Refused(f"{paths}: expected images that can be read, found none")
+    num_readable = int(readable.sum())
+    features = []
+    for file in files:
+        file.flush()
+        values = np.memmap(file, np.float16, "r+")
+        features.append(torch.from_numpy(values.reshape(num_readable, -1)))
+    return features, readable
+
+
+@dataclass(frozen=True)
+class LabelledFeatures:
+    """Features of the N training and M test images that have a class and can be read.
+
+    Attributes:
+        features: of each layer of each network, those of the first network first: float16
+            ``(N + M, D)``, the training images first. They may be larger than the memory.
+        train_rows: int64 ``(N,)``, rows of the training images' source.
+        test_rows: int64 ``(M,)``, rows of the test images' source.
+        train_labels: int64 ``(N,)``.
+        test_labels: int64 ``(M,)``.
+    """
+
+    features: list[Tensor]
+    train_rows: Tensor
+    test_rows: Tensor
+    train_labels: Tensor
+    test_labels: Tensor
+
+    @classmethod
+    def of_rows(
+        cls, images: LabelledImages, rows: Tensor, features: list[Tensor]
+    ) -> LabelledFeatures:
+        """Return the features of some images with their labels.
+
+        Args:
+            images: training and test images.
+            rows: int64 ``(N + M,)``, sorted rows of all images, the training images first.
+            features: see the attributes.
+
+        Raises:
+            Refused: there are no training images, or no test images.
+        """
+        num_train = int((rows < len(images.train)).sum())
+        if num_train in (0, len(rows)):
+            raise Refused(
+                f"{images.train.path} and {images.test.path}: expected images that can be read, "
+                f"and have a class, in both, found {num_train} and {len(rows) - num_train}"
+            )
+        train_rows, test_rows = rows.tensor_split([num_train])
+        train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])
+        return cls(features, train_rows, test_rows - len(images.train), train_labels, test_labels)
+
+    def split(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features of the training and of the test images, ``(N, D)`` and ``(M, D)``."""
+        train, test = features.tensor_split([len(self.train_rows)])
+        return train, test
+
+
+def labelled_features(
+    networks: Sequence[AnyTrunk],
+    layers: Sequence[str],
+    images: LabelledImages,
+    rows: Sequence[int] | None = None,
+    batch: int = 128,
+    workers: int | None = None,
+    folder: Path | None = None,
+) -> LabelledFeatures:
+    """Compute the features of layers; read each image once.
+
+    Args:
+        networks: networks of the same kind, in evaluation mode, on one device.
+        layers: names of layers.
+        images: training and test images.
+        rows: sorted rows of images with a class; those of test images follow those of all training
+            images. None: all that have a class.
+        batch: images at a time.
+        workers: processes that decode; None: from the number of cores and of images.
+        folder: where the features are stored; None: the folder of temporary files.
+
+    Raises:
+        Refused: no training image, or no test image, can be read and has a class.
+    """
+    if rows is None:
+        rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
+    features, readable = store_features(
+        [Layers(network, layers) for network in networks],
+        [images.train, images.test],
+        networks[0].preprocessing,
+        rows,
+        batch,
+        workers,
+        folder,
+    )
+    return LabelledFeatures.of_rows(images, torch.tensor(rows)[readable], features)
+
+
+def to_half(features: Tensor) -> Tensor:
+    """Round ``(N, D)`` to float16; rows that would overflow are scaled, so their cosines stay.
+
+    Deep networks with random weights have features up to 1e12.
+    """
+    largest = features.abs().amax(dim=1, keepdim=True)
+    return (features / (largest / _MOST_HALF).clamp(min=1)).half()
 
 
 @torch.no_grad()
@@ -205,11 +332,9 @@ def compute_features(
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # it would be no faster than this process
             workers = 0
-    crops: Dataset[tuple[Tensor, bool]] = ConcatDataset(
-        [Crops(source, preprocessing.size) for source in images]
-    )
+    crops = Crops(images, preprocessing.size)
     loader = DataLoader(
-        Subset(crops, rows), batch, num_workers=workers, worker_init_fn=start_worker
+        crops, batch, sampler=rows, num_workers=workers, worker_init_fn=start_worker
     )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.lock import locked_files
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor
 
-    from pirl_plugin.evaluation.feature_file import FeatureStore
-    from pirl_plugin.images.sources import ImageSource, LabelledImages
+    from pirl_plugin.evaluation.features import LabelledFeatures
+    from pirl_plugin.images.sources import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 RESULTS = "results.json"
@@ -36,11 +33,10 @@ def main(arguments: list[str]) -> None:
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.feature_file import fill
-    from pirl_plugin.evaluation.features import load_network
+    from pirl_plugin.evaluation.features import labelled_features, load_network
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.sources import open_labelled
-    from pirl_plugin.models.trunks import LAST, Layers, untrained
+    from pirl_plugin.models.trunks import LAST, untrained
     from pirl_plugin.system.files import write_json
 
     trunk = load_network(options, options.device)
@@ -50,92 +46,42 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     layer = options.layer or LAST
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
+    # The features of each network: from files, or as the layers were compared by, or computed.
+    measured: LabelledFeatures | None = None
     top1_by_layer: dict[str, list[float]] = {}
-    stores: list[FeatureStore] = []
-    if options.layer is None and options.features is None:
-        top1_by_layer, stores = _compare_layers(options, networks, images)
-    if not stores:  # the layers were not compared on all images
-        stores = _open_stores(options, trunk, images)[: len(networks)]
-        chosen = [Layers(network, [layer]) for network in networks]
-        fill(stores, chosen, trunk.preprocessing, options.batch, options.workers)
+    if options.features is not None:
+        measured = _features_of_files(options, networks, images, layer)
+    elif options.layer is None:
+        top1_by_layer, measured = _compare_layers(options, networks, images)
+    if measured is None:
+        batches = (options.batch, options.workers, options.out)
+        measured = labelled_features(networks, [layer], images, None, *batches)
 
-    readable = stores[0].readable
-    num_train = len(images.train)
-    train = _measured(images.train, images.train_labels, readable[:num_train], 0)
-    stored = train.stored.stop
-    test = _measured(images.test, images.test_labels, readable[num_train:], stored)
-    if not (train.rows and test.rows):
-        raise Refused(f"--data = {options.data}: expected images that can be read, found none")
-    measured, nearest = _measure(options, stores, train, test)
+    accuracies, nearest = _measure(options, measured)
+    num_measured = len(measured.train_rows) + len(measured.test_rows)
     results = {
-        **measured,
+        **accuracies,
         "layer": layer,
         "top1_by_layer": top1_by_layer,
         "checkpoint": kinds.weights_name(options),
         "data": str(options.data.resolve()),
         **trunk.preprocessing.record(),
-        "classes": len(train.labels.unique()),  # without empty folders
-        "train_images": len(train.rows),
-        "test_images": len(test.rows),
-        "unreadable": int((~readable).sum()),
+        "classes": len(measured.train_labels.unique()),  # without empty folders
+        "train_images": len(measured.train_rows),
+        "test_images": len(measured.test_rows),
+        "unreadable": images.num_labelled - num_measured,
     }
     _print_accuracies(results)
     if options.report is not None:
-        _write_report(options, results, train, test, nearest, images.classes)
+        _write_report(options, results, images, measured, nearest)
         print(f"In {options.report}: accuracies and nearest neighbours")
     if options.out is not None:
         write_json(options.out / RESULTS, results)
 
 
-@dataclass(frozen=True)
-class MeasuredImages:
-    """The images of a split that can be read and have a class.
-
-    Attributes:
-        source: source of the split.
-        rows: N rows of the source.
-        labels: int64 ``(N,)``.
-        stored: the split's readable images in a store.
-        has_class: bool, which of ``stored`` have a class.
-    """
-
-    source: ImageSource
-    rows: list[int]
-    labels: Tensor
-    stored: slice
-    has_class: Tensor
-
-    def select(self, features: Tensor) -> Tensor:
-        """Return the features ``(N, D)`` of these images from those of a store."""
-        of_split = features[self.stored]
-        # Without a copy if possible: the features may be larger than the memory.
-        return of_split if self.has_class.all() else of_split[self.has_class]
-
-
-def _measured(
-    source: ImageSource, classes: NDArray[np.int64], readable: Tensor, start: int
-) -> MeasuredImages:
-    """Return the images of a split that are measured.
-
-    Args:
-        source: source of the split.
-        classes: int64, class of each image of the source, or ``NO_CLASS``.
-        readable: bool, whether each image of the source can be read.
-        start: place of the split's first readable image in a store.
-    """
-    import torch
-
-    from pirl_plugin.images.classes import NO_CLASS
-
-    labels = torch.from_numpy(classes)
-    rows = (readable & (labels != NO_CLASS)).nonzero()[:, 0]
-    stored = slice(start, start + int(readable.sum()))
-    return MeasuredImages(source, rows.tolist(), labels[rows], stored, labels[readable] != NO_CLASS)
-
-
 def _compare_layers(
     options: argparse.Namespace, networks: list[AnyTrunk], images: LabelledImages
-) -> tuple[dict[str, list[float]], list[FeatureStore]]:
+) -> tuple[dict[str, list[float]], LabelledFeatures | None]:
     """Print the accuracy of each layer, and advice.
 
     Returns:
@@ -143,6 +89,7 @@ def _compare_layers(
         images.
     """
     from pirl_plugin.evaluation.layer_comparison import compare_layers
+    from pirl_plugin.models.trunks import LAST
 
     compared = compare_layers(
         networks,
@@ -156,42 +103,55 @@ def _compare_layers(
     print(compared.table(["trained", "untrained"][: len(networks)]))
     if compared.advice:
         print(compared.advice)
-    return compared.top1, compared.stores
+    if not compared.is_whole:
+        return compared.top1, None
+    layers = list(compared.top1)
+    pooled = compared.measured.features[layers.index(LAST) :: len(layers)]
+    return compared.top1, replace(compared.measured, features=pooled)
 
 
-def _open_stores(
-    options: argparse.Namespace, trunk: AnyTrunk, images: LabelledImages
-) -> list[FeatureStore]:
-    """Open stores for the features of the checkpoint, and of an untrained network.
+def _features_of_files(
+    options: argparse.Namespace, networks: list[AnyTrunk], images: LabelledImages, layer: str
+) -> LabelledFeatures:
+    """Return the features of ``--features``, a file for each network, which are filled first."""
+    import torch
 
-    They are files that a later call reads, with ``--features``; or else files without a name.
-    """
-    from pirl_plugin.evaluation.feature_file import FeatureFile, FeatureStore, describe_features
+    from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
+    from pirl_plugin.evaluation.features import LabelledFeatures
+    from pirl_plugin.images.classes import NO_CLASS
+    from pirl_plugin.models.trunks import Layers
 
+    preprocessing = networks[0].preprocessing
     splits = {"train": images.train, "val": images.test}
-    if options.features is None:
-        return [FeatureStore(splits, options.out), FeatureStore(splits, options.out)]
-    description = describe_features(options, trunk.preprocessing, splits)
-    beside = options.features.with_suffix(".untrained.npz")
-    return [
-        FeatureFile(options.features, description, options.data, splits),
-        FeatureFile(beside, {**description, "untrained": True}, options.data, splits),
-    ]
+    about = describe_features(options, preprocessing, splits)
+    files = [FeatureFile(options.features, about, options.data, splits)]
+    if options.untrained:
+        beside = options.features.with_suffix(".untrained.npz")
+        files.append(FeatureFile(beside, {**about, "untrained": True}, options.data, splits))
+    trunks = [Layers(network, [layer]) for network in networks]
+    fill(files, trunks, preprocessing, options.batch, options.workers)
+    # The files have all images that can be read, also those without a class.
+    readable = files[0].readable
+    has_class = torch.from_numpy(images.labels) != NO_CLASS
+    is_measured = has_class[readable]
+    features = []
+    for file in files:
+        half = file.half_features()
+        # Without a copy if possible: the features may be larger than the memory.
+        features.append(half if is_measured.all() else half[is_measured])
+    rows = (readable & has_class).nonzero()[:, 0]
+    return LabelledFeatures.of_rows(images, rows, features)
 
 
 def _measure(
-    options: argparse.Namespace,
-    stores: list[FeatureStore],
-    train: MeasuredImages,
-    test: MeasuredImages,
+    options: argparse.Namespace, measured: LabelledFeatures
 ) -> tuple[dict[str, Any], Tensor]:
     """Classify the test images by the features of each network.
 
     Args:
         options: of the command.
-        stores: of the checkpoint and, unless ``--no-untrained``, of an untrained network.
-        train: N training images.
-        test: M test images.
+        measured: features of the checkpoint and, unless ``--no-untrained``, of an untrained
+            network; N training and M test images.
 
     Returns:
         Results: ``knn_top1`` and others in percent; and the checkpoint's neighbours, int64
@@ -199,29 +159,29 @@ def _measure(
     """
     from pirl_plugin.evaluation.knn import find_neighbors, vote
 
+    train_labels = measured.train_labels
+    test_labels = measured.test_labels
     accuracies: list[dict[str, float]] = []  # of each network: k → top-1
     neighbors = []
-    for store in stores:
-        features = store.half_features()
-        rows, cosines = find_neighbors(
-            test.select(features), train.select(features), max(options.k), device=options.device
-        )
+    for features in measured.features:
+        train, test = measured.split(features)
+        rows, cosines = find_neighbors(test, train, max(options.k), device=options.device)
         neighbors.append(rows.cpu())
         top1_by_k = {}
         for k in options.k:
             nearest = (rows[:, :k], cosines[:, :k])
-            top1 = vote(*nearest, train.labels, test.labels, options.temperature)
+            top1 = vote(*nearest, train_labels, test_labels, options.temperature)
             top1_by_k[str(k)] = round(top1, 2)
         accuracies.append(top1_by_k)
     first_k = str(options.k[0])
-    most_frequent = train.labels.mode().values
+    most_frequent = train_labels.mode().values
     results = {
         "benchmark": "knn",
         "knn_top1": accuracies[0][first_k],
         "top1_by_k": accuracies[0],
-        "chance_top1": round(100 * float((test.labels == most_frequent).float().mean()), 2),
+        "chance_top1": round(100 * float((test_labels == most_frequent).float().mean()), 2),
         "untrained_top1": accuracies[1][first_k] if options.untrained else None,
-        "k": min(options.k[0], len(train.rows)),
+        "k": min(options.k[0], len(train_labels)),
         "temperature": options.temperature,
     }
     return results, neighbors[0]
@@ -245,30 +205,31 @@ def _print_accuracies(results: dict[str, Any]) -> None:
 def _write_report(
     options: argparse.Namespace,
     results: dict[str, Any],
-    train: MeasuredImages,
-    test: MeasuredImages,
+    images: LabelledImages,
+    measured: LabelledFeatures,
     nearest: Tensor,
-    classes: list[str],
 ) -> None:
     """Write ``--report``: the accuracies, and a few test images with their nearest neighbours."""
     from pirl_plugin.evaluation import page
 
-    gallery = page.ShownImages(train.source, train.rows, train.labels, classes)
-    queries = page.ShownImages(test.source, test.rows, test.labels, classes)
+    train_rows = measured.train_rows.tolist()
+    test_rows = measured.test_rows.tolist()
+    gallery = page.ShownImages(images.train, train_rows, measured.train_labels, images.classes)
+    queries = page.ShownImages(images.test, test_rows, measured.test_labels, images.classes)
     bars = [
-        page.Accuracy(f"kNN, k = {k}", top1, len(test.rows))
+        page.Accuracy(f"kNN, k = {k}", top1, len(test_rows))
         for k, top1 in results["top1_by_k"].items()
     ]
     if options.untrained:
         name = f"untrained, k = {results['k']}"
-        bars.append(page.Accuracy(name, results["untrained_top1"], len(test.rows), True))
+        bars.append(page.Accuracy(name, results["untrained_top1"], len(test_rows), True))
     charts = [page.Chart("", bars)]
     if results["top1_by_layer"]:
         layers = results["top1_by_layer"].items()
         charts.append(
             page.Chart(
                 "Layers, kNN",
-                [page.Accuracy(name, top1[0], len(test.rows)) for name, top1 in layers],
+                [page.Accuracy(name, top1[0], len(test_rows)) for name, top1 in layers],
             )
         )
     page.write_page(
@@ -279,8 +240,8 @@ def _write_report(
         neighbors=page.show_neighbors(gallery, queries, {"": nearest}),
         settings={
             "Checkpoint": results["checkpoint"],
-            "Training images": f"{len(train.rows):,} in {train.source.path}",
-            "Test images": f"{len(test.rows):,} in {test.source.path}, "
+            "Training images": f"{len(train_rows):,} in {images.train.path}",
+            "Test images": f"{len(test_rows):,} in {images.test.path}, "
             f"{results['unreadable']} unreadable",
             "Images": f"{results['size']} px, mean {results['mean']}, std {results['std']}",
             "Votes": f"cosine, temperature {results['temperature']}",

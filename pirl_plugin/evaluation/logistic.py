@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
-from pirl_plugin.evaluation.layer_comparison import draw_rows, store_layers
-from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.evaluation.features import labelled_features
+from pirl_plugin.evaluation.layer_comparison import draw_rows
 from pirl_plugin.images.sources import LabelledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
@@ -94,10 +94,9 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
         import sklearn  # noqa: F401
     except ImportError:
         raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
-    train_rows = np.flatnonzero(images.train_labels != NO_CLASS).tolist()
-    test_rows = np.flatnonzero(images.test_labels != NO_CLASS).tolist()
-    stores, train_labels, test_labels = store_layers([trunk], layers, images, train_rows, test_rows)
-    train_classes = train_labels.numpy()
+    measured = labelled_features([trunk], layers, images)
+    train_classes = measured.train_labels.numpy()
+    test_classes = measured.test_labels.numpy()
     choosing = draw_rows(train_classes)  # C needs no more images
     is_held_out = hold_out(train_classes[choosing])
     if not is_held_out.any():
@@ -105,17 +104,17 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
             f"{images.train.path}: expected two or more images of a class, to choose C; add images"
         )
     fits = []
-    for layer, store in zip(layers, stores, strict=True):
-        train, test = store.half_features().tensor_split([len(train_labels)])
+    for layer, features in zip(layers, measured.features, strict=True):
+        train, test = measured.split(features)
         print(f"fits a logistic regression to {layer}, {train.shape[1]:,} dimensions", flush=True)
         chosen_from = train[choosing]
         cost, held_out_top1 = choose_cost(chosen_from, train_classes[choosing], is_held_out)
         regression = FeatureRegression(train, train_classes)
         regression.fit(cost)
-        top1 = regression.top1(test, test_labels.numpy())
+        top1 = regression.top1(test, test_classes)
         classifier = regression.classifier(images.classes, layer)
         fits.append(LayerFit(classifier, cost, round(held_out_top1, 2), round(top1, 2)))
-    return LogisticFits(fits, len(train_labels), int(is_held_out.sum()), len(test_labels))
+    return LogisticFits(fits, len(train_classes), int(is_held_out.sum()), len(test_classes))
 
 
 def hold_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:

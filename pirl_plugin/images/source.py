@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import get_worker_info
+from torch.utils.data import Dataset, get_worker_info
 
 from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
@@ -23,7 +23,7 @@ _MOST_WORKERS = 1024
 _NO_ROW = -1
 
 
-class ImageSource:
+class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """A source that reads and decodes each image once.
 
     A new source is a subclass. It finds the images and passes them to this constructor; its method

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.classes import NoLabels, join_classes
+from pirl_plugin.images.classes import NO_CLASS, NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource, INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
@@ -164,6 +164,16 @@ class LabelledImages:
     classes: list[str]
     train_labels: NDArray[np.int64]
     test_labels: NDArray[np.int64]
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Return the class of each image, int64 (N + M,), the training images first."""
+        return np.concatenate([self.train_labels, self.test_labels])
+
+    @property
+    def num_labelled(self) -> int:
+        """Return the number of images that have a class."""
+        return int((self.labels != NO_CLASS).sum())
 
 
 def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:

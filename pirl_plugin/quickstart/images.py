@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.evaluation.features import collect_features, evenly_spaced
+from pirl_plugin.evaluation.features import evenly_spaced, store_features
 from pirl_plugin.images.classes import NO_CLASS, join_classes
 from pirl_plugin.images.folders import class_folders, find_splits
 from pirl_plugin.images.sources import FolderSource, open_labelled
@@ -98,12 +98,9 @@ def read_split(
         labels = source.labels()
         rows = [row for row in rows if labels[row] != NO_CLASS]
     trunks = [load_trunk(file) for file in checkpoints.values()]
-    features, is_readable = collect_features(
-        trunks, [source], Preprocessing(IMAGE_SIZE), rows=rows, workers=0
+    features, is_readable = store_features(
+        trunks, [source], Preprocessing(IMAGE_SIZE), rows, workers=0
     )
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
-    by_name = {
-        name: of_trunk[is_readable].float()
-        for name, of_trunk in zip(checkpoints, features, strict=True)
-    }
+    by_name = {name: of_trunk.float() for name, of_trunk in zip(checkpoints, features, strict=True)}
     return Split(source, readable_rows, by_name, train_classes)

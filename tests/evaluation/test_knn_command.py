@@ -12,8 +12,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.feature_file import FeatureFile, FeatureStore
-from pirl_plugin.evaluation.features import Crops, collect_features
+from pirl_plugin.evaluation.feature_file import FeatureFile
+from pirl_plugin.evaluation.features import Crops, store_features, to_half
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -84,8 +84,8 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
-    features, readable = collect_features([trunk], [source], Preprocessing(32), batch=5)
-    expected = trunk(normalize_images(pixels(Crops(source, 32))), ["flatten"])[0]
+    features, readable = store_features([trunk], [source], Preprocessing(32), range(12), batch=5)
+    expected = trunk(normalize_images(pixels(Crops([source], 32))), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()
 
@@ -169,13 +169,12 @@ def test_features__beyond_the_range_of_float16_keep_their_direction(in_file, dat
     count = len(splits[""])
     features = torch.randn(count, 5, generator=torch.Generator().manual_seed(0))
     features[1:] *= 1e12
+    half = to_half(features).float()
     if in_file:
-        store = FeatureFile(tmp_path / "a.npz", {"content of images": ""}, data, splits)
-    else:
-        store = FeatureStore(splits)
-    store.append(features, torch.ones(count, dtype=torch.bool))
-    store.finish()
-    half = store.half_features().float()
+        file = FeatureFile(tmp_path / "a.npz", {"content of images": ""}, data, splits)
+        file.append(features, torch.ones(count, dtype=torch.bool))
+        file.finish()
+        half = file.half_features().float()
     torch.testing.assert_close(half[0], features[0].half().float(), rtol=0, atol=0)  # as before
     cosines = torch.nn.functional.cosine_similarity(half, features)
     torch.testing.assert_close(cosines, torch.ones(count))
@@ -270,7 +269,7 @@ def test_knn__takes_size_and_statistics_of_the_run(where, checkpoint, data, tmp_
         config["HOOKS"] = {"PIRL_INPUT": statistics}
         config["DATA"] |= {"MEAN": [0.9] * 3, "STD": [0.9] * 3}
     (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(config))
-    images = pixels(Crops(FolderSource(data / "val"), 64))
+    images = pixels(Crops([FolderSource(data / "val")], 64))
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     seen, forward = [], ResNetTrunk.forward
 
