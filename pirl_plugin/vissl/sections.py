@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -37,14 +36,6 @@ class InputSettings:
     compile: bool = False  # compile the trunk; takes minutes, again for each new shape
 
     def __post_init__(self) -> None:
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            lowest = 0.0 if name == "std" else -math.inf
-            if len(values) != 3 or not all(lowest < value < math.inf for value in values):
-                numbers = "numbers above 0" if name == "std" else "numbers"
-                raise Refused(
-                    f"config.HOOKS.PIRL_INPUT.{name} = {values}: expected three {numbers}, one for "
-                    f"each channel; set config.DATA.{name.upper()}"
-                )
         if self.autocast not in (None, "bfloat16"):
             raise Refused(
                 f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or "
@@ -68,13 +59,6 @@ class MonitorSettings:
     rows: int = 2048
     k: int = 20
 
-    def __post_init__(self) -> None:
-        if min(self.every, self.k, self.rows - 1) < 1:
-            raise Refused(
-                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k to be at least 1, and "
-                f"rows at least 2"
-            )
-
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -87,18 +71,6 @@ class RunSettings:
 
     max_unreadable: float = 0.05
     timeout_minutes: float = 10
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_unreadable <= 1:
-            raise Refused(
-                f"config.HOOKS.PIRL_RUN.max_unreadable = {self.max_unreadable}: expected a share "
-                f"from 0 to 1"
-            )
-        if not 0 < self.timeout_minutes < math.inf:
-            raise Refused(
-                f"config.HOOKS.PIRL_RUN.timeout_minutes = {self.timeout_minutes}: expected a "
-                f"number above 0"
-            )
 
 
 def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> Settings:

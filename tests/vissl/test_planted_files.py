@@ -24,8 +24,7 @@ from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.images import prepare
 from pirl_plugin.images.sources import open_source
-from pirl_plugin.vissl.adapters.dataset import PIRLDataset
-from pirl_plugin.vissl.run.check import sources_of
+from pirl_plugin.vissl.adapters.dataset import PIRLDataset, check_paths
 from tests.helpers.configs import compose
 from tests.helpers.images import save_grey
 
@@ -58,7 +57,7 @@ def named(path):
     config = compose("config=benchmark/pirl/quick_linear")
     config.DATA.TRAIN.DATA_SOURCES = ["disk_filelist"]
     config.DATA.TRAIN.DATA_PATHS = [str(path)]
-    sources_of(config, "TRAIN")
+    check_paths(config, "TRAIN")
     load_file(str(path))
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from vissl.data.dataset_catalog import VisslDatasetCatalog
 from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.names import SOURCES
 from pirl_plugin.system.failures import Refused
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 
 class PIRLDataset(GenericSSLDataset):
@@ -24,12 +28,23 @@ class PIRLDataset(GenericSSLDataset):
     label_objs: list[Any]
     image_and_label_subset: Any
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.data_limit >= 0 or not set(SOURCES) & set(self.label_sources):
+    def __init__(self, cfg: AttrDict, split: str, *args: Any, **kwargs: Any) -> None:
+        check_paths(cfg, split)
+        super().__init__(cfg, split, *args, **kwargs)
+        if not set(SOURCES) & set(self.label_sources):
             return
         labels = self.data_objs[0].get_labels()
-        if labels.ndim == 1 and (labels == NO_CLASS).any():
+        if labels.ndim != 1:  # an image may have several classes
+            return
+        head = cfg.MODEL.HEAD
+        num_classes = int(labels.max()) + 1
+        if "NUM_CLASSES" in head and head.NUM_CLASSES < num_classes:
+            raise Refused(
+                f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least "
+                f"{num_classes}, the number of classes; set config.MODEL.HEAD.NUM_CLASSES="
+                f"{num_classes}"
+            )
+        if self.data_limit < 0 and (labels == NO_CLASS).any():
             # As if the host had drawn all images that have a class.
             self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)
             self.data_limit = len(self.image_and_label_subset)
@@ -89,3 +104,33 @@ class PIRLDataset(GenericSSLDataset):
                 if valid == -1 and np.ndim(item["label"][number]) == 0:
                     item["label"][number] = np.int64(NO_CLASS)
         return item
+
+
+def check_paths(config: AttrDict, split: str) -> None:
+    """Check that a split has no pickle, and that a source of this plugin has one path.
+
+    Raises:
+        Refused: it has not.
+    """
+    data = config.DATA[split]
+    key = f"config.DATA.{split}"
+    paths = list(data.DATA_PATHS)
+    for path in (*paths, *data.LABEL_PATHS):
+        if str(path).endswith((".pkl", ".pickle")):
+            raise Refused(
+                f"{key} names {path}: expected no pickle, which could run code; name a .npy file, "
+                f"or a text file with a path on each line"
+            )
+    if not set(data.DATA_SOURCES) & set(SOURCES):
+        return
+    names = list(data.DATASET_NAMES)
+    if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
+        raise Refused(
+            f"{key}.DATA_PATHS = []: expected a path, because no catalog lists {names}; set "
+            f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
+        )
+    if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
+        raise Refused(
+            f"{key}.DATA_PATHS = {paths}: expected one path and one source; name all images in one "
+            f"list, with +config/pirl/datasets=filelist"
+        )

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from pirl_plugin.images import names
 from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.datasets import NumberedSource
-from pirl_plugin.images.folders import class_names, find_images, refuse_splits
+from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import size_of_transforms
@@ -182,28 +181,6 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
             return used
         source = _open(cfg, data_source, path, "TRAIN")
         return None if isinstance(source, NumberedSource) else source.classes
-
-
-def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> None:
-    """Raise the errors of ``PIRLDiskDataset``, but stop at two images of a training folder.
-
-    Raises:
-        FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
-        ValueError: it holds no image, or one for a memory bank; a list cannot be read; or a test
-            image has another class than all training images.
-    """
-    least = 2 if split == "TRAIN" and cfg["LOSS"]["name"] == "pirl_loss" else 1
-    is_folder = data_source == names.DISK_FOLDER and os.path.isdir(path)
-    if split == "TRAIN" and is_folder and len(list(islice(find_images(path), least))) == least:
-        with _errors_name_the_key(split):
-            refuse_splits(path)
-        return
-    count = len(PIRLDiskDataset(cfg, data_source, path, split))
-    if count < least:
-        raise Refused(
-            f"config.DATA.{split}.DATA_PATHS = [{path}]: expected at least {least} images for a "
-            f"memory bank, found {count}"
-        )
 
 
 @contextmanager

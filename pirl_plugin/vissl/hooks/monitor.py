@@ -246,18 +246,15 @@ def labels_of(data: Any, rows: Tensor) -> Tensor | None:
         int64 ``(N,)``, −1: no class; or None if the source has no classes, or several for an
         image.
     """
-    try:
-        return _classes_of(data, rows)
-    except (AttributeError, ValueError) as error:  # AttributeError: a source without get_labels
-        logging.info(f"PIRL monitor: no kNN, because {error}")
-        return None
-
-
-def _classes_of(data: Any, rows: Tensor) -> Tensor:
-    """Return the class of each image, −1: none. Raises ``ValueError`` if one has several."""
     if data.data_limit >= 0:  # the host chooses the images when it reads the first one
-        raise ValueError("config.DATA.TRAIN.DATA_LIMIT is set")
-    labels = torch.as_tensor(data.data_objs[0].get_labels())
-    if labels.ndim != 1:
-        raise ValueError("an image may have several classes")
-    return labels[rows].long()
+        reason = "config.DATA.TRAIN.DATA_LIMIT is set"
+    else:
+        try:
+            labels = torch.as_tensor(data.data_objs[0].get_labels())
+            if labels.ndim == 1:
+                return labels[rows].long()
+            reason = "an image may have several classes"
+        except (AttributeError, ValueError) as error:  # AttributeError: a source without get_labels
+            reason = str(error)
+    logging.info(f"PIRL monitor: no kNN, because {reason}")
+    return None

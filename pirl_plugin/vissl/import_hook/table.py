@@ -47,7 +47,6 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.finder"
 _PATCHES = "pirl_plugin.vissl.repairs"
-_RESUMING = "pirl_plugin.vissl.resume.host"
 
 # Steps before the body of a host module.
 BEFORE: dict[str, tuple[str, ...]] = {
@@ -95,9 +94,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     ),
     "extra_scripts.create_low_shot_samples": (f"{_PATCHES}.svm:low_shot_samples_from_a_list",),
     "vissl.utils.checkpoint": (
-        f"{_RESUMING}:save_whole",
-        f"{_RESUMING}:link_newest",
-        f"{_RESUMING}:resume_from_what_loads",
+        f"{_PATCHES}.checkpoints:save_whole",
+        f"{_PATCHES}.checkpoints:link_newest",
     ),
     "vissl.utils.logger": ("pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",),
     "vissl.utils.hydra_config": ("pirl_plugin.vissl.run.compose:wrap_composing",),

@@ -48,22 +48,6 @@ class ExchangeHook(QuietHook):
         self._read = {"train": (0.0, 0.0), "test": (0.0, 0.0)}
         self._named: set[str] = set()
 
-    def on_start(self, task: Task) -> None:
-        """Check that all ranks have the same number of images: of steps, and of rows. Collective.
-
-        Raises:
-            Refused: they have not, as on nodes with different copies; all ranks raise it.
-        """
-        counts = {split: len(data) for split, data in task.datasets.items()}
-        for number, other_counts in enumerate(gather_objects(counts)):
-            for split, count in other_counts.items():
-                if count != counts[split]:
-                    raise Refused(
-                        f"config.DATA.{split.upper()}.DATA_PATHS: expected the same images on all "
-                        f"ranks, found {counts[split]:,} images on rank {rank()} and {count:,} on "
-                        f"rank {number}"
-                    )
-
     def on_phase_end(self, task: Task) -> None:
         """Name the unreadable files of the epoch."""
         self._name_unreadable(task)

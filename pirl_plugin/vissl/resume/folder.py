@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
 from pirl_plugin.checkpoints.training_run import CheckpointName, section_of
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import remove, sha256_of
+from pirl_plugin.system.files import read_json_lines, remove, sha256_of
+from pirl_plugin.vissl.resume.record import refuse_another_run
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
 # Without one of these, the host would continue with a new state in its place.
@@ -28,32 +31,11 @@ class Keep:
         KEEP_LAST: number of the newest checkpoints to keep; ``all`` keeps all of them.
         KEEP_EVERY: m: epochs 0, m, 2·m, … are kept too; 0: none. The final one is always kept.
         EVERY_MINUTES: minutes between saves within an epoch; 0: never.
-
-    Raises:
-        Refused: a value cannot be used.
     """
 
     KEEP_LAST: int | str = 2
     KEEP_EVERY: int = 0
     EVERY_MINUTES: float = 30
-
-    def __post_init__(self) -> None:
-        section = "config.CHECKPOINT.PIRL"
-        is_number = isinstance(self.KEEP_LAST, int)
-        if self.KEEP_LAST != "all" and not (is_number and int(self.KEEP_LAST) >= 1):
-            raise Refused(
-                f"{section}.KEEP_LAST = {self.KEEP_LAST}: expected a number from 1 on, or all"
-            )
-        if self.KEEP_EVERY < 0:
-            raise Refused(
-                f"{section}.KEEP_EVERY = {self.KEEP_EVERY}: expected a number of epochs, or 0 to "
-                f"keep none of them"
-            )
-        if not 0 <= self.EVERY_MINUTES < math.inf:
-            raise Refused(
-                f"{section}.EVERY_MINUTES = {self.EVERY_MINUTES}: expected a number of minutes, or "
-                f"0 to save only at the end of epochs"
-            )
 
 
 @dataclass
@@ -75,6 +57,60 @@ class ResumePoint:
         """Whether it is the last checkpoint of a finished run."""
         name = CheckpointName.parse(self.path.name) if self.path is not None else None
         return name is not None and name.is_final
+
+
+def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
+    """Find the checkpoint from which a run continues: the newest that loads, and is of this run.
+
+    The host looks at the names of files only: a damaged newest checkpoint would end every restart,
+    and a final file of 0 bytes would end a run as finished.
+
+    Args:
+        config: the host's whole configuration.
+        folder: folder of the run.
+
+    Raises:
+        Refused: it belongs to another run, or no checkpoint in the folder loads.
+    """
+    section = config.CHECKPOINT
+    point = find_newest(
+        folder,
+        nth=int(section.LATEST_CHECKPOINT_RESUME_FILE_NUM),
+        skip_final=bool(section.OVERWRITE_EXISTING),
+    )
+    for name, fault in point.skipped.items():
+        logging.warning(f"Skipped {folder / name}: {fault}")
+    if not section.AUTO_RESUME:
+        return point if point.is_final else ResumePoint()  # no run writes over a finished one
+    if point.path is not None:
+        refuse_another_run(config, section_of(point.content), point.path)
+    elif point.skipped:
+        names = ", ".join(point.skipped)
+        raise Refused(
+            f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none among "
+            f"{names}; restore a good one, or remove these to start again"
+        )
+    return point
+
+
+def is_finished(config: AttrDict, point: ResumePoint) -> bool:
+    """Return whether nothing of a run is left to do, its last test included, and say so."""
+    if not point.is_final or (config.TEST_MODEL and _last_test_is_left(point)):
+        return False
+    logging.warning(
+        f"This run is finished, with {point.path}; for another run, give another "
+        f"config.CHECKPOINT.DIR"
+    )
+    return True
+
+
+def _last_test_is_left(point: ResumePoint) -> bool:
+    """Return whether a run was stopped between its final checkpoint and the end of its test.
+
+    Each finished phase has its line in ``metrics.json``.
+    """
+    lines = read_json_lines(Path(str(point.path)).with_name("metrics.json"))
+    return not lines or int(lines[-1]["phase_idx"]) <= int(point.content["phase_idx"])
 
 
 def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumePoint:

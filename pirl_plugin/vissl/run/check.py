@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.images.names import SOURCES
 from pirl_plugin.method.settings import PIRLLossConfig
 from pirl_plugin.system.failures import Refused, sentence
 from pirl_plugin.vissl.resume.folder import Keep
@@ -24,7 +23,6 @@ from pirl_plugin.vissl.sections import (
     MonitorSettings,
     RunSettings,
     read_section,
-    splits_of,
 )
 
 if TYPE_CHECKING:
@@ -78,10 +76,16 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check that the learning rates are positive, and are the ones that are used."""
+    """Check that the learning rates are positive, fit the epochs, and are those that are used."""
     from omegaconf import OmegaConf
 
     section = OmegaConf.select(composed, _LR)
+    epochs = composed.config.OPTIMIZER.num_epochs
+    if section.name == "multistep" and epochs < len(section["values"]):
+        raise Refused(
+            f"config.OPTIMIZER.num_epochs = {epochs}: expected at least one epoch for each of "
+            f"{_LR}.values = {section['values']}; set more epochs, or fewer rates"
+        )
     scales = section.auto_lr_scaling.auto_scale
     used = _BASE_RATE if scales else _RATES.get(section.name)
     if used is None:
@@ -100,7 +104,7 @@ def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check machines, device and data.
+    """Check the engine, the nodes and the device of a run; its data set checks the data.
 
     Args:
         config: the host's complete configuration.
@@ -108,7 +112,6 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
 
     Raises:
         Refused: the first mistake.
-        MissingFile: the data do not exist.
     """
     if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
         script = Path(str(importlib.import_module("vissl").__file__)).parents[1] / "tools"
@@ -119,7 +122,6 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
         )
     _check_nodes(config)
     _check_device(config)
-    _check_data(config)
 
 
 def check_slurm(config: AttrDict) -> None:
@@ -141,28 +143,6 @@ def check_slurm(config: AttrDict) -> None:
             "config.SLURM.PARTITION is empty: expected a partition of your cluster; sinfo lists "
             "them"
         )
-
-
-def output_folder(config: AttrDict) -> Path:
-    """Return the folder of a run; it is made.
-
-    Raises:
-        Refused: it is not on a file system, cannot be made, or this user may not write to it.
-    """
-    from vissl.utils.checkpoint import get_checkpoint_folder
-
-    folder = config.CHECKPOINT.DIR
-    expected = f"config.CHECKPOINT.DIR = {folder}: expected a folder that can be written to"
-    if "://" in folder:  # of the host's path managers, which cannot lock or replace files
-        raise Refused(f"{expected} on a file system of this machine; mount it, or give another")
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "this user may not write to it"
-    except OSError as error:
-        reason = f"{error.strerror}: {error.filename}"
-    if reason:
-        raise Refused(f"{expected}, but {reason}; give another folder")
-    return Path(get_checkpoint_folder(config))
 
 
 def _check_nodes(config: AttrDict) -> None:
@@ -217,54 +197,3 @@ def _why_no_gpu() -> str:
         reason = sentence(error).removeprefix("AssertionError: ")
         return reason.split(". ")[0].rstrip(".")
     return "the environment hides the GPUs"
-
-
-def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
-    """Return name and path of a split's source if it is from this plugin, else an empty list.
-
-    Raises:
-        Refused: it names a pickle, or not exactly one source and one path.
-    """
-    from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
-
-    data = config.DATA[split]
-    key = f"config.DATA.{split}"
-    paths = list(data.DATA_PATHS)
-    for path in (*paths, *data.LABEL_PATHS):
-        if str(path).endswith((".pkl", ".pickle")):
-            raise Refused(
-                f"{key} names {path}: expected no pickle, which could run code; name a .npy file, "
-                f"or a text file with a path on each line"
-            )
-    if not set(data.DATA_SOURCES) & set(SOURCES):
-        return []
-    names = list(data.DATASET_NAMES)
-    if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
-        raise Refused(
-            f"{key}.DATA_PATHS = []: expected a path, because no catalog lists {names}; set "
-            f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
-        )
-    if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
-        raise Refused(
-            f"{key}.DATA_PATHS = {paths}: expected one path and one source; name all images in one "
-            f"list, with +config/pirl/datasets=filelist"
-        )
-    data_paths, _label_paths = get_data_files(split, config.DATA)  # of the catalog, or as given
-    return list(zip(data.DATA_SOURCES, map(str, data_paths), strict=True))
-
-
-def _check_data(config: AttrDict) -> None:
-    """Check that there are images, and that the head has an output for each class."""
-    from pirl_plugin.vissl.adapters.images import check_source, training_classes
-
-    splits = splits_of(config)
-    for split in splits:
-        for source, path in sources_of(config, split):
-            check_source(config, source, path, split)
-    head = config.MODEL.HEAD
-    names = training_classes(config) if "NUM_CLASSES" in head and "TRAIN" in splits else None
-    if names is not None and head.NUM_CLASSES < len(names):
-        raise Refused(
-            f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {len(names)}, "
-            f"the number of classes; set config.MODEL.HEAD.NUM_CLASSES={len(names)}"
-        )

@@ -1,7 +1,8 @@
 """Start a run of ``pirl-plugin train``, the host's own script, torchrun or SLURM.
 
-The host's launcher starts the processes. This module wraps it: it checks the configuration, locks
-the run's folder, forwards signals and reports a failure in one sentence.
+For a run of this plugin, :func:`launch_run` replaces the host's launcher: it checks the
+configuration, locks the run's folder, finds the checkpoint to resume from, starts the ranks and
+reports a failure in one sentence. The host's engine does the work of a rank.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gc
 import logging
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -84,72 +85,53 @@ def main(overrides: list[str]) -> int:
 
 
 def guard_launcher(module: Any) -> None:
-    """Wrap the host's launcher and its function of a rank, for runs of this plugin."""
+    """Replace the host's launcher for runs of this plugin."""
     launch = module.launch_distributed
-    work = module._distributed_worker
 
     @functools.wraps(launch)
     def launch_distributed(
         cfg: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
     ) -> object:
-        run = functools.partial(launch, cfg, node_id, engine_name, hook_generator)
-        return _launch(run, cfg, node_id, engine_name) if RECORD in cfg else run()
-
-    @functools.wraps(work)
-    def _distributed_worker(
-        local_rank: int,
-        cfg: AttrDict,
-        node_id: int,
-        dist_run_id: str,
-        engine_name: str,
-        checkpoint_path: str | None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        run = functools.partial(
-            work,
-            local_rank,
-            cfg,
-            node_id,
-            dist_run_id,
-            engine_name,
-            checkpoint_path,
-            *args,
-            **kwargs,
-        )
-        if RECORD in cfg:
-            run_rank(run, cfg, local_rank, node_id, dist_run_id, checkpoint_path)
-        else:
-            run()
+        launch_here = launch_run if RECORD in cfg else launch
+        return launch_here(cfg, node_id, engine_name, hook_generator)
 
     module.launch_distributed = launch_distributed
-    module._distributed_worker = _distributed_worker
 
 
-def _launch(
-    launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str
-) -> object:
-    """Run the host's launcher; raise ``SystemExit`` unless it succeeds."""
+def launch_run(
+    config: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
+) -> None:
+    """Check a run and find where it continues, then do its work: in its ranks, or here.
+
+    The arguments are those of the host's ``launch_distributed``.
+
+    Raises:
+        SystemExit: the run failed, or ended on a signal.
+    """
+    from vissl.utils import distributed_launcher as host
+
     from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.svm import remove_old_results
+    from pirl_plugin.vissl.resume.folder import is_finished, resume_point
     from pirl_plugin.vissl.resume.record import write_run_config
-    from pirl_plugin.vissl.run.check import check_run, output_folder
+    from pirl_plugin.vissl.run.check import check_run
 
     prepare_streams()
     share_import_path()
     # A log.txt on a full disk would print a traceback for each line.
     logging.raiseExceptions = False
     local_rank = rendezvous.local_rank()  # before the host sets LOCAL_RANK
+    if local_rank is None:
+        node_id = host.get_node_id(node_id)
     is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
         # How the run ends: on a signal, or on any error in one sentence.
         stack.enter_context(watching())
-        stack.enter_context(_saying_how_to_resume())
         stack.enter_context(in_one_sentence())
         # Refuse mistakes before anything is written, once for all processes.
         if is_first:
             check_run(config, engine_name)
-        folder = output_folder(config)
+        folder = Path(host.get_checkpoint_folder(config))
         stack.enter_context(in_one_sentence(folder))
         if is_first:
             stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
@@ -157,49 +139,34 @@ def _launch(
                 # In this order: old results beside the new configuration would pass for new ones.
                 remove_old_results(config)
                 write_run_config(config, folder)
-        # Let the host start the ranks: in processes of their own, or here.
+        # Find where the run continues.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(config, is_first)
+        host.setup_logging(host.__name__)
+        point = resume_point(config, folder)
+        if is_finished(config, point):
+            return
+        checkpoint = None if point.path is None else str(point.path)
+        if checkpoint:
+            logging.info(f"Resume from file: {checkpoint}")
+        # Start the ranks: in processes of their own, or here.
         rendezvous.choose_interface(config)
-        start: Callable[..., None] = _Ranks(config, folder, node_id).start
+        host.set_env_vars(local_rank or 0, node_id, config)
+        run_id = host.get_dist_run_id(config, config.DISTRIBUTED.NUM_NODES)
+        host._copy_to_local(config)
+        stack.callback(host._cleanup_local_dir, config)
+        work = (config, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
         if local_rank is not None or config.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
-            start = functools.partial(_start_here, local_rank or 0)
-        stack.enter_context(_host_starts_ranks_with(start))
-        return launch()
-
-
-@contextlib.contextmanager
-def _saying_how_to_resume() -> Iterator[None]:
-    try:
-        yield
-    except Interrupted as interrupted:
-        raise Interrupted(interrupted.code - 128, "the same command resumes the run") from None
+            run_rank(local_rank or 0, *work)
+        else:
+            _Ranks(config, folder, node_id).start(work)
+        host.shutdown_logging()
 
 
 def _restore_environment(earlier: dict[str, str]) -> None:
     """Undo the host's ``WORLD_SIZE`` and the like, which a later child would take for its own."""
     os.environ.clear()
     os.environ.update(earlier)
-
-
-@contextlib.contextmanager
-def _host_starts_ranks_with(start: Callable[..., None]) -> Iterator[None]:
-    """Replace ``torch.multiprocessing.spawn``, which the host's launcher calls."""
-    from torch import multiprocessing as torch_processes
-
-    spawn = torch_processes.spawn
-    torch_processes.spawn = start
-    try:
-        yield
-    finally:
-        torch_processes.spawn = spawn
-
-
-def _start_here(
-    local_rank: int, work: Callable[..., object], args: tuple[Any, ...] = (), **unused: object
-) -> None:
-    """Do the work of a rank in this process."""
-    work(local_rank, *args)
 
 
 class _Ranks:
@@ -218,14 +185,11 @@ class _Ranks:
         # What follows this position is new: torchrun or a user may have started the run before.
         self._read_from = self._failures.stat().st_size if self._failures.is_file() else 0
 
-    def start(
-        self,
-        work: Callable[..., object],
-        args: tuple[Any, ...] = (),
-        nprocs: int = 1,
-        **unused: object,
-    ) -> None:
-        """Start the ranks and wait for them; the arguments are those of torch's ``spawn``.
+    def start(self, work: tuple[Any, ...]) -> None:
+        """Start the ranks and wait for them.
+
+        Args:
+            work: the arguments of :func:`run_rank` after the rank's number.
 
         Raises:
             SystemExit: a rank failed; the sentence with the cause.
@@ -235,7 +199,8 @@ class _Ranks:
         from torch.multiprocessing.spawn import ProcessException
 
         try:
-            ranks = start_processes(_start_rank, args, nprocs, join=False, start_method="spawn")
+            number = self._config.DISTRIBUTED.NUM_PROC_PER_NODE
+            ranks = start_processes(_start_rank, work, number, join=False, start_method="spawn")
             while not ranks.join(grace_period=GRACE_S):
                 pass
         except ProcessException as error:
@@ -287,9 +252,7 @@ class _Ranks:
         return f"was ended by {name}"
 
 
-def _start_rank(local_rank: int, *args: Any) -> None:
+def _start_rank(local_rank: int, *work: Any) -> None:
     """Start a spawned process; unpickling this function imports this module before the host."""
-    from vissl.utils import distributed_launcher
-
     logging.raiseExceptions = False
-    distributed_launcher._distributed_worker(local_rank, *args)
+    run_rank(local_rank, *work)

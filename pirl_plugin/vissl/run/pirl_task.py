@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,6 @@ from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.checkpoint import get_checkpoint_folder
 
 from pirl_plugin.images.source import ImageSource
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import WatchedBatches, start_training_worker, wait_for_images
 from pirl_plugin.system.watcher import Wait
 from pirl_plugin.views.kernels import warm_up
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
     from torch import nn
     from torch.utils.data import DataLoader
-    from vissl.config import AttrDict
 
 
 class WatchedLoader(DataloaderWrapper):
@@ -55,20 +51,6 @@ class WatchedLoader(DataloaderWrapper):
         return len(self.dataloader)
 
 
-@contextmanager
-def _key_named(config: AttrDict, key: str, remedy: str) -> Iterator[None]:
-    """Give an error of a step of the host the key that the step reads, its value and a remedy.
-
-    Raises:
-        Refused: the step failed on a value.
-    """
-    try:
-        yield
-    except (AssertionError, RuntimeError, ValueError) as error:
-        value = functools.reduce(operator.getitem, key.split("."), config)
-        raise Refused(f"config.{key} = {value}: {error}; {remedy}") from error
-
-
 @register_task("pirl_task")
 class PIRLTask(SelfSupervisionTask):
     """The task ``pirl_task``: it adds hooks, reads weights and labels safely, and resumes exactly.
@@ -76,24 +58,6 @@ class PIRLTask(SelfSupervisionTask):
     The module ``compose`` chooses it for the runs of this plugin. So the
     host's own approaches keep the host's task.
     """
-
-    def set_amp_args(self) -> None:
-        """Set the host's mixed precision."""
-        remedy = "take a GPU and AMP_TYPE=pytorch, or config.HOOKS.PIRL_INPUT.autocast=bfloat16"
-        with _key_named(self.config, "MODEL.AMP_PARAMS.USE_AMP", remedy):
-            super().set_amp_args()
-
-    def _build_optimizer(self) -> Any:
-        """Build the optimiser."""
-        remedy = "set config.OPTIMIZER.name=sgd_fsdp, which has VISSL's own LARC, or install apex"
-        with _key_named(self.config, "OPTIMIZER.use_larc", remedy):
-            return super()._build_optimizer()
-
-    def _build_optimizer_schedulers(self) -> Any:
-        """Build the schedules of the learning rate."""
-        remedy = "set as many epochs as the rates need, or other rates"
-        with _key_named(self.config, "OPTIMIZER.num_epochs", remedy):
-            return super()._build_optimizer_schedulers()
 
     def set_hooks(self, hooks: Sequence[ClassyHook]) -> PIRLTask:
         """Set our hooks and the host's."""

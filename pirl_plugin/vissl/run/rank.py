@@ -49,32 +49,37 @@ LOST_RANK = 3
 
 
 def run_rank(
-    run: Callable[[], object],
-    config: AttrDict,
     local_rank: int,
+    config: AttrDict,
     node_id: int,
     run_id: str,
+    engine_name: str,
     checkpoint: str | None,
+    folder: str,
+    hook_generator: Callable[[Any], Any],
 ) -> None:
     """Do the host's work of one rank; if it fails, write ``failure.txt`` and exit.
 
+    The arguments are those of the host's ``_distributed_worker``.
+
     Args:
-        run: the host's function, without arguments.
-        config: the host's configuration.
         local_rank: number of the process on its node.
+        config: the host's configuration.
         node_id: number of the node.
         run_id: address of the first rank, as the host chose it.
+        engine_name: ``train`` or ``extract_features``.
         checkpoint: the file that this node resumes from; None for none.
+        folder: the run's folder.
+        hook_generator: returns the host's hooks of a configuration.
 
     Raises:
         SystemExit: the work failed. A spawned rank's launcher reads ``failure.txt``.
     """
     from torch import distributed
-    from vissl.utils.checkpoint import get_checkpoint_folder
+    from vissl.utils import distributed_launcher as host
 
     from pirl_plugin.system.ranks import has_lost_rank
 
-    folder = Path(get_checkpoint_folder(config))
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
     is_spawned = multiprocessing.parent_process() is not None
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
@@ -88,12 +93,22 @@ def run_rank(
             stack.enter_context(watching())
         try:
             if is_spawned and node_id == 0:
-                stack.enter_context(sharing_lock(folder, "config.CHECKPOINT.DIR"))
+                stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
             # The host finds the process group, and makes none.
-            with waiting(Wait(minutes, lambda: _not_joined(rank, minutes), folder=folder)):
+            with waiting(Wait(minutes, lambda: _not_joined(rank, minutes), folder=Path(folder))):
                 _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
-            _compare_ranks(config, checkpoint)
-            run()
+            if num_ranks(config) > 1:
+                _compare_ranks(config, checkpoint)
+            host._distributed_worker(
+                local_rank,
+                config,
+                node_id,
+                run_id,
+                engine_name,
+                checkpoint,
+                folder,
+                hook_generator,
+            )
             if distributed.is_initialized():
                 distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
         except Exception as error:
@@ -103,7 +118,7 @@ def run_rank(
                 text = f"rank {rank}: {text}"
             # The launcher reads the causes from the file, which begin with the prefix.
             text = text if is_spawned and is_consequence else PREFIX + text
-            written = record(text, details_of(error), folder)
+            written = record(text, details_of(error), Path(folder))
             if is_spawned and written is not None:
                 raise SystemExit(LOST_RANK if is_consequence else 1) from None
             raise SystemExit(written or text) from None

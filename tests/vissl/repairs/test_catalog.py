@@ -9,7 +9,6 @@ from vissl.data.dataset_catalog import VisslDatasetCatalog
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.vissl.repairs.labels import LAYOUT, register_our_datasets
-from pirl_plugin.vissl.run.check import sources_of
 
 
 @pytest.fixture
@@ -42,7 +41,6 @@ def test_catalog__finds_imagenet_by_one_path(catalog, image_folder, tmp_path):
     catalog(tmp_path)
     assert set(VisslDatasetCatalog.list()) == set(LAYOUT)
     chosen = config("+config/pirl/datasets=imagenet1k")
-    assert sources_of(chosen, "TRAIN")
     paths, labels = dataset_catalog.get_data_files("TRAIN", chosen.DATA)
     assert (paths, labels) == ([str(tmp_path / "imagenet1k" / "train")], [])
 
@@ -52,7 +50,8 @@ def test_catalog__finds_a_list_of_yfcc(catalog, image_folder, tmp_path):
     names = [str(path) for path in (image_folder / "train").rglob("*.jpg")]
     np.save(tmp_path / "yfcc1m" / "train.npy", np.array(names))
     catalog(tmp_path)
-    ((_, found),) = sources_of(config("+config/pirl/datasets=yfcc1m"), "TRAIN")
+    chosen = config("+config/pirl/datasets=yfcc1m")
+    (found,), _ = dataset_catalog.get_data_files("TRAIN", chosen.DATA)
     assert found == str(tmp_path / "yfcc1m" / "train.npy")
 
 

@@ -5,7 +5,6 @@ import torch
 
 from pirl_plugin.checkpoints.training_run import SECTION
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.folder import (
     Keep,
     RunFolder,
@@ -139,19 +138,3 @@ def test_checkpoint__without_a_part_is_damaged(part, content, tmp_path):
     assert point.path == tmp_path / "model_phase0.torch"
     fault = f"it holds no {part}, so no run can resume from it"
     assert point.skipped == {"model_phase1.torch": fault}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"KEEP_LAST": "some"},
-        {"KEEP_LAST": 0},
-        {"KEEP_EVERY": -1},
-        {"EVERY_MINUTES": -1},
-        {"EVERY_MINUTES": float("nan")},
-    ],
-)
-def test_keep__refuses_nonsense(values):
-    ((key, value),) = values.items()
-    with pytest.raises(Refused, match=f"{key} = {value}: expected a number"):
-        Keep(**values)

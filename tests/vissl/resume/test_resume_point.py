@@ -1,14 +1,14 @@
-"""What a run goes on from, and what it refuses; VISSL's approaches go on as the host does."""
+"""What a run goes on from, and what it refuses."""
 
 import os
 
 import pytest
 import torch
-from vissl.utils import checkpoint as host
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.checkpoints.training_run import SECTION
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.resume.folder import is_finished, resume_point
 from pirl_plugin.vissl.resume.record import record_of
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
@@ -33,14 +33,15 @@ def write(folder, name, config, **content):
         **content,
     }
     torch.save(content, folder / name)
-    return str(folder / name)
+    return folder / name
 
 
 def launch(config, folder):
-    """What the host's launcher asks before it starts anything: finished, or resumed from what?"""
-    if host.is_training_finished(config, str(folder)):
+    """What the launcher asks before it starts a rank: finished, or resumed from what?"""
+    point = resume_point(config, folder)
+    if is_finished(config, point):
         return "finished"
-    return host.get_resume_checkpoint(config, str(folder))
+    return point.path
 
 
 def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
@@ -50,11 +51,8 @@ def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
     write(tmp_path, FINAL, config, iteration=20, train_phase_idx=3)
     assert launch(config, tmp_path) == "finished"
     os.truncate(tmp_path / FINAL, 0)
-    (tmp_path / "checkpoint.torch").symlink_to(FINAL)
-    config.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME = True
     assert launch(config, tmp_path) == before
     assert f"Skipped {tmp_path / FINAL}" in caplog.text
-    assert not config.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME  # it points to the damaged one
 
 
 def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
@@ -83,7 +81,7 @@ def test_resume__refuses_another_run(name, tmp_path):
     write(tmp_path, name, compose(*OURS), train_phase_idx=1)
     for garbage in (b"", b"{", b"\xff", b"a: 1"):
         (tmp_path / "train_config.yaml").write_bytes(garbage)
-        assert launch(compose(*OURS), tmp_path) in ("finished", str(tmp_path / name))
+        assert launch(compose(*OURS), tmp_path) in ("finished", tmp_path / name)
     with pytest.raises(Refused, match=r"temperature = 0\.5: expected 0\.2, as in "):
         launch(compose(*OURS, "config.LOSS.pirl_loss.temperature=0.5"), tmp_path)
     # The optimiser's state would keep the old values.
@@ -98,7 +96,11 @@ def test_resume__refuses_another_run(name, tmp_path):
         launch(compose("config=benchmark/pirl/quick_linear"), tmp_path)
 
 
-def test_approaches_of_vissl__are_resumed_as_the_host_does(tmp_path):
-    config = compose("config=pretrain/simclr/simclr_8node_resnet")
-    (tmp_path / FINAL).write_bytes(b"")
+def test_new_run__writes_over_no_finished_one(tmp_path):
+    config = compose(*OURS, "config.CHECKPOINT.AUTO_RESUME=false")
+    write(tmp_path, "model_phase2.torch", config, iteration=15)
+    assert launch(config, tmp_path) is None
+    write(tmp_path, FINAL, config, iteration=20, train_phase_idx=3)
     assert launch(config, tmp_path) == "finished"
+    config.CHECKPOINT.OVERWRITE_EXISTING = True
+    assert launch(config, tmp_path) is None
