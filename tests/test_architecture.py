@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import pirl_plugin
 
 PACKAGE = Path(__file__).parents[1] / "pirl_plugin"
@@ -52,19 +50,17 @@ def test_imports__go_up_the_list_of_layers():
     assert found == set()
 
 
-@pytest.mark.parametrize(
-    ("part", "text"),
-    [
+def test_imports__that_break_a_rule_are_noticed(subtests):
+    for part, text in (
         ("method", "from pirl_plugin.views.base import Views"),
         ("method", "from pirl_plugin import views"),
         ("method", "from pirl_plugin import ImageDataset"),  # imported through its public name
         ("images", "def read():\n    import pirl_plugin.evaluation.knn"),
         ("quickstart", "from pirl_plugin import vissl"),
         ("evaluation", "from vissl.config import AttrDict"),
-    ],
-)
-def test_imports__that_break_a_rule_are_noticed(part, text):
-    assert len(set(offences(part, text))) == 1
+    ):
+        with subtests.test(text=text):
+            assert len(set(offences(part, text))) == 1
 
 
 def graph_of_imports():

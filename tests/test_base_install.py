@@ -69,14 +69,15 @@ def results(image_folder, tmp_path_factory):
     return dict(zip(commands, json.loads(child.stdout), strict=True))
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_command__shows_its_help_and_runs_or_names_its_extra(name, results):
-    status, output = results["help", name]
-    assert (status, f"usage: pirl-plugin {name}" in output) == (0, True), output
-    status, output = results["run", name]
-    expected = RUNS[name][1]
-    if expected is None:
-        assert status == 0, (status, output)
-    else:
-        assert expected in str(status)
-        assert "traceback" not in str(status)
+def test_command__shows_its_help_and_runs_or_names_its_extra(results, subtests):
+    for name in cli.COMMANDS:
+        with subtests.test(name=name):
+            status, output = results["help", name]
+            assert (status, f"usage: pirl-plugin {name}" in output) == (0, True), output
+            status, output = results["run", name]
+            expected = RUNS[name][1]
+            if expected is None:
+                assert status == 0, (status, output)
+            else:
+                assert expected in str(status)
+                assert "traceback" not in str(status)

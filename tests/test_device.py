@@ -33,10 +33,11 @@ def step_costs(**settings):
     return costs
 
 
-@pytest.mark.parametrize("estimator", LOOPS)
-@pytest.mark.parametrize("negatives", ["per_image", "per_batch"])
-def test_step__of_a_replicated_bank_waits_for_nothing(estimator, negatives):
-    assert step_costs(estimator=estimator, negatives=negatives).waits == 0
+def test_step__of_a_replicated_bank_waits_for_nothing(subtests):
+    for draw in ("per_image", "per_batch"):
+        for estimator in LOOPS:
+            with subtests.test(negatives=draw, estimator=estimator):
+                assert step_costs(estimator=estimator, negatives=draw).waits == 0
 
 
 @pytest.mark.parametrize("negatives", ["per_image", "per_batch"])

@@ -6,8 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -63,9 +61,8 @@ def imports(path, whole_file=True):
     return modules - sys.stdlib_module_names - siblings - NOT_DECLARED
 
 
-@pytest.mark.parametrize(
-    ("folder", "extras"),
-    [
+def test_imports__are_declared(subtests):
+    for folder, extras in (
         ("pirl_plugin", ["vissl", "report", "timm", "hf"]),
         ("extra_scripts/benchmark", ["vissl", "claims"]),
         ("extra_scripts/claims", ["claims"]),
@@ -73,13 +70,12 @@ def imports(path, whole_file=True):
         ("extra_scripts/paper", ["vissl", "report"]),
         ("docs/examples", ["lightning"]),
         ("docs/pictures", ["report"]),
-    ],
-)
-def test_imports__are_declared(folder, extras):
-    files = list((ROOT / folder).rglob("*.py"))
-    assert files
-    found = {module: path for path in files for module in imports(path)}
-    assert found.keys() <= declared(*extras), found
+    ):
+        with subtests.test(folder=folder):
+            files = list((ROOT / folder).rglob("*.py"))
+            assert files
+            found = {module: path for path in files for module in imports(path)}
+            assert found.keys() <= declared(*extras), found
 
 
 def test_library__needs_the_base_installation_only():

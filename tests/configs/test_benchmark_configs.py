@@ -24,28 +24,25 @@ def rates(config, epochs):
     return [schedule(epoch / epochs) for epoch in range(epochs)]
 
 
-@pytest.mark.parametrize(("name", "epochs", "classes"), [(n, *v) for n, v in LINEAR.items()])
-def test_linear__is_the_papers(name, epochs, classes):
-    config = compose(f"config=benchmark/pirl/{name}")
-    optimizer = config.OPTIMIZER
-    assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0.9, 5e-4)
-    assert optimizer.num_epochs == epochs
-    machine = config.DISTRIBUTED
-    ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
-    assert ranks * config.DATA.TRAIN.BATCHSIZE_PER_REPLICA == 256
-    # 0.01, divided by ten at one and two thirds
-    expected = [10.0 ** -(2 + 3 * epoch // epochs) for epoch in range(epochs)]
-    assert rates(config, epochs) == pytest.approx(expected)
-    assert [head[1]["dims"][1] for head in config.MODEL.HEAD.PARAMS] == [classes] * 5
-    crop = [(t["name"], t.get("size")) for t in config.DATA.TEST.TRANSFORMS[:2]]
-    assert crop == [("Resize", 256), ("CenterCrop", 224)]
-    assert config.METERS.accuracy_list_meter.meter_names == [
-        "conv1",
-        "res2",
-        "res3",
-        "res4",
-        "res5",
-    ]
+def test_linear__is_the_papers(subtests):
+    for name, (epochs, classes) in LINEAR.items():
+        with subtests.test(name=name):
+            config = compose(f"config=benchmark/pirl/{name}")
+            optimizer = config.OPTIMIZER
+            found = (optimizer.name, optimizer.momentum, optimizer.weight_decay)
+            assert found == ("sgd", 0.9, 5e-4)
+            assert optimizer.num_epochs == epochs
+            machine = config.DISTRIBUTED
+            ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
+            assert ranks * config.DATA.TRAIN.BATCHSIZE_PER_REPLICA == 256
+            # 0.01, divided by ten at one and two thirds
+            expected = [10.0 ** -(2 + 3 * epoch // epochs) for epoch in range(epochs)]
+            assert rates(config, epochs) == pytest.approx(expected)
+            assert [head[1]["dims"][1] for head in config.MODEL.HEAD.PARAMS] == [classes] * 5
+            crop = [(t["name"], t.get("size")) for t in config.DATA.TEST.TRANSFORMS[:2]]
+            assert crop == [("Resize", 256), ("CenterCrop", 224)]
+            layers = ["conv1", "res2", "res3", "res4", "res5"]
+            assert config.METERS.accuracy_list_meter.meter_names == layers
 
 
 def test_linear__of_timm_converts_no_batch_norm():
@@ -86,36 +83,41 @@ def test_linear__pools_each_layer_to_about_9000_dimensions_at_every_size(overlay
             assert head.eval()(pooled).shape == (1, 1000)
 
 
-@pytest.mark.parametrize("epochs", [1, 5])
-def test_linear__schedule_follows_any_number_of_epochs(epochs):
-    config = compose(
-        "config=benchmark/pirl/linear_imagenet1k", f"config.OPTIMIZER.num_epochs={epochs}"
-    )
-    assert rates(config, epochs) == pytest.approx(
-        [10.0 ** -(2 + 3 * epoch // epochs) for epoch in range(epochs)]
-    )
+def test_linear__schedule_follows_any_number_of_epochs(subtests):
+    for epochs in (1, 5):
+        with subtests.test(epochs=epochs):
+            config = compose(
+                "config=benchmark/pirl/linear_imagenet1k", f"config.OPTIMIZER.num_epochs={epochs}"
+            )
+            assert rates(config, epochs) == pytest.approx(
+                [10.0 ** -(2 + 3 * epoch // epochs) for epoch in range(epochs)]
+            )
 
 
-@pytest.mark.parametrize(("machine", "rate"), [("1gpu", 0.005), ("cpu", 0.00125)])
-def test_linear__learning_rate_follows_the_batch(machine, rate):
-    config = compose("config=benchmark/pirl/linear_places205", f"+config/pirl/machines={machine}")
-    values = config.OPTIMIZER.param_schedulers.lr["values"]
-    assert values == pytest.approx([rate, rate / 10, rate / 100])
+def test_linear__learning_rate_follows_the_batch(subtests):
+    for machine, rate in (("1gpu", 0.005), ("cpu", 0.00125)):
+        with subtests.test(machine=machine):
+            config = compose(
+                "config=benchmark/pirl/linear_places205", f"+config/pirl/machines={machine}"
+            )
+            values = config.OPTIMIZER.param_schedulers.lr["values"]
+            assert values == pytest.approx([rate, rate / 10, rate / 100])
 
 
-@pytest.mark.parametrize("percent", ["1percent", "10percent"])
-def test_semi_supervised__is_the_papers_protocol(percent):
-    config = compose(f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}")
-    assert config.OPTIMIZER.num_epochs == 70
-    assert rates(config, 70) == pytest.approx([0.01] * 30 + [0.001] * 30 + [0.0001] * 10)
-    assert not config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON
-    assert config.MODEL.HEAD.PARAMS == [["mlp", {"dims": [2048, 1000]}]]
-    assert config.METERS.accuracy_list_meter.topk_values == [1, 5]
-    vissls = compose(
-        f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}",
-        "+config/pirl/semi_supervised=vissl",
-    )
-    assert rates(vissls, 70) == pytest.approx([0.01] * 30 + [0.001] * 40)
+def test_semi_supervised__is_the_papers_protocol(subtests):
+    for percent in ("1percent", "10percent"):
+        with subtests.test(percent=percent):
+            config = compose(f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}")
+            assert config.OPTIMIZER.num_epochs == 70
+            assert rates(config, 70) == pytest.approx([0.01] * 30 + [0.001] * 30 + [0.0001] * 10)
+            assert not config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON
+            assert config.MODEL.HEAD.PARAMS == [["mlp", {"dims": [2048, 1000]}]]
+            assert config.METERS.accuracy_list_meter.topk_values == [1, 5]
+            vissls = compose(
+                f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}",
+                "+config/pirl/semi_supervised=vissl",
+            )
+            assert rates(vissls, 70) == pytest.approx([0.01] * 30 + [0.001] * 40)
 
 
 def test_svm__is_goyals():

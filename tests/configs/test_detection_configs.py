@@ -55,31 +55,33 @@ def test_configs__are_those_we_speak_of():
         assert flat(CfgNode.load_yaml_with_base(str(FILES[name]))).keys() <= KEYS, name
 
 
-@pytest.mark.parametrize("name", FINE_TUNED)
-def test_voc__is_the_papers(name):
-    config = load(name)
-    rate, warmup, steps, iterations = FINE_TUNED[name]
-    solver = config["SOLVER"]
-    assert (solver["BASE_LR"], solver["WARMUP_ITERS"]) == (rate, warmup)
-    assert (solver["STEPS"], solver["MAX_ITER"]) == (steps, iterations)
-    assert solver["WARMUP_FACTOR"] == pytest.approx(1 / 3, abs=1e-15)
-    assert (solver["IMS_PER_BATCH"], solver["REFERENCE_WORLD_SIZE"]) == (16, 8)  # 8 × 2
-    assert config["MODEL"]["RESNETS"]["NORM"] == "FrozenBN"
-    assert config["MODEL"]["ROI_HEADS"] == {"NAME": "Res5ROIHeads", "NUM_CLASSES": 20}
-    train = {"voc07": ("voc_2007_trainval",)}.get(
-        name.partition("_")[0], ("voc_2007_trainval", "voc_2012_trainval")
-    )
-    assert config["DATASETS"] == {"TRAIN": train, "TEST": ("voc_2007_test",)}
+def test_voc__is_the_papers(subtests):
+    for name in FINE_TUNED:
+        with subtests.test(name=name):
+            config = load(name)
+            rate, warmup, steps, iterations = FINE_TUNED[name]
+            solver = config["SOLVER"]
+            assert (solver["BASE_LR"], solver["WARMUP_ITERS"]) == (rate, warmup)
+            assert (solver["STEPS"], solver["MAX_ITER"]) == (steps, iterations)
+            assert solver["WARMUP_FACTOR"] == pytest.approx(1 / 3, abs=1e-15)
+            assert (solver["IMS_PER_BATCH"], solver["REFERENCE_WORLD_SIZE"]) == (16, 8)  # 8 × 2
+            assert config["MODEL"]["RESNETS"]["NORM"] == "FrozenBN"
+            assert config["MODEL"]["ROI_HEADS"] == {"NAME": "Res5ROIHeads", "NUM_CLASSES": 20}
+            train = {"voc07": ("voc_2007_trainval",)}.get(
+                name.partition("_")[0], ("voc_2007_trainval", "voc_2012_trainval")
+            )
+            assert config["DATASETS"] == {"TRAIN": train, "TEST": ("voc_2007_test",)}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_all__suit_torchvisions_weights(name):
-    model, image = load(name)["MODEL"], load(name)["INPUT"]
-    assert image["FORMAT"] == "RGB"
-    assert model["PIXEL_MEAN"] == [123.675, 116.28, 103.53]  # 255 × 0.485, 0.456, 0.406
-    assert model["PIXEL_STD"] == [58.395, 57.12, 57.375]  # 255 × 0.229, 0.224, 0.225
-    assert model["RESNETS"]["STRIDE_IN_1X1"] is False
-    assert model["RESNETS"]["DEPTH"] == 50
+def test_all__suit_torchvisions_weights(subtests):
+    for name in FILES:
+        with subtests.test(name=name):
+            model, image = load(name)["MODEL"], load(name)["INPUT"]
+            assert image["FORMAT"] == "RGB"
+            assert model["PIXEL_MEAN"] == [123.675, 116.28, 103.53]  # 255 × 0.485, 0.456, 0.406
+            assert model["PIXEL_STD"] == [58.395, 57.12, 57.375]  # 255 × 0.229, 0.224, 0.225
+            assert model["RESNETS"]["STRIDE_IN_1X1"] is False
+            assert model["RESNETS"]["DEPTH"] == 50
 
 
 def test_moco24k__trains_batch_norm():

@@ -109,22 +109,20 @@ def test_jigsaws__cut_the_papers_patches():
         assert {key: jigsaw[key] for key in expected} == expected, name
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "expected"),
-    [
+def test_patches__follow_the_size_of_the_image(subtests):
+    """Patches of 64 px of images of 64 px were nine times the pixels of the image."""
+    for name, options, expected in (
         ("jigsaw_8node", ["image_size=112"], [112, 128, 32]),  # half of the paper's
         ("own_images", ["image_size=64"], [64, 73, 18]),
         ("quick_jigsaw", ["image_size=128"], [128, 192, 48]),  # 96 and 24 for 64 px
         ("jigsaw_8node", ["image_size=64", "patch_size=16"], [64, 73, 16]),
-    ],
-)
-def test_patches__follow_the_size_of_the_image(name, options, expected):
-    """Patches of 64 px of images of 64 px were nine times the pixels of the image."""
-    (jigsaw,) = compose(
-        name, *(f"config.DATA.TRAIN.VIEWS.{each}" for each in options)
-    ).DATA.TRAIN.TRANSFORMS
-    keys = ["image_size", "patches_crop_size", "patch_size"]
-    assert [jigsaw[key] for key in keys] == expected
+    ):
+        with subtests.test(name=name, options=options):
+            (jigsaw,) = compose(
+                name, *(f"config.DATA.TRAIN.VIEWS.{each}" for each in options)
+            ).DATA.TRAIN.TRANSFORMS
+            keys = ["image_size", "patches_crop_size", "patch_size"]
+            assert [jigsaw[key] for key in keys] == expected
 
 
 def test_machines__let_the_learning_rate_follow_the_batch():
@@ -142,12 +140,13 @@ def test_machines__let_the_learning_rate_follow_the_batch():
         assert found == (images, pytest.approx(rate), pytest.approx(rate / 1000), device), machine
 
 
-@pytest.mark.parametrize(("images", "rate"), [(32, 0.03), (64, 0.06)])
-def test_own_images__have_a_learning_rate_for_few_steps(images, rate):
-    config = compose("own_images", f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={images}")
-    schedule = config.OPTIMIZER.param_schedulers.lr
-    assert schedule.start_value == pytest.approx(rate)
-    assert schedule.end_value == pytest.approx(rate / 1000)
+def test_own_images__have_a_learning_rate_for_few_steps(subtests):
+    for images, rate in ((32, 0.03), (64, 0.06)):
+        with subtests.test(images=images):
+            config = compose("own_images", f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={images}")
+            schedule = config.OPTIMIZER.param_schedulers.lr
+            assert schedule.start_value == pytest.approx(rate)
+            assert schedule.end_value == pytest.approx(rate / 1000)
 
 
 def test_machines__with_gpus_undo_what_a_quick_config_sets_for_a_cpu():
@@ -192,25 +191,23 @@ def test_models__keep_the_classifiers():
         assert last[1]["dims"] == [9 * 1000, number]
 
 
-@pytest.mark.parametrize(
-    ("model", "parameters"),
-    # torchvision's ResNets without classifier; ResNet-50 of twice the width as in the paper.
-    [("resnet18", 11_176_512), ("resnet50_c2x", 93_907_072)],
-)
-def test_models__have_the_known_number_of_parameters(model, parameters):
-    config = compose("jigsaw_8node", f"+config/pirl/models={model}")
-    with torch.device("meta"):
-        trunk = build_model(config.MODEL, config.OPTIMIZER).trunk
-    assert sum(parameter.numel() for parameter in trunk.parameters()) == parameters
+def test_models__have_the_known_number_of_parameters(subtests):
+    for model, parameters in (("resnet18", 11_176_512), ("resnet50_c2x", 93_907_072)):
+        with subtests.test(model=model):
+            config = compose("jigsaw_8node", f"+config/pirl/models={model}")
+            with torch.device("meta"):
+                trunk = build_model(config.MODEL, config.OPTIMIZER).trunk
+            assert sum(parameter.numel() for parameter in trunk.parameters()) == parameters
 
 
-@pytest.mark.parametrize("data", ["imagenet1k", "filelist"])
-def test_datasets__need_one_path(data):
-    overlay = f"+config/pirl/datasets={data}"
-    config = compose("rotation_8node", overlay, "config.DATA.TRAIN.DATA_PATHS=[here]")
-    kind = "filelist" if data == "filelist" else "folder"
-    assert config.DATA.TRAIN.DATA_SOURCES == [f"pirl_disk_{kind}"]
-    assert config.DATA.TRAIN.DATA_PATHS == ["here"]
+def test_datasets__need_one_path(subtests):
+    for data in ("imagenet1k", "filelist"):
+        with subtests.test(data=data):
+            overlay = f"+config/pirl/datasets={data}"
+            config = compose("rotation_8node", overlay, "config.DATA.TRAIN.DATA_PATHS=[here]")
+            kind = "filelist" if data == "filelist" else "folder"
+            assert config.DATA.TRAIN.DATA_SOURCES == [f"pirl_disk_{kind}"]
+            assert config.DATA.TRAIN.DATA_PATHS == ["here"]
 
 
 @pytest.mark.parametrize("name", ["jigsaw_8node", "npid_8node", "rotation_baseline_8node"])

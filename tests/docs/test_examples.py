@@ -81,16 +81,17 @@ RECIPE = (
 )
 
 
-@pytest.mark.parametrize("name", ["plain_pytorch.py", "ddp.py", "lightning_module.py", "tutorial"])
-def test_examples__train_with_one_recipe(name):
+def test_examples__train_with_one_recipe(subtests):
     """The README has the first of them, and the site's first page includes it."""
-    if name == "tutorial":
-        cells = json.loads((ROOT / "docs/tutorial.ipynb").read_text())["cells"]
-        program = "\n".join("".join(cell["source"]) for cell in cells)
-    else:
-        program = (EXAMPLES / name).read_text()
-    for line in RECIPE:
-        assert re.search(line, program), line
+    for name in ("plain_pytorch.py", "ddp.py", "lightning_module.py", "tutorial"):
+        with subtests.test(name=name):
+            if name == "tutorial":
+                cells = json.loads((ROOT / "docs/tutorial.ipynb").read_text())["cells"]
+                program = "\n".join("".join(cell["source"]) for cell in cells)
+            else:
+                program = (EXAMPLES / name).read_text()
+            for line in RECIPE:
+                assert re.search(line, program), line
 
 
 def test_ddp__runs_on_two_processes(photos):

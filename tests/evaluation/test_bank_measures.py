@@ -70,14 +70,11 @@ def test_collapse__of_no_number_is_one():
     assert "spread of scores nan" in collapse({"score_spread": nan})
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_measure_bank__refuses_what_does_not_fit(subtests):
+    for given in (
         {"f": torch.ones(3, 2)},
         {"f": torch.ones(3, 4), "m": torch.ones(3, 3)},
         {"labels": torch.ones(2)},
-    ],
-)
-def test_measure_bank__refuses_what_does_not_fit(given):
-    with pytest.raises(ValueError, match="expected"):
-        measure_bank(torch.eye(4), **given)
+    ):
+        with subtests.test(given=given), pytest.raises(ValueError, match="expected"):
+            measure_bank(torch.eye(4), **given)

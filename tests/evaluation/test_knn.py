@@ -126,10 +126,11 @@ def test_knn_accuracy__small_temperature_does_not_overflow(temperature):
     assert 0 <= knn_accuracy(train, train_labels, test, test_labels, temperature=temperature) <= 100
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_knn_accuracy__takes_reduced_precision(dtype):
-    train = torch.eye(6, dtype=dtype)
-    assert knn_accuracy(train, torch.arange(6), train, torch.arange(6)) == 100.0
+def test_knn_accuracy__takes_reduced_precision(subtests):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        with subtests.test(dtype=dtype):
+            train = torch.eye(6, dtype=dtype)
+            assert knn_accuracy(train, torch.arange(6), train, torch.arange(6)) == 100.0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
@@ -150,9 +151,8 @@ def test_find_neighbors__by_hand():
     assert order[0, 3] == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_knn_accuracy__refuses(subtests):
+    for changes, message in (
         (
             {"train_labels": torch.ones(5).long()},
             r"train labels = \(5,\) .*: expected one whole number for each of 4 images",
@@ -163,14 +163,13 @@ def test_find_neighbors__by_hand():
         ({"train_features": torch.full((4, 3), math.inf)}, "features hold NaN or infinity"),
         ({"k": 0}, "k = 0 of 4 rows: expected at least one neighbour"),
         ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0; set it to 0.07"),
-    ],
-)
-def test_knn_accuracy__refuses(changes, message):
-    case = {
-        "train_features": torch.ones(4, 3),
-        "train_labels": torch.ones(4).long(),
-        "test_features": torch.ones(2, 3),
-        "test_labels": torch.ones(2).long(),
-    }
-    with pytest.raises(ValueError, match=message):
-        knn_accuracy(**{**case, **changes})
+    ):
+        with subtests.test(message):
+            case = {
+                "train_features": torch.ones(4, 3),
+                "train_labels": torch.ones(4).long(),
+                "test_features": torch.ones(2, 3),
+                "test_labels": torch.ones(2).long(),
+            }
+            with pytest.raises(ValueError, match=message):
+                knn_accuracy(**{**case, **changes})

@@ -34,10 +34,11 @@ def loop_knn(features, labels, k, temperature):
     return 100 * correct / len(features)
 
 
-@pytest.mark.parametrize("k", [1, 3, 20, 100])
-def test_knn__is_that_of_a_loop(k):
-    found = leave_one_out_accuracy(FEATURES, LABELS, k=k, temperature=0.2)
-    assert found == pytest.approx(loop_knn(FEATURES, LABELS, k, 0.2))
+def test_knn__is_that_of_a_loop(subtests):
+    for k in (1, 3, 20, 100):
+        with subtests.test(k=k):
+            found = leave_one_out_accuracy(FEATURES, LABELS, k=k, temperature=0.2)
+            assert found == pytest.approx(loop_knn(FEATURES, LABELS, k, 0.2))
 
 
 def test_knn__never_counts_the_row_itself():
@@ -100,10 +101,11 @@ def test_cosines__are_those_of_pairs_and_of_all():
 
 
 @pytest.mark.parametrize("measure", [effective_rank, uniformity, lambda x: alignment(x, x)])
-@pytest.mark.parametrize("wrong", [torch.ones(3), torch.ones(3, 2, 2)])
-def test_measures__refuse_other_shapes(measure, wrong):
-    with pytest.raises(ValueError, match=r"features have shape .* flatten each image's features"):
-        measure(wrong)
+def test_measures__refuse_other_shapes(measure, subtests):
+    words = r"features have shape .* flatten each image's features"
+    for shape in ((3,), (3, 2, 2)):
+        with subtests.test(shape=shape), pytest.raises(ValueError, match=words):
+            measure(torch.ones(shape))
 
 
 def test_pairs__of_different_shapes_are_refused():

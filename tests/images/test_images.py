@@ -46,14 +46,18 @@ def folder(tmp_path, make_image):
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [("JPEG", "RGB"), ("JPEG", "L"), ("JPEG", "CMYK"), ("PNG", "RGBA"), ("GIF", "P")],
-)
-def test_decode__equals_pil(kind, mode):
-    data = encoded(kind, mode)
-    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-    np.testing.assert_array_equal(decode_image(data).permute(1, 2, 0), expected)
+def test_decode__equals_pil(subtests):
+    for kind, mode in (
+        ("JPEG", "RGB"),
+        ("JPEG", "L"),
+        ("JPEG", "CMYK"),
+        ("PNG", "RGBA"),
+        ("GIF", "P"),
+    ):
+        with subtests.test(kind=kind, mode=mode):
+            data = encoded(kind, mode)
+            expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+            np.testing.assert_array_equal(decode_image(data).permute(1, 2, 0), expected)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -89,26 +93,60 @@ def test_decode__bmp_with_the_bytes_of_a_jpegs_block():
     assert torch.equal(decode_image(data), decode_image(encoded("BMP")))
 
 
-def test_decode__16_bit_grey_and_large_jpegs():
+def test_decode__16_bit_grey():
     file = io.BytesIO()
     Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
     assert decode_image(file.getvalue()).unique().tolist() == [100]
-    # The smallest of 1, 1/2, 1/4 and 1/8 size that leaves 750 px to the shorter side.
-    for size, decoded in {
-        (1600, 1499): (3, 1499, 1600),
-        (4000, 2250): (3, 1125, 2000),
-        (3200, 2992): (3, 1496, 1600),
-        (3200, 3000): (3, 750, 800),
-    }.items():
-        assert decode_image(encoded("JPEG", size=size)).shape == decoded
+
+
+# At the sizes where one pixel changes the scale: the smallest of 1, 1/2, 1/4 and 1/8 size that
+# leaves ``side`` pixels to the shorter side. libjpeg rounds up: 79 / 2 = 40.
+SCALED = {
+    # side, (width, height): (width, height)
+    (20, (47, 39)): (47, 39),
+    (20, (39, 47)): (39, 47),
+    (20, (47, 40)): (24, 20),
+    (20, (40, 47)): (20, 24),
+    (20, (91, 79)): (46, 40),
+    (20, (79, 91)): (40, 46),
+    (20, (91, 80)): (23, 20),
+    (20, (80, 91)): (20, 23),
+    (20, (179, 159)): (45, 40),
+    (20, (160, 179)): (20, 23),
+    (20, (900, 323)): (113, 41),
+    (21, (47, 41)): (47, 41),
+    (21, (43, 42)): (22, 21),
+    (None, (1601, 1499)): (1601, 1499),
+    (None, (1601, 1500)): (801, 750),
+    (None, (1500, 1601)): (750, 801),
+}
+
+
+def test_decode__of_a_large_jpeg_is_at_the_smallest_scale_that_leaves_the_side():
+    """torchvision decodes at full size, PIL at the others, and CMYK always."""
+    for mode in ("RGB", "CMYK"):
+        for (side, size), expected in SCALED.items():
+            height, width = decode_image(encoded("JPEG", mode, size), side).shape[1:]
+            assert (width, height) == expected, (mode, side, size)
+
+
+def test_decode__counts_the_pixels_at_the_scale_of_decoding():
+    data = encoded("JPEG", size=(91, 80))
+    assert decode_image(data, 20, max_pixels=23 * 20).shape == (3, 20, 23)
+    with pytest.raises(UnreadableImageError, match="23 × 20 pixels: expected at most"):
+        decode_image(data, 20, max_pixels=23 * 20 - 1)
+    assert decode_image(data, 80, max_pixels=91 * 80).shape == (3, 80, 91)
+    with pytest.raises(UnreadableImageError, match="91 × 80 pixels: expected at most"):
+        decode_image(data, 80, max_pixels=91 * 80 - 1)
 
 
 def test_images__for_large_views_are_decoded_larger(tmp_path):
+    """As sharp as 750 px for views of 224 px: 753 for 225, 1500 for 448, 1503 for 449."""
     for name in ("0.jpg", "1.jpg"):
-        (tmp_path / name).write_bytes(encoded("JPEG", size=(1700, 1600)))
-    for image_size, side in ((64, 800), (224, 800), (448, 1600)):
+        (tmp_path / name).write_bytes(encoded("JPEG", size=(3001, 3000)))
+    for image_size, side in ((64, 750), (224, 750), (225, 1500), (448, 1500), (449, 3000)):
         images = ImageDataset(tmp_path, ImageViews(image_size=image_size))
-        assert images.source[0][0].shape[1] == side
+        assert images.source[0][0].shape[1] == side, image_size
 
 
 def progressive(side, scans):
@@ -132,12 +170,10 @@ def test_decode__limits_pixels_times_scans():
     assert decode_image(progressive(3000, 12)).shape[0] == 3
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"no image", encoded("JPEG")[:400], encoded("PNG")[:80], b"\xff\xd8\xff\xe0"]
-)
-def test_decode__one_kind_of_error(data):
-    with pytest.raises(UnreadableImageError):
-        decode_image(data)
+def test_decode__one_kind_of_error(subtests):
+    for data in (b"", b"no image", encoded("JPEG")[:400], encoded("PNG")[:80], b"\xff\xd8\xff\xe0"):
+        with subtests.test(size=len(data)), pytest.raises(UnreadableImageError):
+            decode_image(data)
 
 
 def test_find_images__order_of_torchvision_without_system_folders(
@@ -321,3 +357,38 @@ def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, shards, capsy
     assert "2 images copied, 2 already there" in capsys.readouterr().out
     with pytest.raises(ValueError, match="size 60 \\(now 61\\)"):
         prepare.main([*command, "--size", "61"])
+
+
+# Copies of 20 px: (width, height) of a JPEG, the scale at which it is decoded, and the copy's size.
+COPIES = {
+    (27, 20): (1, (27, 20)),
+    (27, 21): (1, (26, 20)),
+    (21, 28): (1, (20, 27)),
+    (83, 79): (1, (21, 20)),
+    (93, 80): (2, (24, 20)),
+    (80, 93): (2, (20, 24)),
+    (175, 159): (2, (22, 20)),
+    (173, 160): (4, (22, 20)),
+    (160, 173): (4, (20, 22)),
+    (401, 319): (4, (25, 20)),
+    (401, 323): (8, (25, 20)),
+}
+
+
+def test_prepare__decodes_at_twice_the_size_at_least_and_rounds_the_longer_side(tmp_path):
+    """The bytes equal those of PIL's own reduced decoding, filter and quality."""
+    photos = tmp_path / "in"
+    photos.mkdir()
+    for number, size in enumerate(COPIES):
+        (photos / f"{number}.jpg").write_bytes(encoded("JPEG", size=size))
+    options = ["--size", "20", "--quality", "83", "--workers", "0"]
+    assert prepare.main([str(photos), str(tmp_path / "out"), *options]) == 0
+    for number, ((width, height), (scale, copied)) in enumerate(COPIES.items()):
+        expected = (photos / f"{number}.jpg").read_bytes()
+        if copied != (width, height):
+            image = Image.open(io.BytesIO(expected))
+            image.draft("RGB", (width // scale, height // scale))
+            file = io.BytesIO()
+            image.resize(copied, Image.Resampling.LANCZOS).save(file, "JPEG", quality=83)
+            expected = file.getvalue()
+        assert (tmp_path / "out" / f"{number}.jpg").read_bytes() == expected, (width, height)

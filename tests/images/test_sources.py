@@ -37,15 +37,22 @@ def _each_test_warns():
     warn_once.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["#recycle", "@Recycle", "@eaDir", "@tmp", "$RECYCLE.BIN", "~snapshot", "lost+found",
-     "__MACOSX", "System Volume Information"],
-)  # fmt: skip
-def test_folder__of_the_system_is_no_class(name, folder, caplog):
-    save_grey(folder / name / "3.png", 3)
-    assert FolderSource(folder).labels().tolist() == [0, 1]
-    assert f"{name}/ (1)" in caplog.text
+def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
+    for name in (
+        "#recycle",
+        "@Recycle",
+        "@eaDir",
+        "@tmp",
+        "$RECYCLE.BIN",
+        "~snapshot",
+        "lost+found",
+        "__MACOSX",
+        "System Volume Information",
+    ):
+        with subtests.test(name=name):
+            save_grey(folder / name / "3.png", 3)
+            assert FolderSource(folder).labels().tolist() == [0, 1]
+            assert f"{name}/ (1)" in caplog.text
 
 
 def test_folder__counts_images_without_a_class_and_classes_without_an_image(folder, caplog):
@@ -85,9 +92,8 @@ def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, 
     assert (tmp_path / "out" / "valid" / "cat" / "a" / "1.png").is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "paths", "labels"),
-    [
+def test_list__has_paths_and_labels_by_the_names_of_columns(folder, subtests):
+    for name, text, paths, labels in (
         (
             "a.txt",
             "image\na/1.png 3\nb/2.png\t4\n",
@@ -113,30 +119,27 @@ def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, 
             ["a/1.png", "b/2.png"],
             ["7", ""],
         ),
-    ],
-)
-def test_list__has_paths_and_labels_by_the_names_of_columns(name, text, paths, labels, folder):
-    (folder / name).write_text(text, newline="")
-    source = open_source(folder / name)
-    assert source.paths() == [str(folder / path) for path in paths]
-    assert [[*source.classes, ""][index] for index in source.labels()] == labels
+    ):
+        with subtests.test(name=name):
+            (folder / name).write_text(text, newline="")
+            source = open_source(folder / name)
+            assert source.paths() == [str(folder / path) for path in paths]
+            assert [[*source.classes, ""][index] for index in source.labels()] == labels
 
 
-@pytest.mark.parametrize(
-    ("header", "columns", "words"),
-    [
+def test_table__without_a_known_or_chosen_column_is_refused(folder, subtests):
+    for header, columns, words in (
         ("a/1.png,u", {}, r"header .* found the columns a/1\.png, u: expected one of image"),
         ("scan,finding", {"label": "finding"}, "found the columns scan, finding: expected one of"),
         ("path,breed", {}, r"found the columns breed: expected one of label.*--label-column"),
         ("path,id,sex", {}, "found the columns id, sex: expected one of label"),
         ("scan,finding", {"image": "scam"}, "found the columns scan, finding"),
         ("path,finding", {"label": "findings"}, "label_column = findings: expected a column of"),
-    ],
-)
-def test_table__without_a_known_or_chosen_column_is_refused(header, columns, words, folder):
-    (folder / "a.csv").write_text(f"{header}\na/1.png,u,p\nb/2.png,v,q\n")
-    with pytest.raises(ValueError, match=words):
-        open_source(folder / "a.csv", columns=Columns(**columns)).labels()
+    ):
+        with subtests.test(words):
+            (folder / "a.csv").write_text(f"{header}\na/1.png,u,p\nb/2.png,v,q\n")
+            with pytest.raises(ValueError, match=words):
+                open_source(folder / "a.csv", columns=Columns(**columns)).labels()
 
 
 def test_table__has_the_columns_that_are_chosen(folder):
@@ -146,21 +149,19 @@ def test_table__has_the_columns_that_are_chosen(folder):
     assert source[1][1]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
+def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests):
+    for name, text, words in (
         ("d.csv", "label,path\nx,a/1.png\nx,\n", "row 3 has no 'path'"),
         ("e.txt", "0001 cat\n0002 dog\n", "expected paths with their endings, such as .jpg"),
         ("f.jsonl", '{"path": "a/1.png"}\nb/2.png\n', "line 2 is no JSON"),
         ("train.cache", "a/1.png\nb/2.png\n", "expected an image, a folder"),
         ("all.zip", "PK", "expected an image, a folder.*unzip it, and give its folder"),
         ("g.npy", "a/1.png\nb/2.png\n", "no array of strings"),
-    ],
-)
-def test_list__that_is_incomplete_or_of_another_kind_is_refused(name, text, words, folder):
-    (folder / name).write_text(text)
-    with pytest.raises(ValueError, match=words):
-        open_source(folder / name)
+    ):
+        with subtests.test(name=name):
+            (folder / name).write_text(text)
+            with pytest.raises(ValueError, match=words):
+                open_source(folder / name)
 
 
 def test_folder__of_an_archive_only_says_so(tmp_path):

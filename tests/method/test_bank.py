@@ -39,9 +39,8 @@ def test_rows__do_not_depend_on_torchs_default_device_and_dtype():
     assert torch.equal(bank.rows, expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_bank__refuses_arguments_out_of_range(subtests):
+    for name, value in (
         ("num_rows", 1),
         ("num_rows", 2.0),
         ("num_rows", True),
@@ -54,12 +53,11 @@ def test_rows__do_not_depend_on_torchs_default_device_and_dtype():
         ("dtype", "int8"),
         ("seed", None),
         ("seed", 0.5),
-    ],
-)
-def test_bank__refuses_arguments_out_of_range(name, value):
-    arguments = {"num_rows": 3, "dim": 2, name: value}
-    with pytest.raises(ValueError, match=f"^{name} = .*: expected"):
-        MemoryBank(**arguments)
+    ):
+        with subtests.test(name=name, value=value):
+            arguments = {"num_rows": 3, "dim": 2, name: value}
+            with pytest.raises(ValueError, match=f"^{name} = .*: expected"):
+                MemoryBank(**arguments)
 
 
 def test_update__refuses_a_momentum_that_is_no_weight():

@@ -220,13 +220,16 @@ def test_loss__refuses_what_does_not_fit():
         PIRLLoss(9, bank={"momentun": 0.5})
 
 
-@pytest.mark.parametrize("shape", [(1, 11), (3, 11), (2, 0), (22,), (2, 11, 1)])
-def test_loss__refuses_negatives_that_are_not_of_its_images(shape):
-    loss, (f, g) = make_loss(), embeddings(2)
-    with pytest.raises(ValueError, match=r"negatives are .*: expected int64 \(2, N\)"):
-        loss(f, g, torch.tensor([0, 1]), torch.zeros(shape, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"torch\.int32 of shape \(2, 11\): expected int64"):
-        loss(f, g, torch.tensor([0, 1]), torch.zeros(2, 11).int())
+def test_loss__refuses_negatives_that_are_not_of_its_images(subtests):
+    for shape in ((1, 11), (3, 11), (2, 0), (22,), (2, 11, 1)):
+        with subtests.test(shape=shape):
+            loss, (f, g) = make_loss(), embeddings(2)
+            with pytest.raises(ValueError, match=r"negatives are .*: expected int64 \(2, N\)"):
+                loss(f, g, torch.tensor([0, 1]), torch.zeros(shape, dtype=torch.int64))
+            with pytest.raises(
+                ValueError, match=r"torch\.int32 of shape \(2, 11\): expected int64"
+            ):
+                loss(f, g, torch.tensor([0, 1]), torch.zeros(2, 11).int())
 
 
 @pytest.mark.only_cpu
@@ -259,14 +262,15 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_setting__is_refused_out_of_its_range(name):
-    first, _, second = name.partition(".")
-    for value in WRONG[name]:
-        settings = {"num_train_samples": 9, first: {second: value} if second else value}
-        with pytest.raises(ValueError, match=rf"^{name} = .*: expected") as refused:
-            PIRLLoss(**settings)
-        assert repr(value) in str(refused.value)
+def test_setting__is_refused_out_of_its_range(subtests):
+    for name in WRONG:
+        with subtests.test(name=name):
+            first, _, second = name.partition(".")
+            for value in WRONG[name]:
+                settings = {"num_train_samples": 9, first: {second: value} if second else value}
+                with pytest.raises(ValueError, match=rf"^{name} = .*: expected") as refused:
+                    PIRLLoss(**settings)
+                assert repr(value) in str(refused.value)
 
 
 def test_section__has_the_arguments_of_the_constructor_and_their_defaults():

@@ -36,8 +36,9 @@ def test_head__mlp_form_is_not_linear_and_takes_4d_lists():
     )
 
 
-@pytest.mark.parametrize("name", ["in_dim", "out_dim", "num_patches", "hidden_dim"])
-def test_head__of_no_width_is_refused(name):
+def test_head__of_no_width_is_refused(subtests):
     """Without hidden values, the embedding of every image is the last bias."""
-    with pytest.raises(ValueError, match=rf"{name} = 0: expected a whole number of at least 1"):
-        PIRLHead(**{"in_dim": 4, name: 0})
+    for name in ("in_dim", "out_dim", "num_patches", "hidden_dim"):
+        words = f"{name} = 0: expected a whole number of at least 1"
+        with subtests.test(name=name), pytest.raises(ValueError, match=words):
+            PIRLHead(**{"in_dim": 4, name: 0})

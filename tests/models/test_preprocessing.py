@@ -15,34 +15,30 @@ def config(data=None, transforms=(), hooks=None):
     return {"DATA": {**(data or {}), "TRAIN": {"TRANSFORMS": list(transforms)}}, "HOOKS": hooks}
 
 
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [
+def test_config__of_the_run_has_what_its_training_read(subtests):
+    for run, expected in (
         (config(DATA, VIEWS, {"PIRL_INPUT": RUN}), {"size": 96, **RUN}),  # what training reads
         (config(DATA, [{"name": "Normalize", **RUN}]), {"size": 224, **RUN}),  # VISSL's own
         (config(DATA, VIEWS), {"size": 96, **OTHER}),
         (config(None, VIEWS, {"PIRL_INPUT": None}), {"size": 96}),
-    ],
-)
-def test_config__of_the_run_has_what_its_training_read(run, expected):
-    found = Preprocessing.from_config(run)
-    assert found.record() == {**Preprocessing().record(), **expected}
-    assert found.is_known
-    assert found.origin == "of the checkpoint's run"
+    ):
+        with subtests.test(run=run):
+            found = Preprocessing.from_config(run)
+            assert found.record() == {**Preprocessing().record(), **expected}
+            assert found.is_known
+            assert found.origin == "of the checkpoint's run"
 
 
-@pytest.mark.parametrize(
-    ("transforms", "size"),
-    [
+def test_size__is_that_of_the_last_transform_that_has_one(subtests):
+    for transforms, size in (
         ([{"size": 73}, {"size": 64}, {"name": "ToTensor"}], 64),
         ([{"size": [224, 224]}], 224),
         ([{"size": [224, 300]}], None),
         ([{"crop_size_image": 160}], 160),
         ([], None),
-    ],
-)
-def test_size__is_that_of_the_last_transform_that_has_one(transforms, size):
-    assert size_of_transforms(transforms) == size
+    ):
+        with subtests.test(transforms=transforms):
+            assert size_of_transforms(transforms) == size
 
 
 def test_timm__has_statistics_of_its_own():
@@ -63,9 +59,7 @@ def test_options__replace_values_and_are_said():
     torch.testing.assert_close(found.normalize(white)[0, :, 0, 0], torch.tensor(expected))
 
 
-@pytest.mark.parametrize(
-    "values", [{"size": 0}, {"mean": (0.5,)}, {"std": (1.0, 1.0)}, {"std": (1.0, 0.0, 1.0)}]
-)
-def test_values__out_of_range_are_refused(values):
-    with pytest.raises(ValueError, match=r"expected"):
-        Preprocessing(**values)
+def test_values__out_of_range_are_refused(subtests):
+    for values in ({"size": 0}, {"mean": (0.5,)}, {"std": (1.0, 1.0)}, {"std": (1.0, 0.0, 1.0)}):
+        with subtests.test(values=values), pytest.raises(ValueError, match=r"expected"):
+            Preprocessing(**values)

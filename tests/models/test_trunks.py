@@ -61,10 +61,11 @@ def test_resnet__serves_every_feature_in_the_order_asked():
         resnet(DEPTH=10)(IMAGES, ["res6"])
 
 
-@pytest.mark.parametrize("section", [{"DEPTH": 11}, {"WIDTH_MULTIPLIER": 0}, {"WIDTH": 2}])
-def test_resnet__refuses_what_it_cannot_build(section):
-    with pytest.raises(ValueError, match=rf"PIRL_RESNET = {section}: expected DEPTH among 10, 18"):
-        resnet(**section)
+def test_resnet__refuses_what_it_cannot_build(subtests):
+    for section in ({"DEPTH": 11}, {"WIDTH_MULTIPLIER": 0}, {"WIDTH": 2}):
+        words = f"PIRL_RESNET = {section}: expected DEPTH among 10, 18"
+        with subtests.test(section=section), pytest.raises(ValueError, match=words):
+            resnet(**section)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -87,18 +88,15 @@ def test_timm__takes_images_of_another_size():
         vit(IMAGES, ["res6"])
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
+def test_timm__refuses_what_it_does_not_have(subtests):
+    for section, message in (
         ({"NAME": "resnet10tt"}, r"PIRL_TIMM = resnet10tt, .*: expected a network of timm"),
         ({"NAME": "resnet10t", "OPTIONS": {"depht": 3}}, r"expected a network .* its options.*dep"),
         ({"NAME": "resnet10t", "WIDTH": 2}, r"PIRL_TIMM = .*WIDTH.*: expected NAME"),
         ({}, r"PIRL_TIMM = \{\}: expected NAME"),
-    ],
-)
-def test_timm__refuses_what_it_does_not_have(section, message):
-    with pytest.raises(ValueError, match=message):
-        PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section}))
+    ):
+        with subtests.test(section=section), pytest.raises(ValueError, match=message):
+            PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section}))
 
 
 def test_timm__refuses_batch_norms_that_lost_their_activation():
@@ -108,9 +106,8 @@ def test_timm__refuses_batch_norms_that_lost_their_activation():
         ours(IMAGES)
 
 
-@pytest.mark.parametrize(
-    ("section", "width"),
-    [
+def test_trunk_width__of_other_trunks(subtests):
+    for section, width in (
         ({"NAME": "resnet", "RESNETS": {"WIDTH_MULTIPLIER": 2}}, 4096),
         ({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 50, "WIDTH_MULTIPLIER": 0.5}}, 1024),
         (
@@ -121,10 +118,9 @@ def test_timm__refuses_batch_norms_that_lost_their_activation():
             1024,
         ),
         ({"NAME": "regnet"}, None),
-    ],
-)
-def test_trunk_width__of_other_trunks(section, width):
-    assert trunk_width(section) == width
+    ):
+        with subtests.test(section=section):
+            assert trunk_width(section) == width
 
 
 def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs():

@@ -14,20 +14,18 @@ from pirl_plugin.quickstart.images import Split
 from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 
 
-@pytest.mark.parametrize(
-    ("knn", "linear", "kind", "text"),
-    [
+def test_verdict__follows_from_all_measures(subtests):
+    """It was on kNN alone: "does not show that PIRL learnt" where linear rose by 15 points."""
+    for knn, linear, kind, text in (
         ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance and +15.5 ± 4.9 points (linear"),
         ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learnt: over random weights +"),
         ((-10.0, 6.0), (0.0, 6.0), "bad", "worse than random weights: −10.0 ± 6.0 points (kNN)"),
         ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ: +10.0 ± 6.0 points (kNN) and −9"),
-    ],
-)
-def test_verdict__follows_from_all_measures(knn, linear, kind, text):
-    """It was on kNN alone: "does not show that PIRL learnt" where linear rose by 15 points."""
-    verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})
-    assert verdict.kind == kind
-    assert text in verdict.text
+    ):
+        with subtests.test(text):
+            verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})
+            assert verdict.kind == kind
+            assert text in verdict.text
 
 
 def test_accuracy_facts__chance_is_the_most_frequent_class():

@@ -14,35 +14,35 @@ from pirl_plugin.system.failures import (
 )
 
 
-@pytest.mark.parametrize("kind", [Refused, MissingFile, MissingPackage, ConfigKeyError])
-def test_refusal__is_only_a_sentence(kind, capsys):
-    with pytest.raises(SystemExit) as ended, in_one_sentence():
-        raise kind("a = 2: at most 1")
-    assert ended.value.code == "pirl_plugin: a = 2: at most 1"
+def test_refusal__is_only_a_sentence(capsys, subtests):
+    for kind in (Refused, MissingFile, MissingPackage, ConfigKeyError):
+        with subtests.test(kind=kind):
+            with pytest.raises(SystemExit) as ended, in_one_sentence():
+                raise kind("a = 2: at most 1")
+            assert ended.value.code == "pirl_plugin: a = 2: at most 1"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_other_error__leaves_its_traceback(tmp_path, subtests):
+    for error in (
         RuntimeError("layer needs 3 channels"),
         ValueError("a: expected b"),
         FileNotFoundError(2, "No such file or directory", "c"),
         KeyError("d"),
-    ],
-)
-def test_other_error__leaves_its_traceback(error, tmp_path):
-    with pytest.raises(SystemExit) as ended, in_one_sentence(tmp_path):
-        raise error
-    assert str(ended.value.code).endswith(f"(traceback in {tmp_path / 'failure.txt'})")
-    text = (tmp_path / "failure.txt").read_text()
-    assert "Traceback" in text
-    assert type(error).__name__ in text
+    ):
+        with subtests.test(error=repr(error)):
+            with pytest.raises(SystemExit) as ended, in_one_sentence(tmp_path):
+                raise error
+            assert str(ended.value.code).endswith(f"(traceback in {tmp_path / 'failure.txt'})")
+            text = (tmp_path / "failure.txt").read_text()
+            assert "Traceback" in text
+            assert type(error).__name__ in text
 
 
-@pytest.mark.parametrize("kind", [Refused, MissingFile, MissingPackage])
-def test_refusal__crosses_processes(kind):
+def test_refusal__crosses_processes(subtests):
     """A loader's worker sends its exception to the rank."""
-    copy = pickle.loads(pickle.dumps(kind("a")))
-    assert is_refusal(copy)
-    assert str(copy) == "a"
-    assert isinstance(copy, ValueError)
+    for kind in (Refused, MissingFile, MissingPackage):
+        with subtests.test(kind=kind):
+            copy = pickle.loads(pickle.dumps(kind("a")))
+            assert is_refusal(copy)
+            assert str(copy) == "a"
+            assert isinstance(copy, ValueError)

@@ -166,9 +166,8 @@ def test_sample__jitter_p_switches_the_four_together():
     assert (rows[~off, columns.HUE] != 0).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
+def test_photometric__refuses_bad_values(subtests):
+    for name, value, words in (
         ("brightness", -0.1, r"brightness = -0.1: expected a number in \[0, inf\]; "),
         ("hue", 0.6, r"hue = 0.6: expected a number in \[0, 0.5\]; "),
         ("photometric_p", 1.1, r"photometric_p = 1.1: expected a number in \[0, 1\]; "),
@@ -176,8 +175,6 @@ def test_sample__jitter_p_switches_the_four_together():
         ("contrast", float("inf"), "contrast = inf:"),
         ("blur_sigma", (2.0, 0.1), r"blur_sigma = \(2.0, 0.1\): expected two deviations"),
         ("blur_sigma", (0.0, 1.0), "blur_sigma = "),
-    ],
-)
-def test_photometric__refuses_bad_values(name, value, words):
-    with pytest.raises(ValueError, match=words):
-        Photometric(**{name: value})
+    ):
+        with subtests.test(name=name, value=value), pytest.raises(ValueError, match=words):
+            Photometric(**{name: value})

@@ -12,29 +12,30 @@ from pirl_plugin.views.pixels import as_pixels, normalize_images
 pytestmark = pytest.mark.tensors
 
 
-@pytest.mark.parametrize(
-    ("shape", "says"),
-    [
+def test_normalize_images__refuses_other_shapes(subtests):
+    for shape, says in (
         ((3, 8, 8), "expected .* RGB"),
         ((2, 8, 8, 3), "expected .* RGB"),
         ((2, 1, 8, 8), "expected .* RGB"),  # was broadcast to three
         ((2, 9, 3, 8, 8), r"expected uint8 \(B, 3, H, W\)"),
-    ],
-)
-def test_normalize_images__refuses_other_shapes(shape, says):
-    with pytest.raises(ValueError, match=says):
-        normalize_images(torch.zeros(shape, dtype=torch.uint8))
+    ):
+        with subtests.test(shape=shape), pytest.raises(ValueError, match=says):
+            normalize_images(torch.zeros(shape, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize(
-    "constants",
-    [{"std": [-1, -1, -1]}, {"std": [0.2, 0, 0.2]}, {"std": [0.2]}, {"std": [math.nan] * 3},
-     {"mean": [0.5]}, {"mean": [math.inf, 0, 0]}],
-)  # fmt: skip
-def test_normalize_images__refuses_impossible_constants(constants):
-    (name,) = constants
-    with pytest.raises(ValueError, match=f"{name} = .*: expected three numbers"):
-        normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), **constants)
+def test_normalize_images__refuses_impossible_constants(subtests):
+    for constants in (
+        {"std": [-1, -1, -1]},
+        {"std": [0.2, 0, 0.2]},
+        {"std": [0.2]},
+        {"std": [math.nan] * 3},
+        {"mean": [0.5]},
+        {"mean": [math.inf, 0, 0]},
+    ):
+        with subtests.test(constants=constants):
+            (name,) = constants
+            with pytest.raises(ValueError, match=f"{name} = .*: expected three numbers"):
+                normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), **constants)
 
 
 def test_grey_of_16_bits__is_scaled_and_of_32_bits_refused():

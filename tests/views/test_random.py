@@ -153,10 +153,11 @@ def test_permutations__draws_the_whole_finite_set():
     assert drawn == {tuple(order) for order in chosen.orders.tolist()}
 
 
-@pytest.mark.parametrize("size", [0, -1, 362_881, 1.5, True, "all"])
-def test_permutations__refuses_impossible_sizes(size):
-    with pytest.raises(ValueError, match=r"num_permutations = .*: expected"):
-        PermutationSet(size)
+def test_permutations__refuses_impossible_sizes(subtests):
+    words = r"num_permutations = .*: expected"
+    for size in (0, -1, 362_881, 1.5, True, "all"):
+        with subtests.test(size=size), pytest.raises(ValueError, match=words):
+            PermutationSet(size)
 
 
 @pytest.mark.parametrize(("size", "num_patches"), [(2, 144), (10, 25), (20_000, 16)])

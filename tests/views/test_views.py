@@ -99,11 +99,12 @@ def test_rotation_task__turns_by_the_label():
         assert torch.equal(sample["transformed"], turned)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "1", "RGBA", "P", "CMYK", "I;16"])
-def test_views__take_pil_images_of_any_mode(mode):
-    pil = Image.fromarray(photo().permute(1, 2, 0).numpy())
-    pil = pil.convert(mode) if mode != "I;16" else Image.new("I;16", (160, 120), 40_000)
-    assert ImageViews(image_size=32)(pil)["images"].shape == (3, 32, 32)
+def test_views__take_pil_images_of_any_mode(subtests):
+    for mode in ("RGB", "L", "1", "RGBA", "P", "CMYK", "I;16"):
+        with subtests.test(mode=mode):
+            pil = Image.fromarray(photo().permute(1, 2, 0).numpy())
+            pil = pil.convert(mode) if mode != "I;16" else Image.new("I;16", (160, 120), 40_000)
+            assert ImageViews(image_size=32)(pil)["images"].shape == (3, 32, 32)
 
 
 def test_views__same_for_pil_array_and_tensor():
@@ -117,19 +118,16 @@ def test_views__same_for_pil_array_and_tensor():
     assert torch.equal(made[0], made[2])
 
 
-@pytest.mark.parametrize(
-    ("image", "says"),
-    [
+def test_views__refuse_what_is_no_image(subtests):
+    for image, says in (
         (torch.rand(3, 80, 80), "torch.float32 values .*: expected .* before ToTensor"),
         (np.zeros((80, 80, 3)), "float64 values"),
         ("cat.jpg", "a str"),
         (torch.zeros(2, 3, 80, 80, dtype=torch.uint8), r"shape \(2, 3, 80, 80\)"),
         (torch.zeros(80, 80, 3, dtype=torch.uint8), r"expected .* tensor \(3, H, W\)"),
-    ],
-)
-def test_views__refuse_what_is_no_image(image, says):
-    with pytest.raises(ValueError, match=says):
-        JigsawViews()(image)
+    ):
+        with subtests.test(says), pytest.raises(ValueError, match=says):
+            JigsawViews()(image)
 
 
 def test_views__are_a_transform_in_a_torchvision_data_set():
@@ -142,9 +140,8 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
     assert not torch.equal(passes[0][0]["images"], passes[1][0]["images"])
 
 
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
+def test_views__refuse_bad_parameters(subtests):
+    for parameters, words in (
         ({"patch_size": 86}, "patch_size = 86: expected at most .* cell"),
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
@@ -155,8 +152,9 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
         ({"image_size": 64.0}, "image_size = 64.0: expected a whole number of at least 1"),
         ({"grid": 0}, "grid = 0: expected"),
         ({"patches_crop_size": -1}, "patches_crop_size = -1: expected"),
-    ],
-)
-def test_views__refuse_bad_parameters(parameters, words):
-    with pytest.raises((TypeError, ValueError), match=words):
-        JigsawViews(**parameters)
+    ):
+        with (
+            subtests.test(parameters=parameters),
+            pytest.raises((TypeError, ValueError), match=words),
+        ):
+            JigsawViews(**parameters)

@@ -123,9 +123,8 @@ def document(planted, path):
     path.write_text(f"A: !!python/object/apply:os.mkdir ['{planted.path}']\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "write", "read"),
-    [
+def test_planted_code__is_refused_and_not_run(tmp_path, subtests):
+    for name, write, read in (
         ("labels.npy", array, labels),
         ("labels.npy", pickled, labels),
         ("images.npy", array, named),
@@ -140,15 +139,14 @@ def document(planted, path):
         ("model.torch", pickled, read_checkpoint),
         ("train_config.yaml", document, read_config),
         ("detection.yaml", document, detection_config),
-    ],
-)
-def test_planted_code__is_refused_and_not_run(name, write, read, tmp_path):
-    write(Planted(tmp_path / "ran"), tmp_path / name)
-    words = r"(?i)pickle|Python objects|unsafe|safe loading|no array of strings|constructor"
-    words += "|expected features that this command wrote"
-    with pytest.raises(Exception, match=words):
-        read(tmp_path / name)
-    assert not (tmp_path / "ran").exists()
+    ):
+        with subtests.test(read=read.__name__, write=write.__name__):
+            write(Planted(tmp_path / "ran"), tmp_path / name)
+            words = r"(?i)pickle|Python objects|unsafe|safe loading|no array of strings|constructor"
+            words += "|expected features that this command wrote"
+            with pytest.raises(Exception, match=words):
+                read(tmp_path / name)
+            assert not (tmp_path / "ran").exists()
 
 
 def test_planted_code__runs_where_it_is_let(tmp_path):

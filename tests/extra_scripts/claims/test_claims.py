@@ -91,24 +91,28 @@ def test_plan__trains_the_default_of_all_sweeps_once():
     assert {run.job_of(found) for found in content["runs"]} == set(jobs)
 
 
-@pytest.mark.parametrize(
-    "method", ["npidpp", "pirl_rotation", "rotation", "vissl_pirl", "supervised"]
-)
-def test_methods__compose(method):
-    from vissl.utils.hydra_config import compose_hydra_configuration
+def test_methods__compose(subtests):
+    for method in ("npidpp", "pirl_rotation", "rotation", "vissl_pirl", "supervised"):
+        with subtests.test(method=method):
+            from vissl.utils.hydra_config import compose_hydra_configuration
 
-    job = run.Job(method, 7, 3)
-    config = compose_hydra_configuration(run.pretraining(job, "paper", Path("/d"), 5)).config
-    assert (config.SEED_VALUE, config.OPTIMIZER.num_epochs) == (7, 3)
-    assert config.DATA.TRAIN.DATA_PATHS == ["/d/train"]
-    assert config.CHECKPOINT.CHECKPOINT_FREQUENCY == 1  # n saves after epochs 1, n + 1, ...
-    assert config.OPTIMIZER.param_schedulers.lr.end_value == 3e-5
-    trunk = config.MODEL.TRUNK.PIRL_RESNET
-    assert (trunk.DEPTH, trunk.WIDTH_MULTIPLIER) == (10, 0.5)
-    if "negatives" in run.METHODS[method]:
-        loss = config.LOSS.pirl_loss
-        assert loss.lambda_invariance == (0 if "npid" in method else 0.5)
-        assert (loss.temperature, loss.num_negatives) == (0.1, run.METHODS[method]["negatives"])
+            job = run.Job(method, 7, 3)
+            config = compose_hydra_configuration(
+                run.pretraining(job, "paper", Path("/d"), 5)
+            ).config
+            assert (config.SEED_VALUE, config.OPTIMIZER.num_epochs) == (7, 3)
+            assert config.DATA.TRAIN.DATA_PATHS == ["/d/train"]
+            assert config.CHECKPOINT.CHECKPOINT_FREQUENCY == 1  # n saves after epochs 1, n + 1, ...
+            assert config.OPTIMIZER.param_schedulers.lr.end_value == 3e-5
+            trunk = config.MODEL.TRUNK.PIRL_RESNET
+            assert (trunk.DEPTH, trunk.WIDTH_MULTIPLIER) == (10, 0.5)
+            if "negatives" in run.METHODS[method]:
+                loss = config.LOSS.pirl_loss
+                assert loss.lambda_invariance == (0 if "npid" in method else 0.5)
+                assert (loss.temperature, loss.num_negatives) == (
+                    0.1,
+                    run.METHODS[method]["negatives"],
+                )
 
 
 def test_run__is_made_once_and_a_resumed_one_has_no_seconds(tmp_path, monkeypatch):

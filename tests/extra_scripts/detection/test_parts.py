@@ -53,18 +53,15 @@ def test_check_loaded__passes_a_model_that_has_the_weights():
     check_loaded(pyramid, WEIGHTS)
 
 
-@pytest.mark.parametrize(
-    ("model", "weights", "match"),
-    [
+def test_check_loaded__refuses_any_difference(subtests):
+    for model, weights, match in (
         ({"backbone.stem.conv1.weight": torch.zeros(2)}, {}, r"other values in stem\.conv1"),
         ({"roi_heads.res5.0.conv1.norm.running_var": torch.zeros(3)}, {}, "other values in"),
         ({"backbone.res2.0.conv1.weight": torch.zeros(2)}, {}, r"1 left over: res2\.0"),
         ({}, {"res4.9.conv1.weight": torch.ones(2)}, r"1 of 3 missing: res4\.9"),
-    ],
-)
-def test_check_loaded__refuses_any_difference(model, weights, match):
-    with pytest.raises(ValueError, match=match):
-        check_loaded(MODEL | model, WEIGHTS | weights)
+    ):
+        with subtests.test(match=match), pytest.raises(ValueError, match=match):
+            check_loaded(MODEL | model, WEIGHTS | weights)
 
 
 def test_check_loaded__refuses_names_under_a_prefix():

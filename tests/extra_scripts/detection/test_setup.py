@@ -27,31 +27,31 @@ def rates(config):
     return np.array(trace)
 
 
-@pytest.mark.parametrize(
-    ("name", "base", "warmup", "drop", "iterations"),
-    [
+def test_learning_rate__is_the_appendixs_at_every_iteration(subtests):
+    for name, base, warmup, drop, iterations in (
         ("voc07_pirl", 0.003, 1000, 9500, 12_500),
         ("voc0712_pirl", 0.003, 1000, 17_000, 25_000),
         ("voc07_supervised_jigsaw", 0.02, 100, 9500, 12_500),
         ("voc0712_supervised_jigsaw", 0.02, 100, 17_000, 25_000),
-    ],
-)
-def test_learning_rate__is_the_appendixs_at_every_iteration(name, base, warmup, drop, iterations):
-    trace = rates(load_config(find_config(name)))
-    step = np.arange(iterations)
-    expected = np.full(iterations, base)  # from base / 3 linearly to base, and base / 10 at the end
-    expected[:warmup] = base * (1 / 3 + (2 / 3) * step[:warmup] / warmup)
-    expected[drop:] = base / 10
-    np.testing.assert_allclose(trace, expected, rtol=1e-9)
-    if name == "voc07_pirl":
-        assert trace[[0, 500, 1000, 9499, 9500]] == pytest.approx(
-            [0.001, 0.002, 0.003, 0.003, 0.0003]
-        )
+    ):
+        with subtests.test(name=name):
+            trace = rates(load_config(find_config(name)))
+            step = np.arange(iterations)
+            # From base / 3 linearly to base, and base / 10 at the end.
+            expected = np.full(iterations, base)
+            expected[:warmup] = base * (1 / 3 + (2 / 3) * step[:warmup] / warmup)
+            expected[drop:] = base / 10
+            np.testing.assert_allclose(trace, expected, rtol=1e-9)
+            if name == "voc07_pirl":
+                assert trace[[0, 500, 1000, 9499, 9500]] == pytest.approx(
+                    [0.001, 0.002, 0.003, 0.003, 0.0003]
+                )
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_configs__have_no_key_that_detectron2_does_not_read(file):
-    assert load_config(file).VERSION == 2  # an unknown key would have raised
+def test_configs__have_no_key_that_detectron2_does_not_read(subtests):
+    for file in FILES:
+        with subtests.test(file=file.stem):
+            assert load_config(file).VERSION == 2  # an unknown key would have raised
 
 
 def test_fewer_gpus__see_as_many_images_at_a_rate_that_follows_the_batch():

@@ -90,16 +90,17 @@ def test_pretraining__fills_its_row_whatever_cannot_change_a_result(tmp_path):
 MACHINES = {"4node_8gpu": (4, 8, 32), "128 GPUs": (16, 8, 8), "one": (1, 1, 1024)}
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_pretraining__fills_its_row_with_the_same_global_batch(machine, tmp_path):
-    nodes, processes, batch = MACHINES[machine]
-    split = {
-        "DISTRIBUTED.NUM_NODES": nodes,
-        "DISTRIBUTED.NUM_PROC_PER_NODE": processes,
-        "DATA.TRAIN.BATCHSIZE_PER_REPLICA": batch,
-    }
-    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=split)))
-    assert (run.row, run.differs) == ("PIRL", {})
+def test_pretraining__fills_its_row_with_the_same_global_batch(tmp_path, subtests):
+    for machine, (nodes, processes, batch) in MACHINES.items():
+        with subtests.test(machine=machine):
+            split = {
+                "DISTRIBUTED.NUM_NODES": nodes,
+                "DISTRIBUTED.NUM_PROC_PER_NODE": processes,
+                "DATA.TRAIN.BATCHSIZE_PER_REPLICA": batch,
+            }
+            made = trained(tmp_path / f"{machine} made", PIRL, changes=split)
+            run = read_run(benchmark(tmp_path / machine, made))
+            assert (run.row, run.differs) == ("PIRL", {})
 
 
 @pytest.mark.parametrize(
@@ -205,23 +206,26 @@ ROWS = {  # row -> pre-training, images
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_row__is_filled_by_its_config(row, tmp_path):
-    overrides, images = ROWS[row]
-    checkpoint = trained(tmp_path / "made", *overrides, images=images)
-    wide = ("+config/pirl/linear=resnet50_c2x",) if row == "PIRL-c2x" else ()
-    run = read_run(measured(tmp_path / "run", checkpoint, *wide))
-    assert (run.row, run.differs) == (row, {})
-    assert row in {name for _, name in paper_rows(lay_out([run]))}
+def test_row__is_filled_by_its_config(tmp_path, subtests):
+    for row in ROWS:
+        with subtests.test(row=row):
+            overrides, images = ROWS[row]
+            checkpoint = trained(tmp_path / f"{row} made", *overrides, images=images)
+            wide = ("+config/pirl/linear=resnet50_c2x",) if row == "PIRL-c2x" else ()
+            run = read_run(measured(tmp_path / row, checkpoint, *wide))
+            assert (run.row, run.differs) == (row, {})
+            assert row in {name for _, name in paper_rows(lay_out([run]))}
 
 
 COLUMNS = {"Places205": 2, "iNaturalist-2018": 2, "VOC07": 2, "1 %": 3, "10 %": 3}
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-def test_column__is_filled_by_its_benchmark(column, tmp_path):
-    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL), column))
-    assert (COLUMNS[column], "PIRL") in paper_rows(lay_out([run]))
+def test_column__is_filled_by_its_benchmark(tmp_path, subtests):
+    made = trained(tmp_path / "made", PIRL)
+    for column in COLUMNS:
+        with subtests.test(column=column):
+            run = read_run(benchmark(tmp_path / column, made, column))
+            assert (COLUMNS[column], "PIRL") in paper_rows(lay_out([run]))
 
 
 def test_row__ensemble_random_and_a_link(tmp_path):
@@ -314,16 +318,18 @@ FOREIGN_BENCHMARKS = {  # key -> another value, and the column
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "column", ["ImageNet", "Places205", "iNaturalist-2018", "VOC07", "1 %", "10 %"]
-)
-def test_foreign_benchmark__names_its_keys(column, tmp_path):
-    changes = {key: value for key, (value, of) in FOREIGN_BENCHMARKS.items() if of == column}
-    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL), column, changes))
-    for key in changes:
-        named = "global batch" if "BATCHSIZE" in key else key
-        assert any(each.startswith(named) for each in run.differs), (key, run.differs)
-    assert paper_rows(lay_out([run])) == []
+def test_foreign_benchmark__names_its_keys(tmp_path, subtests):
+    made = trained(tmp_path / "made", PIRL)
+    for column in ("ImageNet", "Places205", "iNaturalist-2018", "VOC07", "1 %", "10 %"):
+        with subtests.test(column=column):
+            changes = {
+                key: value for key, (value, of) in FOREIGN_BENCHMARKS.items() if of == column
+            }
+            run = read_run(benchmark(tmp_path / column, made, column, changes))
+            for key in changes:
+                named = "global batch" if "BATCHSIZE" in key else key
+                assert any(each.startswith(named) for each in run.differs), (key, run.differs)
+            assert paper_rows(lay_out([run])) == []
 
 
 def test_foreign__epochs_and_images_of_every_kind_of_run(tmp_path):
@@ -364,12 +370,13 @@ FOREIGN_DETECTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN_DETECTIONS)
-def test_foreign_detection__fills_no_row(name, tmp_path):
+def test_foreign_detection__fills_no_row(tmp_path, subtests):
     weights = trained(tmp_path / "made", PIRL)
-    run = read_run(detected(tmp_path / "run", weights=weights, **FOREIGN_DETECTIONS[name]))
-    assert run.differs
-    assert paper_rows(lay_out([run])) == []
+    for name, settings in FOREIGN_DETECTIONS.items():
+        with subtests.test(name=name):
+            run = read_run(detected(tmp_path / name, weights=weights, **settings))
+            assert run.differs
+            assert paper_rows(lay_out([run])) == []
 
 
 def test_detection__fills_its_row_on_any_number_of_gpus(tmp_path):

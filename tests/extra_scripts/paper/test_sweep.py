@@ -53,23 +53,24 @@ def test_sweeps__have_the_values_of_the_paper():
     assert {name: each.values for name, each in sweep.SWEEPS.items()} == VALUES
 
 
-@pytest.mark.parametrize(("name", "method"), LAST)
 @pytest.mark.parametrize("scale", ["paper", "quick"])
-def test_overrides__compose_to_the_swept_value(name, method, scale, image_folder, tmp_path):
-    options = _options(
-        image_folder, tmp_path, name=name, scale=scale, linear=["config.SEED_VALUE=7"]
-    )
-    data = Data(image_folder / "train", image_folder / "val", 20)
-    last = VALUES[name][method][-1]
-    config = compose(*sweep.pretraining(options, data, sweep.Model(method, last)))
-    if name in ("lambda", "negatives"):
-        assert config.LOSS.pirl_loss[sweep.SWEEPS[name].key.rpartition(".")[2]] == last
-    else:
-        assert config.DATA.TRAIN.TRANSFORMS[0]["num_permutations"] == last
-    linear = sweep.benchmark(options, data, tmp_path / "weights.torch")
-    assert compose(*linear).SEED_VALUE == 7
-    if scale == "paper":
-        assert config.OPTIMIZER.num_epochs == 400
+def test_overrides__compose_to_the_swept_value(scale, image_folder, tmp_path, subtests):
+    for name, method in LAST:
+        with subtests.test(name=name, method=method):
+            options = _options(
+                image_folder, tmp_path, name=name, scale=scale, linear=["config.SEED_VALUE=7"]
+            )
+            data = Data(image_folder / "train", image_folder / "val", 20)
+            last = VALUES[name][method][-1]
+            config = compose(*sweep.pretraining(options, data, sweep.Model(method, last)))
+            if name in ("lambda", "negatives"):
+                assert config.LOSS.pirl_loss[sweep.SWEEPS[name].key.rpartition(".")[2]] == last
+            else:
+                assert config.DATA.TRAIN.TRANSFORMS[0]["num_permutations"] == last
+            linear = sweep.benchmark(options, data, tmp_path / "weights.torch")
+            assert compose(*linear).SEED_VALUE == 7
+            if scale == "paper":
+                assert config.OPTIMIZER.num_epochs == 400
 
 
 def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path):

@@ -59,17 +59,14 @@ def test_load__takes_our_own_and_torchvisions(overrides):
 
 
 @pytest.mark.parametrize("overrides", [LINEAR, PRETRAIN])
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_load__refuses_what_does_not_fit(overrides, subtests):
+    for given, message in (
         (checkpoint(depth=10), r"FILE does not fit .*'pirl_resnet': 40 of 100 "),
         (checkpoint(depth=34), r"left over: .*layer1\.2\.conv1\.weight"),
         ({"model": {}}, r"FILE holds no ResNet"),
-    ],
-)
-def test_load__refuses_what_does_not_fit(overrides, given, message):
-    with pytest.raises(ValueError, match=message):
-        load(overrides, given)
+    ):
+        with subtests.test(message=message), pytest.raises(ValueError, match=message):
+            load(overrides, given)
 
 
 def test_load__leaves_out_what_the_user_says():

@@ -3,20 +3,21 @@
 import importlib
 from pkgutil import resolve_name
 
-import pytest
-
 from pirl_plugin.vissl.import_hook.finder import register_parts
 from pirl_plugin.vissl.import_hook.table import PARTS
 
 
-@pytest.mark.parametrize("module", PARTS)
-def test_parts__are_registered_and_registering_again_changes_nothing(module):
-    host = importlib.import_module(module)
-    where, parts = PARTS[module]
-    before = dict(resolve_name(where))
-    register_parts(host)
-    assert resolve_name(where) == before
-    assert {name: resolve_name(part) for name, part in parts.items()}.items() <= before.items()
+def test_parts__are_registered_and_registering_again_changes_nothing(subtests):
+    for module in PARTS:
+        with subtests.test(module=module):
+            host = importlib.import_module(module)
+            where, parts = PARTS[module]
+            before = dict(resolve_name(where))
+            register_parts(host)
+            assert resolve_name(where) == before
+            assert {
+                name: resolve_name(part) for name, part in parts.items()
+            }.items() <= before.items()
 
 
 def test_transforms__get_the_whole_sample_and_sources_take_data_limit():

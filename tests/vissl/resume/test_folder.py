@@ -1,6 +1,5 @@
 """The newest checkpoint that loads, and which checkpoints stay."""
 
-import pytest
 import torch
 
 from pirl_plugin.checkpoints.training_run import SECTION
@@ -121,20 +120,18 @@ def test_shards__of_a_step_stay_while_one_of_its_two_checkpoints_does(tmp_path):
     assert find_newest(tmp_path).path == tmp_path / "model_phase0.torch"
 
 
-@pytest.mark.parametrize(
-    ("part", "content"),
-    [
+def test_checkpoint__without_a_part_is_damaged(tmp_path, subtests):
+    for part, content in (
         ("loss", {"loss": None}),
         ("state of the loss", {"loss": {}}),
         ("phase_idx", {"phase_idx": None}),
         ("iteration_num", {"iteration_num": None}),
         ("record of this plugin", {"classy_state_dict": {}}),
-    ],
-)
-def test_checkpoint__without_a_part_is_damaged(part, content, tmp_path):
-    write(tmp_path, "model_phase0.torch", 10)
-    write(tmp_path, "model_phase1.torch", 20, **content)
-    point = find_newest(tmp_path)
-    assert point.path == tmp_path / "model_phase0.torch"
-    fault = f"it holds no {part}, so no run can resume from it"
-    assert point.skipped == {"model_phase1.torch": fault}
+    ):
+        with subtests.test(part=part):
+            write(tmp_path, "model_phase0.torch", 10)
+            write(tmp_path, "model_phase1.torch", 20, **content)
+            point = find_newest(tmp_path)
+            assert point.path == tmp_path / "model_phase0.torch"
+            fault = f"it holds no {part}, so no run can resume from it"
+            assert point.skipped == {"model_phase1.torch": fault}

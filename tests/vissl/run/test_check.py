@@ -63,9 +63,8 @@ RATE = "config.OPTIMIZER.param_schedulers.lr."
 JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
+def test_override__ends_in_one_sentence(subtests):
+    for overrides, message in (
         (["config=pretrain/pirl/jigsaw_9node"], "Could not find 'config/pretrain/pirl/jigsaw_9no"),
         ([QUICK, "config.OPTIMIZER.num_epoch=3"], "Could not override 'config.OPTIMIZER.num_epoch"),
         (
@@ -88,12 +87,11 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
             [QUICK, "+config.HOOKS.PIRL_MONITOR.evry=2"],
             "MONITOR.evry: expected .*Key 'evry' not in",
         ),
-    ],
-)
-def test_override__ends_in_one_sentence(overrides, message):
-    with pytest.raises(SystemExit, match=message) as stopped:
-        compose(*overrides)
-    assert len(str(stopped.value).splitlines()) == 1
+    ):
+        with subtests.test(message=message):
+            with pytest.raises(SystemExit, match=message) as stopped:
+                compose(*overrides)
+            assert len(str(stopped.value).splitlines()) == 1
 
 
 def test_configs_of_the_host__are_left_alone():

@@ -53,17 +53,14 @@ def test_path__is_in_the_home_or_in_this_folder(monkeypatch, tmp_path):
     assert config.MODEL.WEIGHTS_INIT.PARAMS_FILE == "2024"
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
+def test_value__that_hydra_cannot_read_is_shown_in_quotes(subtests):
+    for override, message in (
         ("config.SLURM.NAME=jos\u00e9", r"""syntax .*; write "config.SLURM.NAME='jos.'"$"""),
         ("config.SLURM.NAME=a,b", "several values.*NAME="),
         ("config.SLURM.NAME", "expected KEY=VALUE"),
-    ],
-)
-def test_value__that_hydra_cannot_read_is_shown_in_quotes(override, message):
-    with pytest.raises(Refused, match=message):
-        _readable_override(override)
+    ):
+        with subtests.test(override=override), pytest.raises(Refused, match=message):
+            _readable_override(override)
 
 
 @pytest.mark.parametrize("cores", [1, 6, 64])
