@@ -74,28 +74,28 @@ def name_classes(labels: Iterable[Any], order: Sequence[str] = ()) -> Classes:
         >>> classes.names, classes.indices.tolist()
         (['9', '10'], [1, 0, -1, 1])
     """
-    codes: dict[Any, int] = {}  # label as written → its number, in the order of the images
+    labels = list(labels)
     try:
-        code_of_image = np.fromiter(
-            (codes.setdefault(label, len(codes)) for label in labels), np.int64
-        )
+        counts = Counter(labels)
     except TypeError:
         raise NoLabels("an image may have several labels: expected one class for each") from None
-    name_of_code = list(map(class_name, codes))
-    used = set(filter(None, name_of_code))
-    names = [name for name in dict.fromkeys(map(class_name, order)) if name and name in used]
+    name_of_label = {label: class_name(label) for label in counts}
+    used = set(filter(None, name_of_label.values()))
+    names = [name for name in dict.fromkeys(map(class_name, order)) if name in used]
     remaining = sorted(used.difference(names))
     if all(re.fullmatch(r"\+?[0-9]+", name) for name in remaining):
         remaining.sort(key=int)  # a stable sort: 01 before 1
     names += remaining
-    index_of_name: dict[str | None, int] = {name: index for index, name in enumerate(names)}
-    index_of_code = np.array([index_of_name.get(name, NO_CLASS) for name in name_of_code], np.int64)
-    indices = index_of_code[code_of_image] if len(code_of_image) else code_of_image
-    counts = np.bincount(code_of_image, minlength=len(codes)).tolist()
+    index_of_name = {name: index for index, name in enumerate(names)}
+    index_of_label: dict[Any, int] = {}
     without: Counter[str] = Counter()
-    for label, name, count in zip(codes, name_of_code, counts, strict=True):
+    for label, name in name_of_label.items():
         if name is None:
-            without["no label" if label is None else str(label).strip() or "empty"] += count
+            index_of_label[label] = NO_CLASS
+            without["no label" if label is None else str(label).strip() or "empty"] += counts[label]
+        else:
+            index_of_label[label] = index_of_name[name]
+    indices = np.fromiter(map(index_of_label.__getitem__, labels), np.int64, len(labels))
     return Classes(names, indices, without)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 from pirl_plugin.system.failures import Refused
 
-_IMAGE_NAMES = (
-    "image", "img", "photo", "picture", "path", "file", "filename", "file_name", "filepath",
-    "file_path", "image_path", "img_path", "image_file", "img_file", "image_name", "img_name",
-)  # fmt: skip
-_LABEL_NAMES = ("label", "labels", "class", "target")
+_NAMES = {
+    "image": (
+        "image", "img", "photo", "picture", "path", "file", "filename", "file_name", "filepath",
+        "file_path", "image_path", "img_path", "image_file", "img_file", "image_name", "img_name",
+    ),
+    "label": ("label", "labels", "class", "target"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,21 +29,33 @@ class Columns:
     image: int | str | None = None
     label: str | None = None
 
-    def find_image(self, columns: Sequence[str], place: str) -> Any:
-        """Return the column of images among columns; None if no name is known.
+    def find(
+        self, kind: str, columns: Sequence[str], place: str, of_type: Sequence[str] = ()
+    ) -> Any:
+        """Return the column of images or of labels; None if it cannot be told.
+
+        Args:
+            kind: ``image`` or ``label``.
+            columns: the columns to choose from.
+            place: what has the columns, for messages.
+            of_type: those whose type is of this kind: a single one is taken if no name is known.
 
         Raises:
             Refused: the chosen column does not exist.
         """
-        return _find(columns, self.image, _IMAGE_NAMES, "image", place)
-
-    def find_label(self, columns: Sequence[str], place: str) -> Any:
-        """Return the column of labels among columns; None if no name is known.
-
-        Raises:
-            Refused: the chosen column does not exist.
-        """
-        return _find(columns, self.label, _LABEL_NAMES, "label", place)
+        chosen = self.image if kind == "image" else self.label
+        if chosen is not None:
+            if chosen not in columns:
+                raise Refused(
+                    f"{kind}_column = {chosen}: expected a column of {place}, which has "
+                    f"{', '.join(columns)}"
+                )
+            return chosen
+        by_lower_case = {column.lower(): column for column in reversed(columns)}
+        for name in _NAMES[kind]:
+            if name in by_lower_case:
+                return by_lower_case[name]
+        return of_type[0] if len(of_type) == 1 else None
 
 
 BY_NAME = Columns()
@@ -55,23 +69,8 @@ def choose(kind: str, columns: Iterable[str]) -> str:
         kind: ``image`` or ``label``.
         columns: the columns to choose from.
     """
-    names = _IMAGE_NAMES if kind == "image" else _LABEL_NAMES
     listed = ", ".join(map(str, columns))
     return (
-        f"found the columns {listed}: expected one of {', '.join(names)}; choose one with "
+        f"found the columns {listed}: expected one of {', '.join(_NAMES[kind])}; choose one with "
         f"{kind}_column (--{kind}-column; config.DATA.TRAIN.{kind.upper()}_COLUMN)"
     )
-
-
-def _find(
-    columns: Sequence[str], chosen: int | str | None, names: Sequence[str], kind: str, place: str
-) -> int | str | None:
-    if chosen is not None:
-        if chosen not in columns:
-            raise Refused(
-                f"{kind}_column = {chosen}: expected a column of {place}, which has "
-                f"{', '.join(columns)}"
-            )
-        return chosen
-    by_lower_case = {column.lower(): column for column in reversed(columns)}
-    return next((by_lower_case[name] for name in names if name in by_lower_case), None)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import TextIO
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import IO, TextIO
 
 import numpy as np
 
@@ -20,8 +22,11 @@ from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
 _DELIMITERS = (",", ";", "\t")
-_TABLES = (".csv", ".tsv")
+_TABLES = (".csv", ".tsv", ".jsonl")
 _FILES_TO_CHECK = 8
+
+Rows = Iterable[tuple[int, Mapping[str, object]]]
+"""Number of each row of a list, and its values by column."""
 
 
 class FileListSource(ImageSource):
@@ -36,7 +41,7 @@ class FileListSource(ImageSource):
         path: path of the list.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: new prefix of all paths.
-        columns: names of the columns of paths and labels.
+        columns: names of a table's columns of paths and labels.
 
     Raises:
         FileNotFoundError: the list does not exist, or the first files in it do not exist.
@@ -51,19 +56,35 @@ class FileListSource(ImageSource):
         columns: Columns = BY_NAME,
     ) -> None:
         file = os.fspath(path)
-        rows = _Rows(file, columns)
-        labels: list[str | None] = []
-
-        def paths() -> Iterator[str]:
-            for image, label in rows:
-                labels.append(label)
-                yield new_prefix + image.removeprefix(remove_prefix)
-
-        super().__init__(file, paths(), os.path.dirname(file))
+        is_table = file.lower().endswith(_TABLES)
+        if not is_table:
+            columns = BY_NAME
+        paths = []
+        self._labels: list[str | None] = []
+        with open(file, "rb", opener=open_regular) as stream:
+            header, rows = _read(stream, file, columns)
+            path_column = columns.find("image", header, file)
+            if path_column is None:
+                raise Refused(f"{file}: {choose('image', header)}")
+            label_column = columns.find("label", header, file)
+            for number, row in rows:
+                image = row.get(path_column)
+                label = row.get(label_column) if label_column else None
+                if not image:
+                    raise Refused(
+                        f"{file}: row {number} has no {path_column!r}: expected a path in each "
+                        f"row; remove the row"
+                    )
+                paths.append(new_prefix + str(image).removeprefix(remove_prefix))
+                self._labels.append(None if label is None else str(label))
+        self._other_columns: list[str] = []  # of a table, if none of them is known to have labels
+        if is_table:
+            labels = f", labels from {label_column!r}" if label_column else ""
+            warn_once(f"{file}: paths from the column {path_column!r}{labels}")
+            if label_column is None:
+                self._other_columns = [name for name in header if name not in ("", path_column)]
+        super().__init__(file, paths, os.path.dirname(file))
         self.say_repeated()
-        has_labels = any(label is not None for label in labels)
-        self._classes_of_labels = name_classes(labels) if has_labels else None
-        self._other_columns = rows.other_columns
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be grey
             ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"
@@ -78,8 +99,8 @@ class FileListSource(ImageSource):
         Raises:
             NoLabels: no column is known to have labels, or the folders have different parents.
         """
-        if self._classes_of_labels is not None:
-            return self._classes_of_labels
+        if any(label is not None for label in self._labels):
+            return name_classes(self._labels)
         if self._other_columns:
             raise NoLabels(f"{self.path}: {choose('label', self._other_columns)}")
         folders = [os.path.dirname(path) for path in self.paths()]
@@ -96,129 +117,85 @@ class FileListSource(ImageSource):
         return name_classes(map(os.path.basename, folders), order=sorted(names))
 
 
-class _Rows:
-    """Path and label of each image in a list.
-
-    Attributes:
-        other_columns: the columns of a table if none of them is known to have labels.
-    """
-
-    def __init__(self, file: str, columns: Columns) -> None:
-        self._file = file
-        self._columns = columns
-        self.other_columns: list[str] = []
-
-    def __iter__(self) -> Iterator[tuple[str, str | None]]:
-        kind = os.path.splitext(self._file)[1].lower()
-        if kind == ".npy":
-            return ((path, None) for path in _paths_of_array(self._file))
-        if kind in _TABLES:
-            return self._of_table()
-        if kind == ".jsonl":
-            return self._of_json_lines()
-        if kind == ".txt":
-            return self._of_text()
-        raise Refused(f"{self._file}: expected a list of images, a file *{', *'.join(LISTS)}")
-
-    def _of_text(self) -> Iterator[tuple[str, str | None]]:
-        endings = "|".join(map(re.escape, IMAGE_EXTENSIONS))
-        # The path ends at the last ending of an image before a space or tab, or else at a tab.
-        with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
-        is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)
-        comments = 0
-        with _open_text(self._file) as lines:
-            for line in map(str.strip, lines):
-                match = with_label.fullmatch(line)
-                if line.startswith("#"):
-                    comments += 1
-                elif match and not is_image.fullmatch(line):
-                    yield match[1] or match[3], match[2] or match[4]
-                elif line:
-                    yield line, None
-        if comments:
-            warn_once(f"{self._file}: skipped: {comments} comments, lines that begin with #")
-
-    def _of_table(self) -> Iterator[tuple[str, str | None]]:
-        with _open_text(self._file) as lines:
-            first = next((line for line in lines if line.strip()), "")
-            delimiter, header = self._header(first)
-            path_column, label_column = self._choose(header)
-            try:
-                reader = csv.reader(lines, delimiter=delimiter)
-                for number, cells in enumerate(reader, 2):
-                    if any(cells):
-                        values = dict(zip(header, map(str.strip, cells), strict=False))
-                        yield self._row(number, values, path_column, label_column)
-            except csv.Error as error:
-                raise Refused(f"{self._file} cannot be read as a table ({error})") from None
-
-    def _header(self, line: str) -> tuple[str, list[str]]:
-        """Return the delimiter at which the first line has a column of images, and its columns.
-
-        Raises:
-            Refused: there is no such delimiter.
-        """
-        for delimiter in _DELIMITERS:
-            header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
-            chosen = Columns(self._columns.image if self._columns.image in header else None)
-            if chosen.find_image(header, self._file) is not None:
-                return delimiter, header
-        cells = map(printable, re.split("[,;\t]", line.strip()[:200]))
-        raise Refused(
-            f"{self._file}: expected a header with comma, semicolon or tab in its first line; "
-            f"{choose('image', cells)}, or write a .txt, with lines PATH LABEL"
-        )
-
-    def _of_json_lines(self) -> Iterator[tuple[str, str | None]]:
-        columns: tuple[str, str | None] | None = None
-        with _open_text(self._file) as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    values = json.loads(line) if line.strip() else None
-                except ValueError as error:
-                    raise Refused(f"{self._file}: line {number} is no JSON ({error})") from None
-                if isinstance(values, dict):
-                    columns = columns or self._choose(list(values))
-                    yield self._row(number, values, *columns)
-
-    def _choose(self, header: list[str]) -> tuple[str, str | None]:
-        """Choose the columns of paths and of labels, and say which they are."""
-        path_column = self._columns.find_image(header, self._file)
-        if path_column is None:
-            raise Refused(f"{self._file}: {choose('image', header)}")
-        label_column = self._columns.find_label(header, self._file)
-        remaining = [column for column in header if column not in ("", path_column)]
-        self.other_columns = remaining if label_column is None else []
-        labels = f", labels from {label_column!r}" if label_column else ""
-        warn_once(f"{self._file}: paths from the column {path_column!r}{labels}")
-        return path_column, label_column
-
-    def _row(
-        self, number: int, values: Mapping[str, object], path_column: str, label_column: str | None
-    ) -> tuple[str, str | None]:
-        path = values.get(path_column)
-        label = values.get(label_column) if label_column else None
-        if not path:
-            raise Refused(
-                f"{self._file}: row {number} has no {path_column!r}: expected a path in each row; "
-                f"remove the row"
-            )
-        return str(path), None if label is None else str(label)
+def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Rows]:
+    """Return the columns of a list, and its rows, as far as they are not yet read."""
+    kind = os.path.splitext(file)[1].lower()
+    # "utf-8-sig": editors on Windows begin a file with a byte-order mark.
+    lines = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
+    if kind == ".npy":
+        return ["path"], _rows_of_array(file)
+    if kind == ".txt":
+        return ["path", "label"], _rows_of_text(lines, file)
+    if kind in (".csv", ".tsv"):
+        first = next((line for line in lines if line.strip()), "")
+        delimiter, header = _header(first, file, columns)
+        return header, _rows_of_table(lines, file, delimiter, header)
+    if kind == ".jsonl":
+        rows = _rows_of_json(lines, file)
+        first_row = next(rows, (0, {}))
+        return list(first_row[1]), chain([first_row], rows)
+    raise Refused(f"{file}: expected a list of images, a file *{', *'.join(LISTS)}")
 
 
-def _paths_of_array(file: str) -> Iterator[str]:
-    os.close(open_regular(file, os.O_RDONLY))
+def _rows_of_array(file: str) -> Rows:
     try:
         array = np.lib.format.open_memmap(file, mode="r")  # it never unpickles, as np.load can
     except ValueError as error:
         raise Refused(f"{file} is no array of strings, or is damaged ({error})") from error
     if array.ndim != 1 or array.dtype.kind not in "US":
         raise Refused(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
-    return map(os.fsdecode, array)
+    return ((row, {"path": os.fsdecode(path)}) for row, path in enumerate(array))
 
 
-def _open_text(file: str) -> TextIO:
-    # "utf-8-sig": editors on Windows begin a file with a byte-order mark.
-    return open(
-        file, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=open_regular
+def _rows_of_text(lines: TextIO, file: str) -> Rows:
+    endings = "|".join(map(re.escape, IMAGE_EXTENSIONS))
+    # The path ends at the last ending of an image before a space or tab, or else at a tab.
+    with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
+    is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)
+    comments = 0
+    for number, line in enumerate(map(str.strip, lines), 1):
+        match = with_label.fullmatch(line)
+        if line.startswith("#"):
+            comments += 1
+        elif match and not is_image.fullmatch(line):
+            yield number, {"path": match[1] or match[3], "label": match[2] or match[4]}
+        elif line:
+            yield number, {"path": line}
+    if comments:
+        warn_once(f"{file}: skipped: {comments} comments, lines that begin with #")
+
+
+def _header(line: str, file: str, columns: Columns) -> tuple[str, list[str]]:
+    """Return the delimiter at which the first line has a column of images, and its columns.
+
+    Raises:
+        Refused: there is no such delimiter.
+    """
+    for delimiter in _DELIMITERS:
+        header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+        chosen = Columns(columns.image if columns.image in header else None)
+        if chosen.find("image", header, file) is not None:
+            return delimiter, header
+    cells = map(printable, re.split("[,;\t]", line.strip()[:200]))
+    raise Refused(
+        f"{file}: expected a header with comma, semicolon or tab in its first line; "
+        f"{choose('image', cells)}, or write a .txt, with lines PATH LABEL"
     )
+
+
+def _rows_of_table(lines: TextIO, file: str, delimiter: str, header: list[str]) -> Rows:
+    try:
+        for number, cells in enumerate(csv.reader(lines, delimiter=delimiter), 2):
+            if any(cells):
+                yield number, dict(zip(header, map(str.strip, cells), strict=False))
+    except csv.Error as error:
+        raise Refused(f"{file} cannot be read as a table ({error})") from None
+
+
+def _rows_of_json(lines: TextIO, file: str) -> Iterator[tuple[int, Mapping[str, object]]]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield number, dict(json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise Refused(f"{file}: line {number} is no JSON object ({error})") from None

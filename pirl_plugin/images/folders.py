@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -189,19 +189,20 @@ def find_splits(
         ``root/train`` and ``root/validation`` or similar, or ``root/train.csv``; None for a split
         that does not exist. The first name of :data:`SPLITS` is taken, and a folder before a list.
     """
+    folders: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     paths = list(Path(root).iterdir()) if os.path.isdir(root) else []
-    paths.sort(reverse=True)  # so that the first of train.csv and train.txt is taken
-    folders = {path.name.lower(): path for path in paths if path.is_dir()}
-    files = {}
-    if lists:
-        endings = (*LISTS, ".parquet")
-        files = {path.stem.lower(): path for path in paths if path.suffix.lower() in endings}
-
-    def first(names: Sequence[str]) -> Path | None:
-        by_name = [*map(folders.get, names), *map(files.get, names)]
-        return next(filter(None, by_name), None)
-
-    return first(SPLITS["train"]), first(SPLITS["val"])
+    for path in sorted(paths, reverse=True):  # so that train.csv is taken, and not train.txt
+        if path.is_dir():
+            folders[path.name.lower()] = path
+        elif lists and path.suffix.lower() in (*LISTS, ".parquet"):
+            files[path.stem.lower()] = path
+    splits = []
+    for names in SPLITS.values():
+        candidates = [*map(folders.get, names), *map(files.get, names)]
+        splits.append(next(filter(None, candidates), None))
+    train, test = splits
+    return train, test
 
 
 def refuse_splits(folder: str | os.PathLike[str]) -> None:

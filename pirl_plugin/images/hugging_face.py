@@ -126,9 +126,7 @@ def image_column(dataset: Any, columns: Columns, place: str) -> str:
         for name, kind in kinds.items()
         if isinstance(kind, datasets.Image) or (isinstance(kind, dict) and set(kind) == ENCODED)
     ]
-    column = columns.find_image(image_columns, place)
-    if column is None and len(image_columns) == 1:
-        column = image_columns[0]
+    column: str | None = columns.find("image", image_columns, place, image_columns)
     if column is None:
         raise Refused(f"{place}: {choose('image', image_columns or kinds)}")
     return column
@@ -159,9 +157,7 @@ def label_column(dataset: Any, columns: Columns, place: str) -> str:
         if isinstance(kind, datasets.Value) and "binary" not in kind.dtype
     ]
     of_classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-    column = columns.find_label(of_classes + scalars, place)
-    if column is None and len(of_classes) == 1:
-        column = of_classes[0]
+    column: str | None = columns.find("label", of_classes + scalars, place, of_classes)
     if column is None:
         raise NoLabels(f"{place}: {choose('label', of_classes or kinds)}")
     return column

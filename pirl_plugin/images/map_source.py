@@ -144,7 +144,7 @@ class MapSource(ImageSource):
         if self._key is not None:
             return self._key
         names = [name for name in item if isinstance(name, str)]
-        key: Any = self._columns.find_image(names, self.path)
+        key: Any = self._columns.find("image", names, self.path)
         if key is None:
             paths = [key for key in item if isinstance(item[key], (str, os.PathLike))]
             images = [key for key in item if _is_image(item[key])] or paths
