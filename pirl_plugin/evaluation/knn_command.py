@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
@@ -34,6 +33,7 @@ def main(arguments: list[str]) -> None:
 
 def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.features import labelled_features, load_network
+    from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.sources import open_labelled
     from pirl_plugin.models.trunks import LAST, untrained
@@ -47,15 +47,21 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     # The features of each network: from files, or as the layers were compared by, or computed.
+    loading = (options.batch, options.workers, options.out)
     measured: LabelledFeatures | None = None
     top1_by_layer: dict[str, list[float]] = {}
     if options.features is not None:
         measured = _features_of_files(options, networks, images, layer)
     elif options.layer is None:
-        top1_by_layer, measured = _compare_layers(options, networks, images)
+        vote = (options.k[0], options.temperature)
+        compared = compare_layers(networks, images, *vote, *loading)
+        print(compared.table(["trained", "untrained"][: len(networks)]))
+        if compared.advice:
+            print(compared.advice)
+        top1_by_layer = compared.top1
+        measured = compared.pooled
     if measured is None:
-        batches = (options.batch, options.workers, options.out)
-        measured = labelled_features(networks, [layer], images, None, *batches)
+        measured = labelled_features(networks, [layer], images, None, *loading)
 
     accuracies, nearest = _measure(options, measured)
     num_measured = len(measured.train_rows) + len(measured.test_rows)
@@ -77,37 +83,6 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         print(f"In {options.report}: accuracies and nearest neighbours")
     if options.out is not None:
         write_json(options.out / RESULTS, results)
-
-
-def _compare_layers(
-    options: argparse.Namespace, networks: list[AnyTrunk], images: LabelledImages
-) -> tuple[dict[str, list[float]], LabelledFeatures | None]:
-    """Print the accuracy of each layer, and advice.
-
-    Returns:
-        Layer → top-1 of each network; and the pooled features of each network, if they are of all
-        images.
-    """
-    from pirl_plugin.evaluation.layer_comparison import compare_layers
-    from pirl_plugin.models.trunks import LAST
-
-    compared = compare_layers(
-        networks,
-        images,
-        options.k[0],
-        options.temperature,
-        options.batch,
-        options.workers,
-        options.out,
-    )
-    print(compared.table(["trained", "untrained"][: len(networks)]))
-    if compared.advice:
-        print(compared.advice)
-    if not compared.is_whole:
-        return compared.top1, None
-    layers = list(compared.top1)
-    pooled = compared.measured.features[layers.index(LAST) :: len(layers)]
-    return compared.top1, replace(compared.measured, features=pooled)
 
 
 def _features_of_files(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,22 +27,24 @@ class LayerComparison:
     Attributes:
         top1: layer → top-1 of each network on the test images, percent.
         k: neighbours that voted.
-        measured: the features of all layers of all networks.
-        is_whole: whether they are of all images that have a class and can be read.
+        num_train: number of training images.
+        num_test: number of test images.
+        pooled: each network's pooled features, if they are of all images with a class; or None.
         advice: another layer that is better than the pooled features, in a sentence; or nothing.
     """
 
     top1: dict[str, list[float]]
     k: int
-    measured: LabelledFeatures
-    is_whole: bool
+    num_train: int
+    num_test: int
+    pooled: LabelledFeatures | None
     advice: str
 
     def table(self, networks: Sequence[str]) -> str:
         """Return a line for each layer, under the names of the networks."""
         first = (
-            f"Layers by kNN top-1, percent (k = {self.k}, {len(self.measured.train_rows):,} "
-            f"training and {len(self.measured.test_rows):,} test images):"
+            f"Layers by kNN top-1, percent (k = {self.k}, {self.num_train:,} training and "
+            f"{self.num_test:,} test images):"
         )
         lines = [first, "  " + " " * 8 + "".join(f"{name:>11}" for name in networks)]
         for layer, accuracies in self.top1.items():
@@ -92,11 +94,16 @@ def compare_layers(
         if number < len(layers) and len(gallery) > 1:
             neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
             answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
+    pooled = None
+    if len(rows) == images.num_labelled:
+        features_of_last = measured.features[layers.index(LAST) :: len(layers)]
+        pooled = replace(measured, features=features_of_last)
     return LayerComparison(
         top1=top1,
         k=min(k, len(train_labels)),
-        measured=measured,
-        is_whole=len(rows) == images.num_labelled,
+        num_train=len(train_labels),
+        num_test=len(measured.test_labels),
+        pooled=pooled,
         advice=_advice(answers),
     )
 

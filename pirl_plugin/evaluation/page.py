@@ -94,19 +94,20 @@ class ShownImages:
     Attributes:
         source: source of the images.
         rows: N rows of the source.
-        labels: int64 ``(N,)``; None without classes.
-        classes: names of the classes 0, 1, ….
+        labels: int64 ``(N,)``, indices into ``classes``; −1: no class.
+        classes: names of the classes; nothing without classes.
     """
 
     source: ImageSource
     rows: Sequence[int]
-    labels: Tensor | None
+    labels: Tensor
     classes: Sequence[str]
 
     def picture(self, number: int) -> Picture:
         """Return the picture of one of the N images."""
         pixels, _ = self.source[self.rows[number]]
-        label = "" if self.labels is None else self.classes[int(self.labels[number])]
+        labels_and_none = [*self.classes, ""]  # the last is for −1
+        label = labels_and_none[int(self.labels[number])]
         return Picture(data_address(centre_crop(pixels, _PICTURE)), label)
 
 
@@ -165,7 +166,7 @@ def show_neighbors(
         }
         with_neighbors.append(Query(queries.picture(number), neighbors))
     shares = []
-    if train.labels is not None and queries.labels is not None:
+    if train.classes:
         for rows in first_columns.values():
             shares.append(same_class_share(rows, train.labels, queries.labels))
     first_network = next(iter(nearest))

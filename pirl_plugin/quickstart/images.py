@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.evaluation.features import evenly_spaced, store_features
-from pirl_plugin.images.classes import NO_CLASS, join_classes
+from pirl_plugin.evaluation.features import evenly_spaced, labelled_features, store_features
+from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
+from pirl_plugin.evaluation.page import ShownImages
+from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import class_folders, find_splits
-from pirl_plugin.images.sources import FolderSource, open_labelled
-from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.images.sources import FolderSource, LabelledImages, open_labelled
+from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 IMAGE_SIZE = 64
 """Side of the image view of ``pretrain/pirl/quick_jigsaw``, pixels."""
+_UNLABELLED = 2000  # images for the search of neighbours if there are no classes
 
 
 @dataclass(frozen=True)
@@ -28,39 +30,24 @@ class Data:
         train: folder of training images.
         val: folder of test images with the same class subfolders; None: no accuracy is measured.
         num_train: number of training images.
+        labelled: the images of both folders, if ``val`` is given.
     """
 
     train: Path
     val: Path | None
     num_train: int
+    labelled: LabelledImages | None = None
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(ShownImages):
     """Images of one folder, with their features.
 
     Attributes:
-        source: the source of the images.
-        rows: the N readable rows of the source.
-        features: name of a checkpoint → float32 ``(N, D)``, pooled res5.
-        train_classes: names of the training images' classes; None: those of this folder.
+        features: name of a checkpoint → float16 ``(N, D)``, pooled res5.
     """
 
-    source: FolderSource
-    rows: list[int]
     features: dict[str, Tensor]
-    train_classes: Sequence[str] | None = None
-
-    @property
-    def classes(self) -> list[str]:
-        """Names of the classes."""
-        return list(self.train_classes or self.source.classes)
-
-    @property
-    def labels(self) -> Tensor:
-        """The class of each image, int64 ``(N,)``, an index into ``classes``."""
-        joined = join_classes(self.classes, self.source.named_classes, self.source.path)
-        return torch.from_numpy(joined[self.rows])
 
 
 def find_data(folder: Path) -> Data:
@@ -70,37 +57,49 @@ def find_data(folder: Path) -> Data:
         ValueError: there are fewer than two images, or ``val`` has other classes.
     """
     train, val = find_splits(folder)
-    num_train = len(FolderSource(train or folder))
-    if train is None or val is None or len(class_folders(train)) < 2:
-        return Data(train or folder, None, num_train)
-    open_labelled(folder)  # checks that both have the same classes
-    return Data(train, val, num_train)
+    if train is not None and val is not None and len(class_folders(train)) > 1:
+        images = open_labelled(folder)
+        return Data(train, val, len(images.train), images)
+    return Data(train or folder, None, len(FolderSource(train or folder)))
 
 
-def read_split(
-    folder: Path,
-    checkpoints: Mapping[str, Path],
-    limit: int | None = None,
-    *,
-    train_classes: Sequence[str] | None = None,
-) -> Split:
-    """Compute each trunk's features of a folder's images.
+def measure_labelled(
+    images: LabelledImages, networks: Mapping[str, AnyTrunk]
+) -> tuple[LayerComparison, Split, Split]:
+    """Compare the layers of networks, and return their pooled features.
 
     Args:
-        folder: folder of images.
-        checkpoints: name → file with a trunk.
-        limit: at most so many evenly spread images; None: all.
-        train_classes: names of the training images' classes: images without a class are left out.
+        images: training and test images.
+        networks: name of a checkpoint → its network.
+
+    Returns:
+        The comparison, and the training and test images that have a class and can be read.
     """
+    trunks = list(networks.values())
+    compared = compare_layers(trunks, images, k=20, temperature=0.07, workers=0)
+    measured = compared.pooled or labelled_features(trunks, [LAST], images, workers=0)
+    train_features = {}
+    test_features = {}
+    for name, features in zip(networks, measured.features, strict=True):
+        train_features[name], test_features[name] = measured.split(features)
+    train_rows = measured.train_rows.tolist()
+    test_rows = measured.test_rows.tolist()
+    classes = images.classes
+    return (
+        compared,
+        Split(images.train, train_rows, measured.train_labels, classes, train_features),
+        Split(images.test, test_rows, measured.test_labels, classes, test_features),
+    )
+
+
+def read_unlabelled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
+    """Compute each network's features of at most 2,000 evenly spread images of a folder."""
     source = FolderSource(folder)
-    rows = evenly_spaced(len(source), limit or len(source))
-    if train_classes:
-        labels = source.labels()
-        rows = [row for row in rows if labels[row] != NO_CLASS]
-    trunks = [load_trunk(file) for file in checkpoints.values()]
+    rows = evenly_spaced(len(source), _UNLABELLED)
+    trunks = list(networks.values())
     features, is_readable = store_features(
-        trunks, [source], Preprocessing(IMAGE_SIZE), rows, workers=0
+        trunks, [source], trunks[0].preprocessing, rows, workers=0
     )
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
-    by_name = {name: of_trunk.float() for name, of_trunk in zip(checkpoints, features, strict=True)}
-    return Split(source, readable_rows, by_name, train_classes)
+    labels = torch.full((len(readable_rows),), NO_CLASS)
+    return Split(source, readable_rows, labels, [], dict(zip(networks, features, strict=True)))

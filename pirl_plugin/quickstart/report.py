@@ -203,15 +203,7 @@ def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> pa
         nearest[title], _ = find_neighbors(
             features, gallery, page.NUM_NEIGHBORS, leave_one_out=test is None
         )
-    has_classes = test is not None
-    return page.show_neighbors(_shown(train, has_classes), _shown(queries, has_classes), nearest)
-
-
-def _shown(split: Split, has_classes: bool) -> page.ShownImages:
-    """Return the images of a split for the page."""
-    if not has_classes:
-        return page.ShownImages(split.source, split.rows, None, [])
-    return page.ShownImages(split.source, split.rows, split.labels, split.classes)
+    return page.show_neighbors(train, queries, nearest)
 
 
 def _ends(values: NDArray[np.floating]) -> tuple[float, float]:

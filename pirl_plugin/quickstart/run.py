@@ -22,14 +22,19 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for
-from pirl_plugin.evaluation.layer_comparison import compare_layers
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
-from pirl_plugin.images.sources import open_labelled
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
-from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, Split, find_data, read_split
+from pirl_plugin.quickstart.images import (
+    IMAGE_SIZE,
+    Data,
+    Split,
+    find_data,
+    measure_labelled,
+    read_unlabelled,
+)
 from pirl_plugin.quickstart.methods import METHODS, UNTRAINED_ACCURACY, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
@@ -49,7 +54,6 @@ from pirl_plugin.views.pixels import normalize_images
 _SAMPLE_EPOCHS = 16
 _PHOTOS_SEEN = 120_000
 _MOST_EPOCHS = 100
-_UNLABELLED = 2000  # images for the search of neighbours if there are no classes
 
 
 def quick_epochs(data: Data) -> int:
@@ -129,20 +133,22 @@ def run_quickstart(
 
     # Their accuracies; without classes, only the features for the report.
     print(f"Evaluating {METHODS[method].title} and random initialisation", flush=True)
-    if data.val is None:
-        train = read_split(data.train, checkpoints, _UNLABELLED)
-        test = None
-    else:
-        classes = class_names(data.train)
-        train, test = (
-            read_split(folder, checkpoints, train_classes=classes)
-            for folder in (data.train, data.val)
-        )
+    networks = {name: load_trunk(file) for name, file in checkpoints.items()}
+    for network in networks.values():
+        network.preprocessing = Preprocessing(IMAGE_SIZE)
     results: dict[str, Any] = {}
-    if test is not None:
+    test = None
+    if data.labelled is None:
+        train = read_unlabelled(data.train, networks)
+    else:
+        compared, train, test = measure_labelled(data.labelled, networks)
         _run_linear_benchmarks(data, checkpoints, out, seed)
+        print(compared.table(list(networks)), flush=True)
         results = _accuracies(train, test, out)
-        results["layers"] = _compare_layers(data, checkpoints)
+        results["layers"] = {
+            name: {layer: top1[number] for layer, top1 in compared.top1.items()}
+            for number, name in enumerate(networks)
+        }
     results |= {
         "seed": seed,
         "epochs": epochs,
@@ -320,26 +326,12 @@ def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any
             "linear_top1": round(linear_accuracy(folder)["res5"], 2),
         }
         answers["knn_top1"][name] = is_right
-        answers["linear_top1"][name] = classify(folder, features) == test.labels
+        answers["linear_top1"][name] = classify(folder, features.float()) == test.labels
     results["gain"] = {}
     for measure, of_network in answers.items():
         gain, interval = paired_gain(of_network["pirl"], of_network["random"])
         results["gain"][measure] = [round(gain, 2), round(interval, 2)]
     return results
-
-
-def _compare_layers(data: Data, checkpoints: dict[str, Path]) -> dict[str, dict[str, float]]:
-    """Print the kNN accuracy of each layer; return network → layer → top-1, percent."""
-    networks = [load_trunk(file) for file in checkpoints.values()]
-    for network in networks:
-        network.preprocessing = Preprocessing(IMAGE_SIZE)
-    images = open_labelled(data.train.parent)
-    compared = compare_layers(networks, images, k=20, temperature=0.07, workers=0)
-    print(compared.table(list(checkpoints)), flush=True)
-    return {
-        name: {layer: top1[number] for layer, top1 in compared.top1.items()}
-        for number, name in enumerate(checkpoints)
-    }
 
 
 def _print_summary(results: dict[str, Any], out: Path) -> None:

@@ -31,9 +31,8 @@ def test_compare_layers__has_each_layer_of_each_network(images):
     assert list(compared.top1) == ["conv1", "res2", "res3", "res4", "res5", "last"]
     assert all(len(accuracies) == 2 for accuracies in compared.top1.values())
     assert compared.top1["conv1"] == [100, 100]  # colours
-    assert (compared.k, compared.is_whole) == (3, True)
-    rows = (compared.measured.train_rows, compared.measured.test_rows)
-    assert list(map(len, rows)) == [11, 6]
+    assert (compared.k, compared.num_train, compared.num_test) == (3, 11, 6)
+    assert [len(features) for features in compared.pooled.features] == [17, 17]
 
 
 def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypatch):
@@ -42,9 +41,9 @@ def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypat
     assert rows == layer_comparison.draw_rows(images.train_labels) == sorted(set(rows))
     assert len(rows) == 5
     compared = compare_layers([network(0)], images, k=3, temperature=0.07)
-    assert len(compared.measured.train_rows) in (4, 5)
-    assert len(compared.measured.test_rows) == 5
-    assert not compared.is_whole
+    assert compared.num_train in (4, 5)
+    assert compared.num_test == 5
+    assert compared.pooled is None
 
 
 def test_advice__names_a_layer_that_is_better_by_more_than_its_error():

@@ -48,8 +48,11 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
     source = FolderSource(image_folder / "train")  # 10 ants, then 10 bees
     # The ants are alike. The first bee is nearer to them than to the second one.
     pirl = torch.tensor([[1, 0.5, 0]] * 3 + [[0, 1, 0], [0, 0, 1]])
-    train = Split(source, [0, 1, 2, 10, 11], {"pirl": pirl, "random": pirl.flip(0)})
-    test = Split(source, [10, 0], {"pirl": pirl[[3, 0]], "random": pirl[[3, 0]]})
+    labels = torch.tensor([0, 0, 0, 1, 1])
+    features = {"pirl": pirl, "random": pirl.flip(0)}
+    train = Split(source, [0, 1, 2, 10, 11], labels, source.classes, features)
+    features = {"pirl": pirl[[3, 0]], "random": pirl[[3, 0]]}
+    test = Split(source, [10, 0], labels[[3, 0]], source.classes, features)
     neighbors = show_neighbors(train, test)
     assert [query.picture.label for query in neighbors.queries] == ["ants", "bees"]
     assert [query.num_same("PIRL") for query in neighbors.queries] == [3, 1]
@@ -63,8 +66,8 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
 
 def test_neighbors__without_classes_leave_out_the_query(image_folder):
     source = FolderSource(image_folder / "train")
-    features = torch.randn(len(source), 4)
-    train = Split(source, list(range(len(source))), {"pirl": features, "random": features})
+    features = {name: torch.randn(len(source), 4) for name in ("pirl", "random")}
+    train = Split(source, range(len(source)), -torch.ones(len(source)).long(), [], features)
     neighbors = show_neighbors(train, None)
     assert neighbors.shares == []
     for query in neighbors.queries:

@@ -31,7 +31,6 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
         difference = results["pirl"][measure] - results["random"][measure]
         assert gain == pytest.approx(difference, abs=0.02)
         assert error > 0
-    # Another computation of the same features: in one pass with those of all layers.
     for name, by_layer in results["layers"].items():
         assert list(by_layer) == ["conv1", "res2", "res3", "res4", "res5", "last"]
         assert by_layer["last"] == pytest.approx(results[name]["knn_top1"], abs=0.01)
