@@ -136,7 +136,7 @@ def num_ranks(config: Mapping[str, Any]) -> int:
 
 
 def prepares_input(config: Mapping[str, Any]) -> bool:
-    """Return whether :class:`PIRLInputHook` prepares the batches of a run.
+    """Return whether the model of a run prepares its batches: see ``adapters/model_input.py``.
 
     Benchmarks of the host have float images, which its transforms have normalised.
     """

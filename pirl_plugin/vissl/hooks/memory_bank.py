@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.system.console import LINE, Progress
-from pirl_plugin.system.ranks import on_all_ranks, rank, sum_over_ranks, world_size
+from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.method import image_and_transformed
 from pirl_plugin.vissl.hooks.progress import shows_progress
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
@@ -68,15 +67,6 @@ class MemoryBankHook(QuietHook):
     def on_forward(self, task: Task) -> None:
         """Copy the images' rows: the host may reuse their memory (``ENABLE_ASYNC_GPU_COPY``)."""
         self._index = task.last_batch.sample["target"].clone() if task.train else None
-
-    def on_loss_and_meter(self, task: Task) -> None:
-        """Name an index outside the data set: on a GPU, it makes the loss of all ranks NaN.
-
-        Raises:
-            ValueError: there is such an index on some rank.
-        """
-        if task.train and not math.isfinite(task.losses[-1]):
-            on_all_ranks(lambda: task.loss.bank.index_check.refuse_noted(wait=True))
 
     def on_update(self, task: Task) -> None:
         """Move the rows of the batch, and count the step.

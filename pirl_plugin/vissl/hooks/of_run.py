@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.vissl.hooks.input import PIRLInputHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import (
     FiniteHook,
@@ -17,7 +16,7 @@ from pirl_plugin.vissl.hooks.monitor import (
 from pirl_plugin.vissl.hooks.progress import ProgressHook, shows_progress
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
-from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, prepares_input, read_section
+from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
@@ -45,15 +44,11 @@ def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHo
 
     has_bank = config.LOSS.name == "pirl_loss"
     # What stops a run on a fault comes before a hook that acts on the fault.
-    hooks: list[ClassyHook] = [exchange]
-    if prepares_input(config):
-        hooks.append(PIRLInputHook.from_config(config))
+    hooks: list[ClassyHook] = [exchange, FiniteHook()]
+    if config.TEST_MODEL:
+        hooks.append(TestedHook(outputs))
     if has_bank:
         hooks.append(MemoryBankHook(exchange))
-    # After the bank's hook, which names the cause if it is an index outside the data set.
-    hooks.append(FiniteHook())
-    hooks.append(TestedHook(outputs))
-    if has_bank:
         hooks.append(PIRLReportHook(config.LOG_FREQUENCY, outputs))
     if has_bank and monitor.enabled:
         hooks.append(MonitorHook(monitor, outputs))

@@ -19,8 +19,8 @@ from pirl_plugin.system.watcher import Wait
 from pirl_plugin.views.kernels import warm_up
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
+from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
-from pirl_plugin.vissl.hooks.input import PIRLInputHook
 from pirl_plugin.vissl.hooks.of_run import hooks_of_run
 from pirl_plugin.vissl.resume import position
 from pirl_plugin.vissl.sections import TIMEOUT, RunSettings, prepares_input, read_section
@@ -125,7 +125,7 @@ class PIRLTask(SelfSupervisionTask):
         """Build the model, and prepare it before DistributedDataParallel wraps it."""
         model: nn.Module = super()._build_model(*args, **kwargs)
         if prepares_input(self.config):
-            PIRLInputHook.from_config(self.config).prepare_model(model)
+            prepare_model(model, self.config, self.device)
         return model
 
     def _restore_model_weights(self, model: Any, **options: Any) -> Any:

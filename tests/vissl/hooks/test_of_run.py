@@ -19,19 +19,21 @@ def hooks_of(tmp_path):
     return names
 
 
-def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for(hooks_of):
-    faults = ["ExchangeHook", "PIRLInputHook", "FiniteHook", "TestedHook"]
+def test_hooks__are_added_for_our_loss_and_for_tests(hooks_of):
+    faults = ["ExchangeHook", "FiniteHook"]
     ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
     hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
-    assert hooks[:7] == [*faults[:2], ours[0], *faults[2:], *ours[1:]]
+    assert hooks[:5] == [*faults, *ours]
     # Ours is the host's hook that saves, and follows the hook that sets the bank's size.
     assert hooks.count("CheckpointHook") == 1
     assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
     # A covariant baseline: our uint8 views, a loss of the host's.
     hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node")
-    assert hooks[:4] == faults
+    assert hooks[:2] == faults
     assert "CheckpointHook" in hooks
     assert not set(ours) & set(hooks)
+    assert "TestedHook" not in hooks
+    assert "TestedHook" in hooks_of("config=benchmark/pirl/quick_linear")
 
 
 def test_hooks__of_other_approaches_are_the_hosts(hooks_of):

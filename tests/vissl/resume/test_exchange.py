@@ -14,7 +14,7 @@ from tests.helpers.tasks import FakeTask
 
 
 def test_finite__names_the_step():
-    task = FakeTask(iteration=7, losses=[float("nan")])
+    task = FakeTask(iteration=7, losses=[float("nan")], loss=None)
     with pytest.raises(FloatingPointError, match="the loss is not finite, step 7: "):
         FiniteHook().on_loss_and_meter(task)
     task.losses = [1.0]

@@ -1,11 +1,14 @@
-"""Normalisation of batches, memory format, precision, compilation and micro-batches."""
+"""What a run's model does with its input: normalisation, memory format, precision, micro-batches.
+
+Batches are uint8, and the host has no hook before the model: ``forward`` is replaced.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,85 +17,53 @@ from torch.utils.checkpoint import checkpoint
 from pirl_plugin.images.names import PREDICT_JIGSAW
 from pirl_plugin.views.pixels import normalize_images
 from pirl_plugin.vissl.sections import InputSettings, num_micro_batches, read_section
-from pirl_plugin.vissl.task import QuietHook
 
-if TYPE_CHECKING:
-    from vissl.config import AttrDict
-
-    from pirl_plugin.vissl.task import Task
-
-    Inputs = Tensor | dict[str, Tensor]
+Inputs = Tensor | dict[str, Tensor]
 
 
-class PIRLInputHook(QuietHook):
-    """Replaces the model's ``forward``: batches are uint8, and the host has no hook before it.
+def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.device) -> None:
+    """Replace the model's ``forward``, and set the weights' memory format; in place.
+
+    Call it before DistributedDataParallel allocates its gradient buckets.
 
     Args:
-        settings: settings of the section ``HOOKS.PIRL_INPUT``.
-        micro_batch: largest number of images in a micro-batch; None: the batch is not split.
-        views: number of views of an image in a batch that is a single tensor.
+        model: the host's model of a run.
+        config: the host's whole configuration; ``HOOKS.PIRL_INPUT`` has the settings.
+        device: the device on which the model will run.
     """
+    settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
+    model.to(memory_format=_format_of(settings))
+    if settings.compile:
+        # Images and patches have two shapes; dynamic shapes would be slower for both.
+        getattr(model, "trunk", model).compile(dynamic=False)
+    forward = model.forward
 
-    def __init__(
-        self,
-        settings: InputSettings | None = None,
-        micro_batch: int | None = None,
-        views: int = 1,
-    ) -> None:
-        super().__init__()
-        self.settings = settings or InputSettings()
-        self.micro_batch = micro_batch
-        self.views = views
-        self._format = torch.contiguous_format
-        if self.settings.channels_last:
-            self._format = torch.channels_last
+    def prepared(batch: Inputs) -> Any:
+        return forward(prepare_batch(batch, settings))
 
-    @classmethod
-    def from_config(cls, config: AttrDict) -> PIRLInputHook:
-        """Build the hook from the host's configuration."""
-        data = config.DATA.TRAIN
-        parts = num_micro_batches(config)
-        transforms = [transform.get("name") for transform in data.TRANSFORMS or []]
-        return cls(
-            read_section(InputSettings, config, "HOOKS.PIRL_INPUT"),
-            micro_batch=math.ceil(data.BATCHSIZE_PER_REPLICA / parts) if parts > 1 else None,
-            views=9 if PREDICT_JIGSAW in transforms else 1,
-        )
+    run: Callable[[Inputs], Any] = prepared
+    if settings.autocast == "bfloat16":
+        run = torch.autocast(device.type, torch.bfloat16)(run)
+    num_parts = num_micro_batches(config)
+    if num_parts > 1:
+        data = config["DATA"]["TRAIN"]
+        largest = math.ceil(data["BATCHSIZE_PER_REPLICA"] / num_parts)
+        names = [transform.get("name") for transform in data["TRANSFORMS"] or []]
+        run = in_micro_batches(run, model, largest, views=9 if PREDICT_JIGSAW in names else 1)
+    model.forward = run
 
-    def on_start(self, task: Task) -> None:
-        """Replace ``forward`` of the model inside DistributedDataParallel."""
-        model: Any = task.base_model
-        forward = model.forward
 
-        def prepared(batch: Inputs) -> Any:
-            return forward(self.prepare(batch))
+def prepare_batch(batch: object, settings: InputSettings) -> Any:
+    """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalised to float32."""
+    if isinstance(batch, dict):
+        return {key: prepare_batch(value, settings) for key, value in batch.items()}
+    if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
+        return batch
+    return normalize_images(batch, settings.mean, settings.std, _format_of(settings))
 
-        run: Callable[[Inputs], Any] = prepared
-        if self.settings.autocast == "bfloat16":
-            run = torch.autocast(task.device.type, torch.bfloat16)(run)
-        if self.micro_batch is not None:
-            run = in_micro_batches(run, model, self.micro_batch, self.views)
-        model.forward = run
 
-    def prepare_model(self, model: nn.Module) -> None:
-        """Set the weights' memory format, and compile the trunk if configured; in place.
-
-        Call it before DistributedDataParallel allocates its gradient buckets.
-        """
-        model.to(memory_format=self._format)
-        if self.settings.compile:
-            # Images and patches have two shapes; dynamic shapes would be slower for both.
-            getattr(model, "trunk", model).compile(dynamic=False)
-
-    def prepare(self, batch: object) -> Any:
-        """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalised to float32."""
-        if isinstance(batch, dict):
-            return {key: self.prepare(value) for key, value in batch.items()}
-        if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
-            return batch
-        return normalize_images(
-            batch, tuple(self.settings.mean), tuple(self.settings.std), self._format
-        )
+def _format_of(settings: InputSettings) -> torch.memory_format:
+    return torch.channels_last if settings.channels_last else torch.contiguous_format
 
 
 def in_micro_batches(

@@ -1,14 +1,13 @@
 """Micro-batches: the loss, gradient and bank of the whole batch, but for BatchNorm's statistics."""
 
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from pirl_plugin.method.loss import PIRLLoss
-from pirl_plugin.vissl.hooks.input import PIRLInputHook, in_micro_batches, split
+from pirl_plugin.vissl.adapters.model_input import in_micro_batches, prepare_model, split
 from tests.helpers.configs import compose
 from tests.helpers.host_runs import losses, run, settings
 
@@ -33,8 +32,7 @@ def trained(count, norm=False):
     """Three steps in ``count`` micro-batches; one row of each batch is invalid."""
     model, generator = Model(norm), torch.Generator().manual_seed(3)
     if count > 1:
-        hook = PIRLInputHook(micro_batch=BATCH // count)
-        hook.on_start(SimpleNamespace(base_model=model, device=torch.device("cpu")))
+        model.forward = in_micro_batches(model.forward, model, BATCH // count)
     loss, values = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     for _ in range(3):
@@ -97,9 +95,17 @@ def test_micro_batches__draw_dropout_as_before_and_keep_a_test_whole():
 def test_micro_batches__that_do_not_divide_the_batch_are_at_most_as_many():
     batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=10"
     overrides = ["config=pretrain/pirl/quick_jigsaw", batch, "config.TRAINER.PIRL_MICRO_BATCHES=4"]
-    largest = PIRLInputHook.from_config(compose(*overrides)).micro_batch
-    parts = split(torch.arange(10), largest)
-    assert sorted(map(len, parts)) == [2, 2, 3, 3]
+    sizes = []
+
+    class Counts(nn.Module):
+        def forward(self, batch):
+            sizes.append(len(batch))
+            return [batch]
+
+    model = Counts()
+    prepare_model(model, compose(*overrides), torch.device("cpu"))
+    model(torch.ones(10, 1))
+    assert sorted(sizes) == [2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("largest", [1, 3, 4, 7, 20])

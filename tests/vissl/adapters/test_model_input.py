@@ -1,4 +1,4 @@
-"""The input hook: what torchvision's ToTensor and Normalize do, where the model runs."""
+"""The input of the model: what torchvision's ToTensor and Normalize do, where the model runs."""
 
 import copy
 
@@ -8,26 +8,30 @@ from torchvision.transforms import functional as tv
 
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.vissl.hooks.input import PIRLInputHook
+from pirl_plugin.vissl.adapters.model_input import prepare_batch, prepare_model
 from pirl_plugin.vissl.sections import InputSettings
-from tests.helpers.tasks import FakeTask
+
+CPU = torch.device("cpu")
+
+
+def prepare(model, **settings):
+    prepare_model(model, {"HOOKS": {"PIRL_INPUT": settings}}, CPU)
 
 
 def test_prepare__equals_to_tensor_and_normalize():
     image = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
     expected = tv.normalize(image.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
-    prepared = PIRLInputHook().prepare({"images": image, "label": torch.arange(2)})
+    prepared = prepare_batch({"images": image, "label": torch.arange(2)}, InputSettings())
     torch.testing.assert_close(prepared["images"], expected, atol=1e-5, rtol=0)
     assert prepared["images"].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(prepared["label"], torch.arange(2))
     floats = torch.randn(2, 3, 4, 4)
-    assert PIRLInputHook().prepare(floats) is floats
+    assert prepare_batch(floats, InputSettings()) is floats
 
 
-def test_on_start__hangs_before_the_model_and_runs_it_in_bfloat16():
+def test_prepare_model__hangs_before_the_model_and_runs_it_in_bfloat16():
     model = torch.nn.Conv2d(3, 4, 3)
-    hook = PIRLInputHook(InputSettings(autocast="bfloat16"))
-    hook.on_start(FakeTask(base_model=model, device=torch.device("cpu")))
+    prepare(model, autocast="bfloat16")
     assert model(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).dtype == torch.bfloat16
 
 
@@ -39,9 +43,9 @@ def test_settings__refuse_an_autocast_that_needs_a_scaler():
 def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
     model = ResNetTrunk(10, width=0.25)
     prepared = copy.deepcopy(model)
-    PIRLInputHook(InputSettings(channels_last=False)).prepare_model(prepared)
+    prepare(prepared, channels_last=False)
     assert prepared.state_dict()["_feature_blocks.conv1.weight"].is_contiguous()
-    PIRLInputHook().prepare_model(prepared)
+    prepare(prepared)
     weight = prepared.state_dict()["_feature_blocks.conv1.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last)
     images = torch.randn(2, 3, 64, 64)
@@ -52,7 +56,7 @@ def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
 def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
     model = torch.nn.ModuleDict({"trunk": ResNetTrunk(10, width=0.25)})
     plain = copy.deepcopy(model)
-    PIRLInputHook(InputSettings(compile=True)).prepare_model(model)
+    prepare(model, compile=True)
     assert model["trunk"]._compiled_call_impl is not None
     assert list(model.state_dict()) == list(plain.state_dict())
     plain.load_state_dict(model.state_dict())
@@ -63,7 +67,7 @@ def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
 def test_prepare_model__compiled_gives_the_same_features_and_gradients():
     model = ResNetTrunk(10, width=0.25)
     compiled = copy.deepcopy(model)
-    PIRLInputHook(InputSettings(compile=True)).prepare_model(compiled)
+    prepare(compiled, compile=True)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     for each in (model, compiled):
         each(images)[0].square().sum().backward()
@@ -74,7 +78,7 @@ def test_prepare_model__compiled_gives_the_same_features_and_gradients():
 def test_prepare_model__gives_gradients_the_layout_of_the_weights():
     """What DistributedDataParallel, which lays its buckets out as the weights, warns of else."""
     model = ResNetTrunk(10)
-    PIRLInputHook().prepare_model(model)
+    prepare(model)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     model(images)[0].sum().backward()
     for weight in model.parameters():
