@@ -44,13 +44,12 @@ def start(command: Callable[[list[str]], int | None]) -> NoReturn:
         sys.exit("pirl_plugin: Linux or macOS is needed; on Windows, use WSL")
     from pirl_plugin.system.console import prepare_streams
     from pirl_plugin.system.failures import in_one_sentence
-    from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
+    from pirl_plugin.system.processes import share_import_path
     from pirl_plugin.system.watcher import watching
     from pirl_plugin.vissl.import_hook import finder
 
     prepare_streams()
     share_import_path()
-    shorten_temporary_folder()
     finder.install()  # if no .pth file has installed it
     try:
         with watching(), in_one_sentence():

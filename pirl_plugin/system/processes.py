@@ -1,4 +1,4 @@
-"""What a process needs from its system: signals, children, cores, a short temporary folder."""
+"""What a process needs from its system: children, their imports, and cores."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
-
-_LONGEST_TMPDIR = 70  # characters; the paths of loader workers' sockets may have at most 107
 
 
 def run_child(command: Sequence[str], **options: Any) -> int:
@@ -66,16 +63,6 @@ def _same_import_path() -> str:
     """Return the first statements of a process that imports from this one's folders only."""
     folders = [folder or os.getcwd() for folder in sys.path]
     return f"import sys; sys.path[:] = {folders!a}"
-
-
-def shorten_temporary_folder() -> None:
-    """Use ``/tmp`` if the path of the temporary folder is too long for sockets in it.
-
-    Python's multiprocessing makes sockets there, for loader workers.
-    """
-    with contextlib.suppress(OSError):  # there is no temporary folder: who needs one says so
-        if len(tempfile.gettempdir()) > _LONGEST_TMPDIR:
-            os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 
 def usable_cores() -> int:

@@ -41,10 +41,11 @@ class Interrupted(SystemExit):
         sentence: what :func:`watching` prints.
     """
 
-    def __init__(self, number: int, outcome: str = "the command has ended") -> None:
+    def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.code: int = 128 + number
-        self.sentence = f"{PREFIX}{signal.Signals(number).name}: {outcome}"
+        name = signal.Signals(number).name
+        self.sentence = f"{PREFIX}{name}: ended; the same command continues from what is saved"
 
 
 class Wait(NamedTuple):

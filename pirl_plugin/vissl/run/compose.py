@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shlex
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -118,60 +117,20 @@ def _choose_task(config: AttrDict) -> None:
 
 
 def _readable_override(override: str) -> str:
-    """Return an override that Hydra can read.
+    """Return an override whose path is in quotes.
 
-    A path needs no quotes: Hydra's syntax has no place for many characters of names, such as ``é``,
-    and takes a comma for the end of a value.
-
-    Raises:
-        Refused: Hydra cannot read it.
+    Hydra's syntax has no place for many characters of names, such as ``é``, and takes a comma for
+    the end of a value. A path is alone, or in brackets, which VISSL's own configs need.
     """
-    key, equals, text = override.partition("=")
-    value, reason = _parse(override)
-    if _PATH_KEYS.fullmatch(key.lstrip("+")):
-        path = _quoted_path(text.strip(), value)
-        if path is not None:
-            return f"{key}={path}"
-    if not reason:
+    key, _, text = override.partition("=")
+    path = re.sub(r"^\[(.*)\]$", r"\1", text.strip(), flags=re.DOTALL)
+    is_in_brackets = path != text.strip()
+    # One path, not a list of several: but a folder may be named "a,b".
+    is_one = not is_in_brackets or "," not in path or os.path.exists(os.path.expanduser(path))
+    if not _PATH_KEYS.fullmatch(key.lstrip("+")) or _SYNTAX.fullmatch(path) or not is_one:
         return override
-    if not equals:
-        raise Refused(f"{override}: expected KEY=VALUE; {reason}")
-    remedy = f"{key}={quoted(text)}"
-    in_shell = shlex.quote(remedy) if set('"$`\\!') & set(remedy) else f'"{remedy}"'
-    raise Refused(f"{override}: expected a value in Hydra's syntax ({reason}); write {in_shell}")
-
-
-def _parse(override: str) -> tuple[Any, str]:
-    """Return the value of an override; and why Hydra cannot use it, which is empty if it can."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_override(override)
-    except HydraException as error:
-        return None, str(error).splitlines()[0]
-    if parsed.is_sweep_override():
-        return None, "it has several values"
-    return parsed.value(), ""
-
-
-def _quoted_path(text: str, value: Any) -> str | None:
-    """Return the text of a path in quotes; None if Hydra reads it as the user meant it.
-
-    Args:
-        text: one path, or one in brackets, which VISSL's own configs need.
-        value: what Hydra has read; None if it cannot read the text.
-    """
-    path = re.sub(r"^\[(.*)\]$", r"\1", text, flags=re.DOTALL)
-    if _SYNTAX.fullmatch(path):
-        return None
-    parts = value if isinstance(value, list) else [value]
-    is_text = all(isinstance(part, str) for part in parts)
-    # Hydra also reads a folder "a,b" in brackets, but as two paths.
-    if is_text and not os.path.exists(path):
-        return None
     in_quotes = quoted(os.path.expanduser(path))
-    return in_quotes if path == text else f"[{in_quotes}]"
+    return f"{key}=[{in_quotes}]" if is_in_brackets else f"{key}={in_quotes}"
 
 
 def _expand_paths(config: DictConfig) -> None:

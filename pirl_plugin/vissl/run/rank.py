@@ -21,7 +21,7 @@ from pirl_plugin.system.failures import (
     sentence,
 )
 from pirl_plugin.system.lock import sharing_lock
-from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
+from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.system.watcher import Wait, waiting, watching
 from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.sections import (
@@ -128,7 +128,6 @@ def prepare_workers(config: DictConfig | AttrDict) -> None:
     """Start the server that forks loader workers, unless it is already running."""
     os.environ[RANK_PROCESS] = str(os.getpid())
     share_import_path()
-    shorten_temporary_folder()
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
     if config.DATA.NUM_DATALOADER_WORKERS:
         forkserver.ensure_running()

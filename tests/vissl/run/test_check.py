@@ -66,6 +66,7 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 def test_override__ends_in_one_sentence(subtests):
     for overrides, message in (
         (["config=pretrain/pirl/jigsaw_9node"], "Could not find 'config/pretrain/pirl/jigsaw_9no"),
+        ([QUICK, "config.SLURM.NAME=jos\u00e9"], "SLURM.NAME=jos. .*override_grammar"),
         ([QUICK, "config.OPTIMIZER.num_epoch=3"], "Could not override 'config.OPTIMIZER.num_epoch"),
         (
             [QUICK, "config.TRAINER.PIRL_MICRO_BATCHES=0"],

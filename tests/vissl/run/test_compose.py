@@ -4,7 +4,6 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.host_config import quoted
 from pirl_plugin.vissl.run.compose import RESOLVERS, _readable_override
 from tests.helpers.configs import compose
@@ -51,16 +50,6 @@ def test_path__is_in_the_home_or_in_this_folder(monkeypatch, tmp_path):
     assert config.DATA.TEST.DATA_PATHS == [f"{tmp_path}/a", "b"]
     assert config.CHECKPOINT.DIR == f"{tmp_path}/r\u00e9sultats, 2"
     assert config.MODEL.WEIGHTS_INIT.PARAMS_FILE == "2024"
-
-
-def test_value__that_hydra_cannot_read_is_shown_in_quotes(subtests):
-    for override, message in (
-        ("config.SLURM.NAME=jos\u00e9", r"""syntax .*; write "config.SLURM.NAME='jos.'"$"""),
-        ("config.SLURM.NAME=a,b", "several values.*NAME="),
-        ("config.SLURM.NAME", "expected KEY=VALUE"),
-    ):
-        with subtests.test(override=override), pytest.raises(Refused, match=message):
-            _readable_override(override)
 
 
 @pytest.mark.parametrize("cores", [1, 6, 64])
