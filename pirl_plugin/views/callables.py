@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from pirl_plugin.views.pixels import as_image, as_pixels, torch_seeded_generator
 class CallableViews:
     """A function of a PIL image, perhaps also of a numpy generator, as views.
 
-    A function with a parameter ``rng``, or with a second parameter without a default, gets the
-    generator of the draws. Other functions draw from the global generators of torch, numpy and
-    Python; with a generator given, it seeds these for the call, so that the draws can be repeated.
+    A function with a parameter ``rng`` gets the generator of the draws. Other functions draw from
+    the global generators of torch, numpy and Python; with a generator given, it seeds these for the
+    call, so that the draws can be repeated.
 
     Args:
         function: returns a dictionary of tensors or images, or one of them, named ``images``.
@@ -34,7 +34,9 @@ class CallableViews:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._takes_generator = _takes_generator(function)
+        self._takes_generator = False
+        with suppress(TypeError, ValueError):  # some built-in functions have no signature
+            self._takes_generator = "rng" in inspect.signature(function).parameters
 
     def __call__(
         self, pixels: torch.Tensor, rng: np.random.Generator | None = None
@@ -50,7 +52,7 @@ class CallableViews:
         """
         image = as_image(pixels)
         if self._takes_generator:
-            views = self.function(image, torch_seeded_generator() if rng is None else rng)
+            views = self.function(image, rng=torch_seeded_generator() if rng is None else rng)
         elif rng is None:
             views = self.function(image)
         else:
@@ -66,21 +68,6 @@ class CallableViews:
             name: as_pixels(view) if isinstance(view, Image.Image) else view
             for name, view in by_name.items()
         }
-
-
-def _takes_generator(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some built-in functions have none
-        return False
-    positional = [
-        parameter
-        for parameter in parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    required = [parameter for parameter in positional if parameter.default is parameter.empty]
-    has_rng = len(positional) > 1 and positional[1].name == "rng"
-    return len(required) == 2 or has_rng
 
 
 @contextmanager

@@ -145,13 +145,3 @@ def prepares_input(config: Mapping[str, Any]) -> bool:
         or "PIRL_INPUT" in config["HOOKS"]
         or num_micro_batches(config) > 1
     )
-
-
-def splits_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the splits that a run reads."""
-    splits = []
-    if not config["TEST_ONLY"]:
-        splits.append("TRAIN")
-    if config["TEST_MODEL"]:
-        splits.append("TEST")
-    return splits

@@ -17,13 +17,9 @@ from pirl_plugin.views.pixels import image_generator, normalize_images
 PHOTOS = [torch.randint(256, (3, 20, 24), dtype=torch.uint8) for _ in range(3)]
 
 
-def with_generator(image, generator):
+def with_generator(image, rng=None):
     assert isinstance(image, Image.Image)
-    return {"drawn": torch.from_numpy(generator.random(3)), "size": image.size}
-
-
-def with_optional_generator(image, rng=None):
-    return with_generator(image, rng)
+    return {"drawn": torch.from_numpy(rng.random(3)), "size": image.size}
 
 
 def of_global_generators(image):
@@ -34,8 +30,7 @@ CALLABLES = {
     "v1": v1.Compose([v1.RandomResizedCrop(16), v1.ColorJitter(0.4, 0.4, 0.4), v1.ToTensor()]),
     "v2": v2.Compose([v2.RandomResizedCrop(16), v2.ToImage(), v2.ToDtype(torch.float32, True)]),
     "PIL out": v2.RandomCrop(8),
-    "generator": with_generator,
-    "rng": with_optional_generator,
+    "rng": with_generator,
     "global": of_global_generators,
     "ours": pirl.JigsawViews(image_size=16),
 }
@@ -45,7 +40,7 @@ CALLABLES = {
 def test_callable__draws_repeat_after_set_epoch_and_only_then(name):
     torch.manual_seed(0)
     data = ImageDataset(PHOTOS, CALLABLES[name], seed=1)
-    view = "drawn" if name in ("generator", "rng") else "images"
+    view = "drawn" if name == "rng" else "images"
 
     def views(epoch):
         data.set_epoch(epoch)

@@ -167,15 +167,14 @@ def remove_old_results(config: AttrDict) -> None:
     The host's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse
     the costs chosen for other features. Features of a split that is not extracted now are kept.
     """
-    from pirl_plugin.vissl.sections import splits_of
-
     out = Path(config.CHECKPOINT.DIR)
     files = [*out.glob("*/test_ap.npy")]
     if config.SVM.force_retrain:
         for name in ("crossval_ap.npy", "chosen_cost.npy", "cls*_cost*", "AP_cls*_cost*"):
             files += out.glob(f"*/{name}")
     features = Path(config.EXTRACT_FEATURES.OUTPUT_DIR or out)
-    for split in splits_of(config):
-        files += features.glob(f"rank*_chunk*_{split.lower()}_*.npy")
+    for split, is_extracted in (("train", not config.TEST_ONLY), ("test", config.TEST_MODEL)):
+        if is_extracted:
+            files += features.glob(f"rank*_chunk*_{split}_*.npy")
     for file in files:
         file.unlink()

@@ -150,7 +150,9 @@ def launch_run(
         if checkpoint:
             logging.info(f"Resume from file: {checkpoint}")
         # Start the ranks: in processes of their own, or here.
-        rendezvous.choose_interface(config)
+        if config.DISTRIBUTED.NUM_NODES == 1:
+            # By default, gloo looks up the host's name, which may have no address.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # Linux's loopback interface
         host.set_env_vars(local_rank or 0, node_id, config)
         run_id = host.get_dist_run_id(config, config.DISTRIBUTED.NUM_NODES)
         host._copy_to_local(config)

@@ -1,4 +1,4 @@
-"""Runs by several processes, torchrun and signals; failures; the interface of several nodes."""
+"""Runs by several processes, torchrun and signals; failures."""
 
 import os
 import signal
@@ -8,11 +8,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from omegaconf import OmegaConf
 
 from pirl_plugin.system.host_config import NOT_INSTALLED
 from pirl_plugin.system.watcher import Interrupted
-from pirl_plugin.vissl.run import launch, rendezvous
+from pirl_plugin.vissl.run import launch
 from pirl_plugin.vissl.run.rank import LOST_RANK
 from tests.helpers.host_runs import host_script, run, settings, state
 from tests.helpers.launched import STEP, children, gone, quiet, started
@@ -135,13 +134,3 @@ def test_command__says_how_to_install_a_missing_host():
     result = run(command=[sys.executable, "-c", code], check=False)
     assert result.returncode == 1
     assert NOT_INSTALLED in result.stderr
-
-
-def test_interface__of_several_nodes_is_never_loopback(monkeypatch):
-    found = rendezvous.interface_towards("127.0.0.1")
-    assert found not in ("lo", "lo0")
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        monkeypatch.setenv(name, "the_users")
-    config = OmegaConf.create({"DISTRIBUTED": {"NUM_NODES": 2, "RUN_ID": "localhost:1"}})
-    rendezvous.choose_interface(config)
-    assert os.environ["GLOO_SOCKET_IFNAME"] == "the_users"
