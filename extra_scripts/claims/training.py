@@ -1,0 +1,155 @@
+"""What the scripts that compare methods share: images, the loop that trains a method, its time."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peer_methods import Method
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision.datasets import ImageFolder
+
+import pirl_plugin as pirl
+
+# The rate of a method is that of 32 images; it is scaled with the batch (Goyal et al. 2017).
+REFERENCE_BATCH = 32
+
+Photos = list[tuple[Image.Image, int]]
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a method trains.
+
+    Attributes:
+        passes: over the images.
+        steps: number of optimiser steps done.
+        images: number of images seen.
+        seconds: wall time.
+        cpu_seconds: processor time.
+        loss: of the last batch.
+    """
+
+    passes: int
+    steps: int
+    images: int
+    seconds: float
+    cpu_seconds: float
+    loss: float
+
+
+def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
+    """Return the classes and the decoded images, with labels, of ``folder/CLASS/*``.
+
+    They are decoded only once, so that the time of a run is its method's.
+
+    Args:
+        folder: a folder of each class.
+        side: images whose shorter side is longer are reduced to it, pixels; a JPEG is decoded at a
+            scale near it, so that large photos need little memory and time.
+    """
+
+    def load(path: str) -> Image.Image:
+        with Image.open(path) as image:
+            if side is not None:
+                # A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is still enough.
+                scale = side / min(image.size)
+                enough = (round(image.width * scale), round(image.height * scale))
+                image.draft("RGB", enough)
+                if scale < 1:
+                    return image.convert("RGB").resize(enough, Image.Resampling.BICUBIC)
+            return image.convert("RGB")
+
+    images = ImageFolder(folder, loader=load)
+    return images.classes, list(images)
+
+
+def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give a network its images (B, 3, S, S) channel by channel; patches keep their format."""
+    images, *others = inputs
+    if images.ndim == 4:
+        images = images.contiguous(memory_format=torch.channels_last)
+    return (images, *others)
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and its ended loader workers, seconds."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def loader_of(
+    images: Dataset[Any], method: Method, batch: int, seed: int, workers: int
+) -> DataLoader[Any]:
+    """Return the loader of a method's views of images, in an order that follows from the seed."""
+    data = pirl.ImageDataset(images, method.views, seed=seed)
+    return DataLoader(
+        data,
+        batch,
+        shuffle=True,
+        drop_last=len(data) > batch,
+        collate_fn=pirl.collate_views,
+        num_workers=workers,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def train(
+    method: Method,
+    loader: DataLoader[Any],
+    passes: int,
+    rate: float,
+    *,
+    device: str = "cpu",
+    autocast: bool = False,
+) -> Length:
+    """Train a method with SGD, a cosine to 0, and a bank of embeddings.
+
+    Args:
+        method: with its trunk, on the device; parameters without gradients stay as they are.
+        loader: of :func:`loader_of`.
+        passes: over the images.
+        rate: learning rate of a batch of 32 images.
+        device: ``cpu`` or ``cuda``.
+        autocast: compute in bfloat16.
+    """
+    steps = passes * len(loader)
+    optimizer = torch.optim.SGD(
+        [parameter for parameter in method.trained.parameters() if parameter.requires_grad],
+        lr=rate * (loader.batch_size or 1) / REFERENCE_BATCH,
+        momentum=0.9,
+        weight_decay=1e-4,
+    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    begin = time.perf_counter()
+    begin_cpu = processor_seconds()
+    method.before_training(loader, device)
+    step = 0
+    images = 0
+    for epoch in range(passes):
+        loader.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
+        for sample in loader:
+            sample = {key: value.to(device) for key, value in sample.items()}
+            with torch.autocast(device, torch.bfloat16, enabled=autocast):
+                loss = method.loss(sample, step / steps)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            method.after_step(sample)
+            step += 1
+            images += len(sample["index"])
+    return Length(
+        passes=passes,
+        steps=step,
+        images=images,
+        seconds=round(time.perf_counter() - begin, 1),
+        cpu_seconds=round(processor_seconds() - begin_cpu, 1),
+        loss=round(loss.item(), 4),
+    )
