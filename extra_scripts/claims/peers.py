@@ -6,7 +6,8 @@
 lightly's losses, heads and transforms (``pip install pirl-plugin[claims]``). Every tenth training
 image is only used to choose a batch and a learning rate for each method, with seed 0. The runs of
 seeds 1, 2, … train on the other images and are measured on ``val``: once for equal numbers of
-images, once for the processor time that PIRL, or the first of ``--methods``, takes for them.
+images, once for the processor time that PIRL, or the first of ``--methods``, takes for them; it
+follows from the cost of an image, which is measured for all methods in turn in this process.
 
 Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues. Their
 networks are in ``OUT/trunks``, in torchvision's names.
@@ -18,9 +19,6 @@ import argparse
 import itertools
 import json
 import platform
-import resource
-import statistics
-import time
 from collections.abc import Callable
 from importlib.metadata import distributions, version
 from pathlib import Path
@@ -28,22 +26,20 @@ from typing import Any
 
 import torch
 from peer_methods import METHODS
-from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
-from torchvision.datasets import ImageFolder
+from torch.utils.data import Subset
 from torchvision.transforms import v2
+from training import channels_last, decoded, loader_of, measure_costs, train
 
 import pirl_plugin as pirl
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import processor_name
 
-# The grid of each method, for a batch of 32: the rate is scaled with the batch (Goyal et al. 2017).
+# The grid of each method; the rate is that of 32 images.
 BATCHES = (32, 128)
 RATES = (0.03, 0.06)
-REFERENCE_BATCH = 32
 PACKAGES = ("pirl-plugin", "lightly", "torch", "torchvision")
 
 
@@ -56,8 +52,9 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.classes, self.train = decoded(options.data / "train")
-        _, self.test = decoded(options.data / "val")
+        side = 2 * options.image_size  # crops of half an image are not enlarged
+        self.classes, self.train = decoded(options.data / "train", side)
+        _, self.test = decoded(options.data / "val", side)
         numbers = range(len(self.train))
         self.tenth = [number for number in numbers if number % 10 == 0]
         self.rest = [number for number in numbers if number % 10]
@@ -114,40 +111,11 @@ class Comparison:
         width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
         method = METHODS[name](trunk, width, len(self.rest), options.image_size, **settings)
         method.to(options.device)
-        data = pirl.ImageDataset(Subset(self.train, self.rest), method.views, seed=seed)
-        loader = DataLoader(
-            data,
-            batch,
-            shuffle=True,
-            drop_last=len(data) > batch,
-            collate_fn=pirl.collate_views,
-            num_workers=options.workers,
-            generator=torch.Generator().manual_seed(seed),
+        images = Subset(self.train, self.rest)
+        loader = loader_of(images, method, batch, seed, options.workers)
+        length = train(
+            method, loader, epochs, rate, device=options.device, autocast=options.autocast
         )
-        steps = epochs * len(loader)
-        optimizer = torch.optim.SGD(
-            method.trained.parameters(),
-            lr=rate * batch / REFERENCE_BATCH,
-            momentum=0.9,
-            weight_decay=1e-4,
-        )
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-        begin, begin_cpu = time.perf_counter(), processor_seconds()
-        method.before_training(loader, options.device)
-        step = 0
-        for epoch in range(epochs):
-            data.set_epoch(epoch)
-            for sample in loader:
-                sample = {key: value.to(options.device) for key, value in sample.items()}
-                with torch.autocast(options.device, torch.bfloat16, enabled=options.autocast):
-                    loss = method.loss(sample, step / steps)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-                method.after_step(sample)
-                step += 1
-        seconds, cpu_seconds = time.perf_counter() - begin, processor_seconds() - begin_cpu
         changes = [f"{key}{value}" for key, value in settings.items()]
         words = [name, f"batch{batch}", f"rate{rate}", *changes, f"{epochs}epochs", f"seed{seed}"]
         file = options.out / "trunks" / f"{'_'.join(words)}.pth"
@@ -159,13 +127,33 @@ class Comparison:
             "batch": batch,
             "rate_of_32_images": rate,
             "epochs": epochs,
-            "images": step * batch,
-            "cpu_seconds": round(cpu_seconds, 1),
-            "seconds": round(seconds, 1),
-            "loss": round(loss.item(), 4),
+            "images": length.images,
+            "cpu_seconds": length.cpu_seconds,
+            "seconds": length.seconds,
+            "loss": length.loss,
             "trunk": file.name,
             **self.measure(trunk, test),
         }
+
+    def costs(self, chosen: dict[str, tuple[int, float]]) -> dict[str, float]:
+        """Measure the processor milliseconds of an image of each method.
+
+        Args:
+            chosen: method → batch and rate.
+        """
+        options = self.options
+        images = Subset(self.train, self.rest[:512])
+        runs: dict[str, Callable[[], object]] = {}
+        for name, (batch, _) in chosen.items():
+            trunk = self.trunk()
+            width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
+            method = METHODS[name](trunk, width, len(images), options.image_size)
+            method.to(options.device)
+            loader = loader_of(images, method, batch, 0, options.workers)
+            runs[name] = lambda method=method, loader=loader: train(
+                method, loader, 1, 0.0, device=options.device, autocast=options.autocast, fill=False
+            )
+        return measure_costs(runs, len(images))
 
     def random(self, seed: int) -> dict[str, Any]:
         """Measure an untrained trunk."""
@@ -197,29 +185,6 @@ class Comparison:
         }
 
 
-def decoded(folder: Path) -> tuple[list[str], list[tuple[Image.Image, int]]]:
-    """Return the classes and the decoded images, with labels, of ``folder/CLASS/*``.
-
-    They are decoded only once, so that the time of a run is its method's.
-    """
-    images = ImageFolder(folder)
-    return images.classes, list(images)
-
-
-def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give a network its images (B, 3, S, S) channel by channel; patches keep their format."""
-    (images,) = inputs
-    if images.ndim == 4:
-        images = images.contiguous(memory_format=torch.channels_last)
-    return (images,)
-
-
-def processor_seconds() -> float:
-    """Return the processor time of this process and its ended loader workers, seconds."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
-
-
 def choose(selection: list[dict[str, Any]], method: str) -> tuple[int, float]:
     """Return the batch and rate of a method's best run on the tenth, by kNN + linear."""
     rows = [row for row in selection if row["method"] == method]
@@ -227,24 +192,16 @@ def choose(selection: list[dict[str, Any]], method: str) -> tuple[int, float]:
     return best["batch"], best["rate_of_32_images"]
 
 
-def equal_time_epochs(runs: list[dict[str, Any]], epochs: int, reference: str) -> dict[str, int]:
+def equal_time_epochs(costs: dict[str, float], epochs: int, reference: str) -> dict[str, int]:
     """Return the epochs of each method that take the processor time of the reference's ``epochs``.
 
     Args:
-        runs: rows of ``peers.json``, at equal images.
-        epochs: of those rows.
+        costs: method → milliseconds of an image, of :func:`training.measure_costs`.
+        epochs: of the reference.
         reference: the method whose time all get.
     """
-    seconds = {
-        method: statistics.mean(
-            row["cpu_seconds"]
-            for row in runs
-            if row["method"] == method and row["compared_at"] == "equal images"
-        )
-        for method in {row["method"] for row in runs} - {"random"}
-    }
-    budget = seconds[reference]
-    return {method: max(1, round(epochs * budget / used)) for method, used in seconds.items()}
+    budget = costs[reference]
+    return {method: max(1, round(epochs * budget / cost)) for method, cost in costs.items()}
 
 
 def shared_options(description: str) -> argparse.ArgumentParser:
@@ -315,8 +272,9 @@ def main() -> None:
             add("runs", key, lambda run=run: comparison.run(*run))
     if options.equal_images_only:
         return
-    compared = [row for row in content["runs"] if row["method"] in options.methods]
-    epochs = equal_time_epochs(compared, options.epochs, options.methods[0])
+    if "costs" not in content:
+        content["costs"] = comparison.costs(chosen)
+    epochs = equal_time_epochs(content["costs"], options.epochs, options.methods[0])
     content["equal_time_epochs"] = epochs
     for seed, method in itertools.product(options.seeds, options.methods):
         if epochs[method] == options.epochs:

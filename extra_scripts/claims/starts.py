@@ -19,7 +19,6 @@ import argparse
 import itertools
 import json
 import platform
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -39,7 +38,7 @@ from training import (
     channels_last,
     decoded,
     loader_of,
-    processor_seconds,
+    measure_costs,
     train,
 )
 
@@ -82,14 +81,12 @@ class Continuation:
 
 
 CONTINUATIONS = (
+    Continuation(0.0003, fixed_statistics=False, tail_only=False, heads_first=False),
     Continuation(0.0003, fixed_statistics=False, tail_only=False),
     Continuation(0.003, fixed_statistics=False, tail_only=False),
     Continuation(0.0003, fixed_statistics=True, tail_only=False),
     Continuation(0.003, fixed_statistics=True, tail_only=False),
-    Continuation(0.0003, fixed_statistics=True, tail_only=True),
     Continuation(0.003, fixed_statistics=True, tail_only=True),
-    Continuation(0.003, fixed_statistics=False, tail_only=True),
-    Continuation(0.0003, fixed_statistics=False, tail_only=False, heads_first=False),
 )
 # What a continuation trains with ``tail_only``: the end of EfficientNet-Lite0.
 TAIL = ("blocks.5", "blocks.6", "conv_head", "bn2")
@@ -398,15 +395,12 @@ def accuracies(
     return measured
 
 
-def measure_costs(comparison: Comparison, rounds: int = 5) -> dict[str, float]:
-    """Measure processor milliseconds an image: of training, and of features.
-
-    All are measured in turn, in this process, so that other work on the machine weighs on all.
+def costs_of(comparison: Comparison) -> dict[str, float]:
+    """Measure the processor milliseconds of an image: of training, and of reading its features.
 
     Returns:
         ``npid`` …: of training from random weights; ``npid continued`` …: of all layers of the
-        published network; ``features``, ``published features`` and ``histograms``: of reading an
-        image once. Each is the median of the rounds.
+        published network; ``features``, ``published features`` and ``histograms``.
     """
     options = comparison.options
     photos = comparison.train[: 4 * BATCH]
@@ -417,9 +411,8 @@ def measure_costs(comparison: Comparison, rounds: int = 5) -> dict[str, float]:
             loader = comparison.loader(method, photos, seed=0)
             autocast = options.autocast and not is_published
             title = f"{name} continued" if is_published else name
-            method.before_training = lambda *_: None  # type: ignore[method-assign]
             runs[title] = lambda method=method, loader=loader, autocast=autocast: train(
-                method, loader, 1, 0.0, autocast=autocast
+                method, loader, 1, 0.0, autocast=autocast, fill=False
             )
     resnet = comparison.network(is_published=False, seed=0)
     runs["features"] = lambda: comparison.layers(resnet, photos, options.image_size)
@@ -428,17 +421,7 @@ def measure_costs(comparison: Comparison, rounds: int = 5) -> dict[str, float]:
         published = comparison.network(is_published=True, seed=0)
         size = options.published_size
         runs["published features"] = lambda: comparison.layers(published, photos, size)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds + 1):
-        for name, run in runs.items():
-            begin = processor_seconds()
-            run()
-            if number > 0:  # the first round warms up
-                seconds[name].append(processor_seconds() - begin)
-    return {
-        name: round(1000 * statistics.median(values) / len(photos), 2)
-        for name, values in seconds.items()
-    }
+    return measure_costs(runs, len(photos))
 
 
 class Rows:
@@ -590,9 +573,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--weights", type=Path, help="EfficientNet-Lite0's; default: no such rows")
     parser.add_argument("--images", type=int, default=2000, help="training photos that are drawn")
+    parser.add_argument("--methods", nargs="*", choices=SCRATCH, default=SCRATCH)
     parser.add_argument("--passes", type=int, nargs="*", default=[20, 40], help="over the photos")
     help_text = "of published weights"
     parser.add_argument("--continued-passes", type=int, nargs="*", default=[5, 20], help=help_text)
+    help_text = "a starts.json whose choice of settings for continued networks is taken"
+    parser.add_argument("--chosen", type=Path, help=help_text)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--published-size", type=int, default=128, help="of frozen weights, too")
@@ -604,15 +590,19 @@ def main() -> None:
     torch.set_num_threads(1)
     comparison = Comparison(options)
     rows = Rows(options.out / "starts.json", comparison.about())
+    if options.chosen is not None:
+        other = json.loads(options.chosen.read_text("utf-8"))
+        rows.content["selection_setting"] = other["setting"]
+        rows.content["selection"] = other["selection"]
     if options.costs or not rows.content["costs"]:
-        rows.content["costs"] = measure_costs(comparison)
+        rows.content["costs"] = costs_of(comparison)
         write_json(rows.file, rows.content)
     if options.costs:
         return
     costs = rows.content["costs"]
     for seed in options.seeds:
         baseline_rows(comparison, rows, seed)
-    trained = [*itertools.product(SCRATCH, options.passes)]
+    trained = [*itertools.product(options.methods, options.passes)]
     if options.weights is not None:
         names = [f"{method} continued" for method in CONTINUED]
         trained += itertools.product(names, options.continued_passes)

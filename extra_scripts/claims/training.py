@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import statistics
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,7 @@ def train(
     *,
     device: str = "cpu",
     autocast: bool = False,
+    fill: bool = True,
 ) -> Length:
     """Train a method with SGD, a cosine to 0, and a bank of embeddings.
 
@@ -118,6 +121,7 @@ def train(
         rate: learning rate of a batch of 32 images.
         device: ``cpu`` or ``cuda``.
         autocast: compute in bfloat16.
+        fill: begin with a bank of embeddings.
     """
     steps = passes * len(loader)
     optimizer = torch.optim.SGD(
@@ -129,7 +133,8 @@ def train(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     begin = time.perf_counter()
     begin_cpu = processor_seconds()
-    method.before_training(loader, device)
+    if fill:
+        method.before_training(loader, device)
     step = 0
     images = 0
     for epoch in range(passes):
@@ -153,3 +158,28 @@ def train(
         cpu_seconds=round(processor_seconds() - begin_cpu, 1),
         loss=round(loss.item(), 4),
     )
+
+
+def measure_costs(
+    runs: Mapping[str, Callable[[], object]], images: int, rounds: int = 5
+) -> dict[str, float]:
+    """Measure the cost of an image, processor milliseconds: the median of several rounds.
+
+    All runs take their turn in each round, so that other work on the machine weighs on all alike.
+
+    Args:
+        runs: name → a function that works through the images once.
+        images: their number.
+        rounds: that count; one before them warms up.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds + 1):
+        for name, run in runs.items():
+            begin = processor_seconds()
+            run()
+            if number > 0:
+                seconds[name].append(processor_seconds() - begin)
+    return {
+        name: round(1000 * statistics.median(values) / images, 2)
+        for name, values in seconds.items()
+    }

@@ -50,16 +50,9 @@ def test_choose__takes_the_best_sum_of_both_measures():
 
 
 def test_equal_time_epochs__give_each_method_the_time_of_the_reference():
-    rows = [
-        {"method": "random", "compared_at": "untrained", "cpu_seconds": 0.0},
-        {"method": "npid", "compared_at": "equal images", "cpu_seconds": 90.0},
-        {"method": "npid", "compared_at": "equal images", "cpu_seconds": 110.0},
-        {"method": "pirl_jigsaw", "compared_at": "equal images", "cpu_seconds": 250.0},
-        {"method": "byol", "compared_at": "equal images", "cpu_seconds": 500.0},
-        {"method": "npid", "compared_at": "equal time", "cpu_seconds": 9999.0},
-    ]
-    epochs = peers.equal_time_epochs(rows, 40, "pirl_jigsaw")
-    assert epochs == {"npid": 100, "pirl_jigsaw": 40, "byol": 20}
+    costs = {"pirl_jigsaw": 5.0, "npid": 2.0, "byol": 10.0, "simclr": 400.0}
+    epochs = peers.equal_time_epochs(costs, 40, "pirl_jigsaw")
+    assert epochs == {"pirl_jigsaw": 40, "npid": 100, "byol": 20, "simclr": 1}
 
 
 def runs_of(method, accuracies, budget="equal images"):
