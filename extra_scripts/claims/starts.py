@@ -594,18 +594,19 @@ def main() -> None:
         other = json.loads(options.chosen.read_text("utf-8"))
         rows.content["selection_setting"] = other["setting"]
         rows.content["selection"] = other["selection"]
-    if options.costs or not rows.content["costs"]:
-        rows.content["costs"] = costs_of(comparison)
-        write_json(rows.file, rows.content)
-    if options.costs:
-        return
-    costs = rows.content["costs"]
-    for seed in options.seeds:
-        baseline_rows(comparison, rows, seed)
     trained = [*itertools.product(options.methods, options.passes)]
     if options.weights is not None:
         names = [f"{method} continued" for method in CONTINUED]
         trained += itertools.product(names, options.continued_passes)
+    costs = rows.content["costs"]
+    if options.costs or any(start not in costs for start, _ in trained):
+        costs = costs_of(comparison)
+        rows.content["costs"] = costs
+        write_json(rows.file, rows.content)
+    if options.costs:
+        return
+    for seed in options.seeds:
+        baseline_rows(comparison, rows, seed)
     trained.sort(key=lambda row: costs[row[0]] * row[1])
     for seed, (start, passes) in itertools.product(options.seeds, trained):
         trained_row(comparison, rows, start, passes, seed)
