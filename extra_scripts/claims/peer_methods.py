@@ -25,7 +25,7 @@ class Method(nn.Module):
     """
 
     views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
-    trained: nn.Module  # trunk and heads: what the optimiser moves
+    trained: nn.ModuleDict  # trunk and heads: what the optimiser moves
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
         """Return the loss of a batch; ``progress`` is the share of training done, 0 to 1."""
@@ -75,7 +75,10 @@ class PIRL(Method):
         if colours == "simclr":
             augmentation |= SIMCLR_COLOURS
         if task == "jigsaw":
-            patches = {"patches_crop_size": image_size * 3 // 2, "patch_size": image_size * 3 // 8}
+            patches: dict[str, Any] = {
+                "patches_crop_size": image_size * 3 // 2,
+                "patch_size": image_size * 3 // 8,
+            }
             self.views = pirl.JigsawViews(image_size, **patches, **augmentation)
         elif task == "rotation":
             self.views = pirl.RotationViews(image_size, **augmentation)

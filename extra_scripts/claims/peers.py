@@ -20,6 +20,7 @@ import itertools
 import json
 import platform
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ import torch
 from peer_methods import METHODS
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
-from torch.utils.data import Subset
 from torchvision.transforms import v2
 from training import channels_last, decoded, loader_of, measure_costs, train
 
@@ -55,9 +55,8 @@ class Comparison:
         side = 2 * options.image_size  # crops of half an image are not enlarged
         self.classes, self.train = decoded(options.data / "train", side)
         _, self.test = decoded(options.data / "val", side)
-        numbers = range(len(self.train))
-        self.tenth = [number for number in numbers if number % 10 == 0]
-        self.rest = [number for number in numbers if number % 10]
+        self.tenth = self.train[::10]
+        self.rest = [image for number, image in enumerate(self.train) if number % 10]
 
     def trunk(self) -> nn.Module:
         """Return an untrained network, in the memory format that a CPU computes fastest."""
@@ -81,7 +80,7 @@ class Comparison:
     def measure(self, trunk: nn.Module, test: Any) -> dict[str, float]:
         """Return kNN and linear accuracy, percent, with the nine tenths as training images."""
         trunk.eval()
-        gallery, gallery_labels = self.features(trunk, Subset(self.train, self.rest))
+        gallery, gallery_labels = self.features(trunk, self.rest)
         queries, labels = self.features(trunk, test)
         mean, std = gallery.mean(dim=0), gallery.std(dim=0).clamp(min=1e-6)
         classifier = LogisticRegression(max_iter=2000)
@@ -111,8 +110,7 @@ class Comparison:
         width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
         method = METHODS[name](trunk, width, len(self.rest), options.image_size, **settings)
         method.to(options.device)
-        images = Subset(self.train, self.rest)
-        loader = loader_of(images, method, batch, seed, options.workers)
+        loader = loader_of(self.rest, method, batch, seed, options.workers)
         length = train(
             method, loader, epochs, rate, device=options.device, autocast=options.autocast
         )
@@ -142,7 +140,7 @@ class Comparison:
             chosen: method → batch and rate.
         """
         options = self.options
-        images = Subset(self.train, self.rest[:512])
+        images = self.rest[:512]
         runs: dict[str, Callable[[], object]] = {}
         for name, (batch, _) in chosen.items():
             trunk = self.trunk()
@@ -150,9 +148,8 @@ class Comparison:
             method = METHODS[name](trunk, width, len(images), options.image_size)
             method.to(options.device)
             loader = loader_of(images, method, batch, 0, options.workers)
-            runs[name] = lambda method=method, loader=loader: train(
-                method, loader, 1, 0.0, device=options.device, autocast=options.autocast, fill=False
-            )
+            settings = {"device": options.device, "autocast": options.autocast, "fill": False}
+            runs[name] = partial(train, method, loader, 1, 0.0, **settings)
         return measure_costs(runs, len(images))
 
     def random(self, seed: int) -> dict[str, Any]:
@@ -251,13 +248,12 @@ def main() -> None:
         print(json.dumps(content[rows][-1]), flush=True)
 
     if options.chosen is None:
-        tenth = Subset(comparison.train, comparison.tenth)
         epochs = options.selection_epochs or options.epochs
         grid = itertools.product(options.methods, options.batches, options.rates)
         for method, batch, rate in grid:
             key = {"method": method, "batch": batch, "rate_of_32_images": rate}
-            run = (method, 0, batch, rate, epochs, tenth)
-            add("selection", key, lambda run=run: comparison.run(*run))
+            run = partial(comparison.run, method, 0, batch, rate, epochs, comparison.tenth)
+            add("selection", key, run)
     else:
         other = json.loads(options.chosen.read_text("utf-8"))
         content["selection_setting"] = other["setting"]
@@ -265,11 +261,13 @@ def main() -> None:
     chosen = {method: choose(content["selection"], method) for method in options.methods}
     for seed in options.seeds:
         key = {"method": "random", "seed": seed, "compared_at": "untrained"}
-        add("runs", key, lambda seed=seed: comparison.random(seed))
+        add("runs", key, partial(comparison.random, seed))
         for method in options.methods:
             key = {"method": method, "seed": seed, "compared_at": "equal images"}
-            run = (method, seed, *chosen[method], options.epochs, comparison.test)
-            add("runs", key, lambda run=run: comparison.run(*run))
+            batch, rate = chosen[method]
+            length = options.epochs
+            run = partial(comparison.run, method, seed, batch, rate, length, comparison.test)
+            add("runs", key, run)
     if options.equal_images_only:
         return
     if "costs" not in content:
@@ -280,8 +278,10 @@ def main() -> None:
         if epochs[method] == options.epochs:
             continue  # its runs at equal images are the same
         key = {"method": method, "seed": seed, "compared_at": "equal time"}
-        run = (method, seed, *chosen[method], epochs[method], comparison.test)
-        add("runs", key, lambda run=run: comparison.run(*run))
+        batch, rate = chosen[method]
+        length = epochs[method]
+        run = partial(comparison.run, method, seed, batch, rate, length, comparison.test)
+        add("runs", key, run)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import json
 from typing import Any
 
 from peers import Comparison, shared_options
-from torch.utils.data import Subset
 
 from pirl_plugin.system.files import write_json
 
@@ -64,7 +63,7 @@ def main() -> None:
         content = json.loads(file.read_text("utf-8"))
     options.out.mkdir(parents=True, exist_ok=True)
     measured_on = "tenth" if options.choose else "val"
-    test = Subset(comparison.train, comparison.tenth) if options.choose else comparison.test
+    test = comparison.tenth if options.choose else comparison.test
     for seed in [0] if options.choose else options.seeds:
         for recipe in options.recipes:
             key = {"recipe": recipe, "seed": seed, "measured_on": measured_on}

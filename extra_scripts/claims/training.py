@@ -14,7 +14,7 @@ import torch
 from peer_methods import Method
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 import pirl_plugin as pirl
@@ -87,7 +87,7 @@ def processor_seconds() -> float:
 
 
 def loader_of(
-    images: Dataset[Any], method: Method, batch: int, seed: int, workers: int
+    images: Photos, method: Method, batch: int, seed: int, workers: int
 ) -> DataLoader[Any]:
     """Return the loader of a method's views of images, in an order that follows from the seed."""
     data = pirl.ImageDataset(images, method.views, seed=seed)

@@ -1,0 +1,129 @@
+"""Accuracy of frozen features, at the last layer and at the layer that training photos choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torchvision.transforms import v2
+from training import Photos
+
+import pirl_plugin as pirl
+from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
+from pirl_plugin.evaluation.logistic import FeatureRegression, choose_cost, hold_out
+from pirl_plugin.models.trunks import evaluating, on_grid
+
+LAST = "last"
+FRACTIONS = (0.05, 0.1)
+
+
+def layer_features(
+    network: nn.Module, photos: Photos, size: int, device: str = "cpu"
+) -> dict[str, Tensor]:
+    """Return the features of all layers of centre crops, stages on the paper's grids.
+
+    Args:
+        network: its ``stages`` name modules with outputs (B, C, H, W).
+        photos: N images.
+        size: of the crops, pixels.
+        device: of the network.
+
+    Returns:
+        Layer → float16 (N, D), on the CPU.
+    """
+    crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size), v2.PILToTensor()])
+    features: dict[str, list[Tensor]] = {}
+    hooks = []
+    for name in stages_of(network):
+
+        def keep(_: nn.Module, __: Any, output: Tensor, name: str = name) -> None:
+            features.setdefault(name, []).append(on_grid(output).half().cpu())
+
+        hooks.append(network.get_submodule(name).register_forward_hook(keep))
+    with evaluating(network), torch.no_grad():
+        for start in range(0, len(photos), 128):
+            pixels = torch.stack([crop(image) for image, _ in photos[start : start + 128]])
+            pooled = network(pirl.normalize_images(pixels.to(device)))
+            features.setdefault(LAST, []).append(pooled.half().cpu())
+    for hook in hooks:
+        hook.remove()
+    return {name: torch.cat(parts) for name, parts in features.items()}
+
+
+def stages_of(network: nn.Module) -> list[str]:
+    """Return the names of a ResNet's stages, or those that a network lists in ``stages``."""
+    return list(getattr(network, "stages", ("layer1", "layer2", "layer3", "layer4")))
+
+
+def labelled_rows(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.int64]:
+    """Draw the training photos whose labels are used: two of each class, and others at random."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    of_class = [order[labels[order] == label][:2] for label in np.unique(labels)]
+    first = np.concatenate(of_class)
+    others = order[~np.isin(order, first)]
+    count = max(round(fraction * len(labels)), len(first))
+    return np.sort(np.concatenate([first, others])[:count])
+
+
+def accuracies(
+    train_layers: dict[str, Tensor],
+    train_labels: NDArray[np.int64],
+    test_layers: dict[str, Tensor],
+    test_labels: NDArray[np.int64],
+    seed: int,
+) -> dict[str, Any]:
+    """Measure layers; the test photos choose nothing.
+
+    Args:
+        train_layers: layer → (N, D).
+        train_labels: (N,).
+        test_layers: layer → (M, D).
+        test_labels: (M,).
+        seed: of the labels that are used of a fraction.
+
+    Returns:
+        For ``knn`` and the linear classifiers on all labels (``linear``) and fractions
+        (``linear_0.05`` …): top-1 at the last layer, at the best layer, and its name. The best
+        layer of kNN is chosen by leave-one-out, that of a classifier on a held-out fifth of the
+        photos with labels.
+    """
+    measured: dict[str, Any] = {}
+    gallery_labels = torch.from_numpy(train_labels)
+    query_labels = torch.from_numpy(test_labels)
+    chosen = {}
+    top1 = {}
+    for name, gallery in train_layers.items():
+        neighbors = find_neighbors(gallery, gallery, 20, leave_one_out=True)
+        chosen[name] = float(
+            is_voted_for(*neighbors, gallery_labels, gallery_labels).float().mean()
+        )
+        neighbors = find_neighbors(test_layers[name], gallery, 20)
+        top1[name] = vote(*neighbors, gallery_labels, query_labels)
+    best = max(chosen, key=lambda name: chosen[name])
+    measured["knn"] = {
+        "last": round(top1[LAST], 2),
+        "best": round(top1[best], 2),
+        "layer": best,
+    }
+    for fraction in (1.0, *FRACTIONS):
+        rows = labelled_rows(train_labels, fraction, seed)
+        labels = train_labels[rows]
+        costs = {}
+        for name, layer in train_layers.items():
+            cost, held_out_top1 = choose_cost(layer[rows], labels, hold_out(labels))
+            costs[name] = cost
+            chosen[name] = held_out_top1
+        best = max(chosen, key=lambda name: chosen[name])
+        for name in {LAST, best}:
+            regression = FeatureRegression(train_layers[name][rows], labels)
+            regression.fit(costs[name])
+            top1[name] = regression.top1(test_layers[name], test_labels)
+        measured["linear" if fraction == 1 else f"linear_{fraction}"] = {
+            "last": round(top1[LAST], 2),
+            "best": round(top1[best], 2),
+            "layer": best,
+        }
+    return measured

@@ -1,0 +1,335 @@
+"""Write the tables and the figure of ``starts.py``.
+
+    python extra_scripts/claims/starts_report.py OUT/starts.json ... --out DIR
+
+Each file is that of a data set. Writes ``DIR/starts.md`` and ``DIR/starts.svg``. Needs no images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+from peers_report import lead_words, paired_difference, spread
+
+LABELS = {
+    "histograms": "histograms, no network",
+    "random": "untrained",
+    "npid": "NPID",
+    "pirl_rotation": "PIRL (rotation)",
+    "pirl_jigsaw": "PIRL (jigsaw)",
+    "published": "published weights, frozen",
+    "npid continued": "published weights, then NPID",
+    "pirl_jigsaw continued": "published weights, then PIRL",
+}
+MEASURES = {
+    "knn": "kNN",
+    "linear": "linear",
+    "linear_0.05": "linear, 5 %",
+    "linear_0.1": "linear, 10 %",
+}
+ROW = ["start", "passes", "size"]  # what the seeds of a row share
+HEAD_PASSES = 2  # as in starts.py
+
+
+def frozen_rows(content: dict[str, Any]) -> pd.DataFrame:
+    """Return the rows of frozen features, a column for each measure at the last and best layer.
+
+    Args:
+        content: of ``starts.json``.
+    """
+    rows = []
+    for row in content["frozen"]:
+        flat = {key: row[key] for key in (*ROW, "seed")}
+        for measure in MEASURES:
+            flat[f"{measure} last"] = row[measure]["last"]
+            flat[f"{measure} best"] = row[measure]["best"]
+            flat[f"{measure} layer"] = row[measure]["layer"]
+        rows.append(flat)
+    return pd.DataFrame(rows)
+
+
+def seconds_of(content: dict[str, Any], start: str, passes: int, size: int) -> float:
+    """Return the processor time of a row, seconds, from the costs of an image.
+
+    It holds the training, the bank's first rows, and reading the features of all photos once.
+    """
+    setting = content["setting"]
+    costs = content["costs"]
+    num_train = setting["train_images"]
+    num_photos = num_train + setting["test_images"]
+    reading = "features"
+    if start == "histograms":
+        reading = "histograms"
+    elif start.startswith("published") or "continued" in start:
+        # Images of another size cost in proportion to their pixels.
+        reading = "published features"
+    cost = costs[reading]
+    if reading == "published features":
+        cost *= (size / setting["published_size"]) ** 2
+    milliseconds = num_photos * cost
+    if passes:
+        milliseconds += num_train * (passes * costs[start] + cost)
+        if "continued" in start:
+            milliseconds += num_train * HEAD_PASSES * cost
+    return milliseconds / 1000
+
+
+def row_title(start: str, passes: int, size: int) -> str:
+    """Return a row's name, such as ``NPID, 20 passes, 64 px``."""
+    words = [LABELS[start]]
+    if passes:
+        words.append("1 pass" if passes == 1 else f"{passes} passes")
+    return ", ".join([*words, f"{size} px"])
+
+
+def frozen_table(content: dict[str, Any]) -> str:
+    """Return a line for each row: means ± standard deviations at the last and the best layer."""
+    titles = [f"{title}: last, best" for title in MEASURES.values()]
+    lines = [
+        f"| | seeds | {' | '.join(titles)} | best layers | processor time, s |",
+        "|---|---|" + "---|" * (len(titles) + 2),
+    ]
+    for (start, passes, size), part in in_order(frozen_rows(content)):
+        cells = [row_title(start, passes, size), str(len(part))]
+        for measure in MEASURES:
+            accuracies = [spread(part[f"{measure} {layer}"]) for layer in ("last", "best")]
+            cells.append(accuracies[0] if start == "histograms" else ", ".join(accuracies))
+        layers = sorted({*part["knn layer"], *part["linear layer"]})
+        cells.append("" if start == "histograms" else ", ".join(map(layer_title, layers)))
+        cells.append(f"{seconds_of(content, start, passes, size):,.0f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def in_order(rows: pd.DataFrame) -> list[tuple[tuple[str, int, int], pd.DataFrame]]:
+    """Group rows by what their seeds share, in the order of ``LABELS``."""
+    groups = {key: part for key, part in rows.groupby(ROW)}
+    starts = list(LABELS)
+    return sorted(groups.items(), key=lambda item: (starts.index(item[0][0]), *item[0][1:]))
+
+
+def layer_title(name: str) -> str:
+    """Return a layer's short name."""
+    return name.removeprefix("net.")
+
+
+def tuned_table(content: dict[str, Any]) -> str:
+    """Return the accuracy of networks that were fine-tuned on 5 and 10 % of the labels."""
+    rows = pd.DataFrame(content["fine_tuned"])
+    fractions = sorted(rows["fraction"].unique())
+    lines = [
+        f"| fine-tuned | seeds | {' | '.join(f'{100 * f:g} % of the labels' for f in fractions)} |",
+        "|---|---|" + "---|" * len(fractions),
+    ]
+    for (start, passes, size), part in in_order(rows):
+        cells = [row_title(start, passes, size), str(part["seed"].nunique())]
+        cells += [spread(part.loc[part["fraction"] == f, "top1"]) for f in fractions]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def questions(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Answer what a user asks: a difference of two rows, seed by seed.
+
+    Returns:
+        Questions with :func:`peers_report.paired_difference`; those whose rows are missing are
+        left out.
+    """
+    frozen = frozen_rows(content)
+    size = content["setting"]["image_size"]
+    large = content["setting"]["published_size"]
+    tuned = pd.DataFrame(content["fine_tuned"])
+
+    def linear(start: str, passes: int, side: int = size, column: str = "linear best") -> pd.Series:
+        is_row = (frozen["start"] == start) & (frozen["passes"] == passes)
+        return frozen[is_row & (frozen["size"] == side)].set_index("seed")[column]
+
+    def fine_tuned(start: str, passes: int, fraction: float) -> pd.Series:
+        if tuned.empty:
+            return pd.Series(dtype=float)
+        is_row = (tuned["start"] == start) & (tuned["passes"] == passes)
+        return tuned[is_row & (tuned["fraction"] == fraction)].set_index("seed")["top1"]
+
+    answers = []
+
+    def ask(question: str, first: pd.Series, second: pd.Series) -> None:
+        if (first - second).dropna().size:
+            answers.append((question, paired_difference(first, second)))
+
+    passes = sorted({*frozen.loc[frozen["start"] == "pirl_jigsaw", "passes"]})
+    for count in passes:
+        pirl = linear("pirl_jigsaw", count)
+        ask(
+            f"PIRL, {count} passes: best layer − last layer",
+            pirl,
+            linear("pirl_jigsaw", count, column="linear last"),
+        )
+        ask(f"PIRL, {count} passes − histograms", pirl, linear("histograms", 0))
+        ask(f"PIRL, {count} passes − untrained network, best layers", pirl, linear("random", 0))
+        ask(f"PIRL − NPID, {count} passes", pirl, linear("npid", count))
+        same_time = equal_time_passes(content, count)
+        ask(
+            f"PIRL, {count} passes − NPID, {same_time} passes: the same time",
+            pirl,
+            linear("npid", same_time),
+        )
+        ask(f"PIRL: jigsaw − rotation, {count} passes", pirl, linear("pirl_rotation", count))
+        ask(
+            f"published weights, {large} px, frozen − PIRL, {count} passes",
+            linear("published", 0, large),
+            pirl,
+        )
+    for start in ("npid continued", "pirl_jigsaw continued"):
+        for count in sorted({*frozen.loc[frozen["start"] == start, "passes"]}):
+            ask(
+                f"{LABELS[start]}, {count} passes − published weights, frozen, {size} px",
+                linear(start, count),
+                linear("published", 0),
+            )
+    for fraction in sorted({*tuned["fraction"]} if not tuned.empty else ()):
+        percent = f"{100 * fraction:g} % of the labels"
+        column = f"linear_{fraction} best"
+        for start in ("npid", "pirl_jigsaw"):
+            for count in passes:
+                trained = fine_tuned(start, count, fraction)
+                ask(
+                    f"{percent}, fine-tuned: {LABELS[start]}, {count} passes − random weights",
+                    trained,
+                    fine_tuned("random", 0, fraction),
+                )
+                ask(
+                    f"{percent}, {LABELS[start]}, {count} passes: fine-tuned − linear, best layer",
+                    trained,
+                    linear(start, count, column=column),
+                )
+        ask(
+            f"{percent}, published weights, {size} px: fine-tuned − linear, best layer",
+            fine_tuned("published", 0, fraction),
+            linear("published", 0, column=column),
+        )
+    return answers
+
+
+def equal_time_passes(content: dict[str, Any], passes: int) -> int:
+    """Return NPID's passes that were run and take about the time of so many of PIRL, or fewer."""
+    costs = content["costs"]
+    equal = passes * costs["pirl_jigsaw"] / costs["npid"]
+    run = {row["passes"] for row in content["frozen"] if row["start"] == "npid"}
+    return max((count for count in run if count <= 1.05 * equal), default=0)
+
+
+def questions_table(content: dict[str, Any]) -> str:
+    """Return the questions and their answers, in points of linear top-1 unless said."""
+    lines = ["| difference, points | mean ± 95 % interval, verdict |", "|---|---|"]
+    lines += [f"| {question} | {lead_words(answer)} |" for question, answer in questions(content)]
+    return "\n".join(lines)
+
+
+def selection_table(content: dict[str, Any]) -> str:
+    """Return kNN / linear of each way to continue, on the tenth of the photos that chooses."""
+    titles: dict[str, Callable[[Any], str]] = {
+        "rate": lambda value: f"{value:g}",
+        "fixed_statistics": lambda value: "ImageNet's" if value else "of the views",
+        "tail_only": lambda value: "last stages" if value else "all",
+        "heads_first": lambda value: "yes" if value else "no",
+    }
+    lines = [
+        "| rate | batch norm's statistics | trained layers | heads first | NPID | PIRL |",
+        "|---|---|---|---|---|---|",
+    ]
+    by_setting: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in content["selection"]:
+        accuracy = f"{row['knn_top1']:.1f} / {row['linear_top1']:.1f}"
+        setting = row.get("continuation")
+        if setting is None:
+            by_setting["–", "–", "none: frozen", "–"] = {"npid": accuracy, "pirl_jigsaw": accuracy}
+            continue
+        cells = tuple(title(setting[key]) for key, title in titles.items())
+        by_setting.setdefault(cells, {})[row["method"]] = accuracy
+    for words, accuracies in by_setting.items():
+        both = [accuracies.get(method, "–") for method in ("npid", "pirl_jigsaw")]
+        lines.append(f"| {' | '.join([*words, *both])} |")
+    return "\n".join(lines)
+
+
+def summary_table(contents: list[dict[str, Any]]) -> str:
+    """Return kNN / linear of the best layer of each row on each set of photos.
+
+    Rows that only one set has are left to the tables of the sets.
+    """
+    names = [content["setting"]["data"] for content in contents]
+    cells: dict[tuple[str, int, int], list[str]] = {}
+    for number, content in enumerate(contents):
+        for key, part in in_order(frozen_rows(content)):
+            line = cells.setdefault(key, ["–"] * len(contents))
+            line[number] = " / ".join(
+                spread(part[f"{measure} best"]).replace(" ", "\u00a0")
+                for measure in ("knn", "linear")
+            )
+    lines = [f"| kNN / linear, best layer | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    starts = list(LABELS)
+    for key in sorted(cells, key=lambda key: (starts.index(key[0]), *key[1:])):
+        lines.append(f"| {row_title(*key)} | {' | '.join(cells[key])} |")
+    return "\n".join(lines)
+
+
+def figure(contents: list[dict[str, Any]]) -> Figure:
+    """Draw linear accuracy over processor time: a panel for each set, a line for each method."""
+    drawn = Figure(figsize=(3.4 * len(contents), 3.6), layout="constrained")
+    panels = drawn.subplots(1, len(contents), squeeze=False)[0]
+    for axes, content in zip(panels, contents, strict=True):
+        groups = in_order(frozen_rows(content))
+        for number, (start, label) in enumerate(LABELS.items()):
+            points = [
+                (seconds_of(content, *key), part["linear best"].mean())
+                for key, part in groups
+                if key[0] == start
+            ]
+            if points:
+                seconds, accuracies = zip(*sorted(points), strict=True)
+                axes.plot(seconds, accuracies, "o-", color=f"C{number}", markersize=4, label=label)
+        axes.set_xscale("log")
+        axes.set_title(content["setting"]["data"], fontsize=10)
+        axes.set_xlabel("Processor time (s)")
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel("Linear, best layer, top-1 (%)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    return drawn
+
+
+def main() -> None:
+    """Write the tables and the figure."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", type=Path, nargs="+", help="starts.json of each data set")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
+    options = parser.parse_args()
+    contents = [json.loads(file.read_text("utf-8")) for file in options.files]
+    blocks = ["# Tables: what to start from", summary_table(contents)]
+    tables: dict[str, Callable[[dict[str, Any]], str]] = {
+        "Frozen features": frozen_table,
+        "Fine-tuned": tuned_table,
+        "Differences": questions_table,
+    }
+    for content in contents:
+        blocks.append(f"## {content['setting']['data']}")
+        for title, table in tables.items():
+            if title != "Fine-tuned" or content["fine_tuned"]:
+                blocks += [f"### {title}", table(content)]
+    if contents[0]["selection"]:
+        blocks += ["## How to continue from published weights", selection_table(contents[0])]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "starts.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
+    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same rows give the same bytes
+    figure(contents).savefig(options.out / "starts.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

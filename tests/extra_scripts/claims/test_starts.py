@@ -1,0 +1,96 @@
+"""extra_scripts/claims: starts.py and its report."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import starts
+import starts_report
+import torch
+from layer_accuracy import accuracies, labelled_rows, layer_features
+from training import decoded
+
+import pirl_plugin as pirl
+from tests.helpers.images import save_grey
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for split, count in (("train", 24), ("val", 4)):
+        for number in range(count):
+            for label, level in (("dark", number), ("light", 200 + number)):
+                save_grey(folder / split / label / f"{number}.png", level, (40, 40))
+    return folder
+
+
+def run(monkeypatch, module, *words):
+    monkeypatch.setattr(sys, "argv", ["script", *map(str, words)])
+    module.main()
+
+
+def test_decoded__reduces_large_photos_alone(tmp_path):
+    save_grey(tmp_path / "a" / "0.png", 10, (400, 300))
+    save_grey(tmp_path / "a" / "1.png", 10, (60, 50))
+    _, images = decoded(tmp_path, side=75)
+    assert [image.size for image, _ in images] == [(100, 75), (60, 50)]
+
+
+def test_labelled_rows__draw_a_fraction_and_every_class():
+    labels = np.array([0] * 95 + [1] * 3 + [2] * 2)
+    rows = labelled_rows(labels, 0.1, seed=1)
+    assert len(rows) == len(set(rows)) == 10
+    assert (np.bincount(labels[rows]) >= 2).all()
+    assert list(labelled_rows(labels, 0.1, seed=2)) != list(rows)
+
+
+def test_accuracies__test_photos_choose_no_layer():
+    """Layer ``good`` tells the training photos apart, ``last`` only the test photos."""
+    labels = np.arange(60) % 2
+    noise = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    signal = torch.from_numpy(labels)[:, None] * 2.0 - 1 + 0.01 * noise
+    train = {"good": signal, "last": noise}
+    measured = accuracies(train, labels, {"good": noise, "last": signal}, labels, seed=1)
+    for measure in ("knn", "linear", "linear_0.05", "linear_0.1"):
+        assert measured[measure]["layer"] == "good"
+    assert measured["linear"]["best"] < 80
+
+
+def test_layer_features__are_the_trunks_own(photos):
+    trunk = pirl.WideResNet(10, width=0.125)
+    _, images = decoded(photos / "val")
+    layers = layer_features(trunk, images, 32)
+    assert trunk.training  # as it was
+    pixels = torch.stack([torch.from_numpy(np.array(image)) for image, _ in images])
+    crops = torch.nn.functional.interpolate(
+        pixels.permute(0, 3, 1, 2).float(), 32, mode="bilinear", antialias=True
+    )
+    with torch.no_grad():
+        expected = trunk.eval()(pirl.normalize_images(crops.round().byte()))
+    torch.testing.assert_close(layers["last"].float(), expected, atol=2e-2, rtol=2e-2)
+    assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "last"]
+
+
+def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, capsys):
+    monkeypatch.setattr(starts, "FINE_TUNING_STEPS", 2)
+    monkeypatch.setattr(starts, "BATCH", 2)
+    words = ["--data", photos, "--out", tmp_path, "--images", 40, "--passes", 1, "--seeds", 1]
+    words += ["--methods", "npid", "--image-size", 32, "--fine-tuned-passes", 1]
+    run(monkeypatch, starts, *words)
+    file = tmp_path / "starts.json"
+    content = json.loads(file.read_text())
+    assert content["setting"]["train_images"] == 40
+    assert content["costs"]["npid"] > 0
+    assert [row["start"] for row in content["frozen"]] == ["histograms", "random", "npid"]
+    assert content["frozen"][0]["linear"]["last"] > 90  # by the colours
+    assert {row["start"] for row in content["fine_tuned"]} == {"random", "npid"}
+    capsys.readouterr()
+    run(monkeypatch, starts, *words)
+    assert capsys.readouterr().out == ""  # nothing is trained again
+    run(monkeypatch, starts_report, file, "--out", tmp_path)
+    assert "| NPID, 1 pass, 32 px |" in (tmp_path / "starts.md").read_text()
+    assert (tmp_path / "starts.svg").stat().st_size > 1000
