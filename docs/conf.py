@@ -23,6 +23,7 @@ extensions = [
 ]
 nb_execution_mode = "force"  # the tutorial runs in each build, and an error ends the build
 nb_execution_raise_on_error = True
+nb_merge_streams = True  # the lines of a loop in one block
 nb_execution_timeout = 1800  # seconds; the tutorial trains for some minutes on a busy server
 myst_enable_extensions = ["colon_fence"]  # formulas are plain text: no page loads MathJax
 myst_heading_anchors = 3

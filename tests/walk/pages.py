@@ -37,6 +37,7 @@ REPLACED = {  # what a page says -> what runs
     r"FIRST_HOST:29500": "localhost:0",
     r"--nnodes 2": "--nnodes 1",
     r"phase\d+\.torch": "phase0.torch",
+    r"--timm tf_efficientnet_lite0 --pretrained": "--checkpoint CHECKPOINT",  # no network
     r"(quickstart\.sh[^#\n]*)": r"\1 --epochs 1 ",
 }
 DEFAULT: dict[str, Callable[[Path], None]] = {

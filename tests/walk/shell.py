@@ -16,6 +16,7 @@ torchrun() { command python -m tests.walk.small torchrun "$@"; }
 python() { command python -m tests.walk.small python "$@"; }
 pip() { echo "not installed, as this environment has it: pip $*"; }
 git() { echo "not cloned, as this needs the network: git $*"; }
+curl() { echo "not downloaded, as this needs the network: curl $*"; }
 """
 
 
