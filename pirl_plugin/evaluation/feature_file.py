@@ -141,11 +141,8 @@ class FeatureFile:
             return
         stored = np.memmap(self._stored, np.float32, "r")  # on the disk: it may be large
         features = stored.reshape(self.num_done - len(self.unreadable), -1)
-        columns = self._columns()
-        if self._classifier is not None:
-            columns |= _predict(self._classifier, features)
         write = {".npz": self._write_npz, ".csv": self._write_csv, ".parquet": self._write_parquet}
-        write[self.path.suffix](features, columns)
+        write[self.path.suffix](features, self._columns(features))
         remove(self._parts)
 
     def half_features(self) -> Tensor:
@@ -219,49 +216,33 @@ class FeatureFile:
             for row in range(len(source)):
                 yield source.path_of(row).removeprefix(self._root)
 
-    def _columns(self) -> dict[str, Any]:
-        """Return ``files``, ``labels`` and ``splits`` of the images that could be read."""
+    def _columns(self, features: NDArray[np.float32]) -> dict[str, Any]:
+        """Return the columns of a table of the images that could be read, without features."""
         readable = self.readable.numpy()
-        columns: dict[str, Any] = {"files": np.array(list(self._names()))[readable]}
+        columns: dict[str, Any] = {"file": np.array(list(self._names()))[readable]}
         with suppress(NoLabels):
-            _, labels = joined_labels(self.splits)
-            columns["labels"] = np.concatenate(labels)[readable]
+            classes, labels = joined_labels(self.splits)
+            columns["label"] = np.concatenate(labels)[readable]
+            columns["class"] = np.array([*classes, ""])[columns["label"]]  # -1: no class
         if len(self.splits) > 1:
             names = list(self.splits)
             lengths = [len(source) for source in self.splits.values()]
-            columns["splits"] = np.repeat(names, lengths)[readable]
+            columns["split"] = np.repeat(names, lengths)[readable]
+        if self._classifier is not None:
+            columns |= _predict(self._classifier, features)
         return columns
 
-    def _class_names(self, columns: Mapping[str, Any]) -> list[str]:
-        """Return the names of the classes 0, 1, …; none if there are no labels."""
-        return next(iter(self.splits.values())).classes if "labels" in columns else []
-
-    def _table_columns(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of a table: ``file``, and those of the others that are known."""
-        table = {"file": columns["files"]}
-        if "labels" in columns:
-            table["label"] = columns["labels"]
-        classes = self._class_names(columns)
-        if classes:
-            table["class"] = np.array([*classes, ""])[columns["labels"]]  # -1: no class
-        if "splits" in columns:
-            table["split"] = columns["splits"]
-        for name in ("predicted", "probability"):
-            if name in columns:
-                table[name] = columns[name]
-        return table
-
     def _write_npz(self, features: NDArray[np.float32], columns: dict[str, Any]) -> None:
-        classes = self._class_names(columns)
-        if classes:
-            columns["classes"] = np.array(classes)
-        columns["unreadable"] = np.array(self.unreadable_files(), dtype=np.str_)
-        columns["progress"] = np.array(json.dumps(self._progress))
+        names = {"file": "files", "label": "labels", "split": "splits"}
+        arrays = {names.get(name, name): values for name, values in columns.items()}
+        if arrays.pop("class", None) is not None:
+            arrays["classes"] = np.array(next(iter(self.splits.values())).classes)
+        arrays["unreadable"] = np.array(self.unreadable_files(), dtype=np.str_)
+        arrays["progress"] = np.array(json.dumps(self._progress))
         with atomic_write(self.path) as file:
-            np.savez(file, features=features, **columns)
+            np.savez(file, features=features, **arrays)
 
     def _write_csv(self, features: NDArray[np.float32], columns: dict[str, Any]) -> None:
-        columns = self._table_columns(columns)
         write_json(self._beside, self._progress)
         with atomic_write(self.path) as file:
             text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
@@ -276,7 +257,7 @@ class FeatureFile:
         import pyarrow
         from pyarrow import parquet
 
-        table = {name: column.tolist() for name, column in self._table_columns(columns).items()}
+        table = {name: column.tolist() for name, column in columns.items()}
         values = pyarrow.array(features.reshape(-1))
         table["features"] = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
         write_json(self._beside, self._progress)

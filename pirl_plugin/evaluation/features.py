@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -159,47 +159,37 @@ def extract_features(
 
 
 def store_features(
-    trunks: Sequence[nn.Module],
-    images: Sequence[ImageSource],
-    preprocessing: Preprocessing,
-    rows: Sequence[int],
-    batch: int = 128,
-    workers: int | None = None,
-    folder: Path | None = None,
+    batches: Iterable[tuple[list[Tensor], Tensor]], folder: Path | None = None
 ) -> tuple[list[Tensor], Tensor]:
-    """Compute features, and store them in files; read each image once.
-
-    The files have no names, so that a killed command leaves nothing.
+    """Store features in files without names, so that a killed command leaves nothing.
 
     Args:
-        trunks: as in :func:`compute_features`.
-        images: likewise.
-        preprocessing: likewise.
-        rows: likewise.
-        batch: images at a time.
-        workers: processes that decode; None: from the number of cores and of images.
+        batches: from :func:`compute_features`.
         folder: where the files are; None: the folder of temporary files.
 
     Returns:
-        The features of each trunk, one after the other, float16 ``(N, D)``, of the N rows that can
-        be read: see :func:`to_half`. They are mapped from files, and may be larger than the memory.
-        And bool ``(len(rows),)``: which can be read.
+        The features of each trunk, one after the other, float16 ``(N, D)``, of the N images that
+        can be read: see :func:`to_half`. They are mapped from files, and may be larger than the
+        memory. And bool ``(images,)``: which can be read.
 
     Raises:
         Refused: no image can be read.
     """
     files: list[Any] = []
-    readable_parts = []
-    for parts, valid in compute_features(trunks, images, preprocessing, rows, batch, workers):
-        files = files or [tempfile.TemporaryFile(dir=folder) for _ in parts]
+    readable_parts = [torch.zeros(0, dtype=torch.bool)]
+    for parts, valid in batches:
+        if not files:
+            files = [tempfile.TemporaryFile(dir=folder) for _ in parts]
         for file, part in zip(files, parts, strict=True):
             file.write(to_half(part[valid]).cpu().numpy().tobytes())
         readable_parts.append(valid)
-    readable = torch.cat(readable_parts) if readable_parts else torch.zeros(0, dtype=torch.bool)
-    if not readable.any():
-        paths = " and ".join(source.path for source in images)
-        raise Refused(f"{paths}: expected images that can be read, found none")
+    readable = torch.cat(readable_parts)
     num_readable = int(readable.sum())
+    if num_readable == 0:
+        raise Refused(
+            f"{len(readable)} images: expected images that can be read, found none; the warnings "
+            f"above name the reasons"
+        )
     features = []
     for file in files:
         file.flush()
@@ -283,15 +273,11 @@ def labelled_features(
     """
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
-    features, readable = store_features(
-        [Layers(network, layers) for network in networks],
-        [images.train, images.test],
-        networks[0].preprocessing,
-        rows,
-        batch,
-        workers,
-        folder,
-    )
+    trunks = [Layers(network, layers) for network in networks]
+    sources = [images.train, images.test]
+    preprocessing = networks[0].preprocessing
+    batches = compute_features(trunks, sources, preprocessing, rows, batch, workers)
+    features, readable = store_features(batches, folder)
     return LabelledFeatures.of_rows(images, torch.tensor(rows)[readable], features)
 
 

@@ -53,8 +53,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if options.features is not None:
         measured = _features_of_files(options, networks, images, layer)
     elif options.layer is None:
-        vote = (options.k[0], options.temperature)
-        compared = compare_layers(networks, images, *vote, *loading)
+        compared = compare_layers(networks, images, options.k[0], options.temperature, *loading)
         print(compared.table(["trained", "untrained"][: len(networks)]))
         if compared.advice:
             print(compared.advice)
@@ -132,7 +131,7 @@ def _measure(
         Results: ``knn_top1`` and others in percent; and the checkpoint's neighbours, int64
         ``(M, max k)``: numbers of training images, the nearest first.
     """
-    from pirl_plugin.evaluation.knn import find_neighbors, vote
+    from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, percentage
 
     train_labels = measured.train_labels
     test_labels = measured.test_labels
@@ -145,8 +144,8 @@ def _measure(
         top1_by_k = {}
         for k in options.k:
             nearest = (rows[:, :k], cosines[:, :k])
-            top1 = vote(*nearest, train_labels, test_labels, options.temperature)
-            top1_by_k[str(k)] = round(top1, 2)
+            is_right = is_voted_for(*nearest, train_labels, test_labels, options.temperature)
+            top1_by_k[str(k)] = round(percentage(is_right), 2)
         accuracies.append(top1_by_k)
     first_k = str(options.k[0])
     most_frequent = train_labels.mode().values

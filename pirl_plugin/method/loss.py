@@ -151,17 +151,6 @@ class PIRLLoss(nn.Module):
                 f"images: take info_nce, with a temperature such as 0.2, or fewer negatives"
             )
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
-
-        def __call__(
-            self,
-            f_image: Tensor,
-            g_transformed: Tensor | Sequence[Tensor] | None,
-            index: Tensor,
-            negatives: Tensor | None = None,
-        ) -> Tensor:
-            """See :meth:`forward`."""
-
     # torch.compile cannot trace into the compiled draw: it runs the loss as it is.
     @torch._disable_dynamo
     def forward(
@@ -239,6 +228,9 @@ class PIRLLoss(nn.Module):
         )
         self._note_batch(len(index))
         return loss.masked_fill(outside.any(), torch.nan)
+
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+        __call__ = forward
 
     @torch._disable_dynamo
     def update(self, index: Tensor, f_image: Tensor) -> None:

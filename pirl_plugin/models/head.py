@@ -53,11 +53,6 @@ class PIRLHead(nn.Module):
             )
         self.merge = nn.Linear(num_patches * out_dim, out_dim) if num_patches > 1 else None
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
-
-        def __call__(self, features: Tensor | list[Tensor]) -> Tensor:
-            """See :meth:`forward`."""
-
     def forward(self, features: Tensor | list[Tensor]) -> Tensor:
         """Compute embeddings.
 
@@ -82,3 +77,6 @@ class PIRLHead(nn.Module):
                 f"{self.num_patches}; give this head the patches, and the head of images the images"
             )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
+
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+        __call__ = forward

@@ -95,11 +95,6 @@ class PIRL(nn.Module):
         self.loss = loss
         self._last_batch: tuple[Tensor, Tensor] | None = None  # its index and f(v_I)
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
-
-        def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
-            """See :meth:`forward`."""
-
     @property
     def bank(self) -> MemoryBank:
         """The loss's memory bank; its ``rows`` are the embeddings of all images."""
@@ -123,6 +118,9 @@ class PIRL(nn.Module):
         if self.training and torch.is_grad_enabled():
             self._last_batch = (index, f_image.detach())
         return value
+
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+        __call__ = forward
 
     def update(self) -> None:
         """Move the bank's rows of the last batch towards f(v_I), after the optimiser's step.

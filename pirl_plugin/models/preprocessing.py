@@ -66,18 +66,17 @@ class Preprocessing:
         std: Sequence[float] | None = None,
     ) -> Preprocessing:
         """Return a copy with the user's values; None keeps a value."""
-        options = {"--size": size, "--mean": mean, "--std": std}
-        names = [name for name, value in options.items() if value is not None]
-        if not names:
+        values: dict[str, Any] = {}
+        if size is not None:
+            values["size"] = size
+        if mean is not None:
+            values["mean"] = tuple(mean)
+        if std is not None:
+            values["std"] = tuple(std)
+        if not values:
             return self
-        return replace(
-            self,
-            size=self.size if size is None else size,
-            mean=self.mean if mean is None else tuple(mean),
-            std=self.std if std is None else tuple(std),
-            origin=f"{', '.join(names)} as given; {self.origin}",
-            is_known=True,
-        )
+        origin = f"--{', --'.join(values)} as given; {self.origin}"
+        return replace(self, **values, origin=origin, is_known=True)
 
     def of_timm_options(self, options: Mapping[str, object] | None) -> Preprocessing:
         """Return a copy with the size of timm's option ``img_size``, a number or a pair."""

@@ -107,15 +107,21 @@ class ResNetTrunk(nn.Module):
     Attributes:
         arguments: arguments of the constructor, to build another network of this kind.
         title: the network in words.
+        num_features: number of the pooled features, D.
+        pooling: kind of the last pooling.
+        stages: names of the layers whose features are compared.
         preprocessing: of the images in its training.
     """
 
+    pooling = "avg"
+    stages = ("conv1", "res2", "res3", "res4", "res5")
     preprocessing = Preprocessing()
 
     def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
         super().__init__()
         self.arguments = {"depth": depth, "width": width, "small_stem": small_stem}
         self.title = resnet_title(depth, width, small_stem)
+        self.num_features = feature_width(depth, width)
         net = WideResNet(depth, width, small_stem)
         self._feature_blocks = nn.ModuleDict(
             {

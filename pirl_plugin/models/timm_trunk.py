@@ -27,7 +27,7 @@ class TimmTrunk(nn.Module):
     """A network of timm without its classifier.
 
     Features: ``flatten`` ``(B, D)`` and ``res5avg`` ``(B, D, 1, 1)``, the input of timm's
-    classifier.
+    classifier; and ``stage1``, ``stage2``, …, ``(B, C, H, W)``.
 
     Vision transformers take images of any size that is a multiple of their patch. Their position
     embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` turns this off.
@@ -40,7 +40,7 @@ class TimmTrunk(nn.Module):
     Attributes:
         arguments: arguments of the constructor, to build another network of this kind.
         title: the network in words.
-        width: D.
+        num_features: D.
         preprocessing: of the images in its training.
 
     Raises:
@@ -61,7 +61,7 @@ class TimmTrunk(nn.Module):
         self.arguments = {"architecture": architecture, "options": options}
         self.title = timm_title(architecture, options)
         self.register_buffer(DESCRIPTION, describe(architecture, options))
-        self.width = network_width(self.net)
+        self.num_features = network_width(self.net)
         self._fused_norm = _has_fused_norm(self.net)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
@@ -78,10 +78,11 @@ class TimmTrunk(nn.Module):
             ValueError: a name is unknown, or a conversion to SyncBatchNorm removed activations.
         """
         keys = out_feat_keys or ["flatten"]
-        if unknown := set(keys) - set(_POOLED):
+        names = (*_POOLED, *self.stages)
+        if unknown := set(keys).difference(names):
             raise Refused(
                 f"features {unknown} of timm's {self.arguments['architecture']}: expected names "
-                f"among {', '.join(_POOLED)}"
+                f"among {', '.join(names)}"
             )
         if self._fused_norm and not _has_fused_norm(self.net):
             raise Refused(
@@ -89,9 +90,33 @@ class TimmTrunk(nn.Module):
                 f"timm's {self.arguments['architecture']}, because the conversion removes the "
                 f"activations in its batch norms; set it to False"
             )
-        pooled = self.net(images)
-        named = {"flatten": pooled, "res5avg": pooled[:, :, None, None]}
+        named: dict[str, Tensor] = {}
+        if set(keys).issubset(_POOLED):
+            pooled = self.net(images)
+        else:
+            final, stages = self.net.forward_intermediates(images)
+            pooled = self.net.forward_head(final, pre_logits=True)
+            named = dict(zip(self.stages, stages, strict=True))
+        named["flatten"] = pooled
+        named["res5avg"] = pooled[:, :, None, None]
         return [named[key] for key in keys]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the layers whose features are compared: the stages that timm lists."""
+        if not hasattr(self.net, "forward_intermediates"):
+            return ()
+        return tuple(f"stage{number + 1}" for number in range(len(self.net.feature_info)))
+
+    @property
+    def pooling(self) -> str:
+        """Timm's name of the last pooling, such as ``avg`` or ``token``, or nothing."""
+        for module in (self.net, getattr(self.net, "head", None)):
+            pooling = getattr(module, "global_pool", None)
+            name = pooling if isinstance(pooling, str) else getattr(pooling, "pool_type", "")
+            if name:
+                return str(name)
+        return ""
 
 
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
@@ -145,16 +170,6 @@ def resolve_source(source: str) -> tuple[str, dict[str, object]]:
 def network_width(net: Any) -> int:
     """Return the width of the classifier's input."""
     return int(getattr(net, "head_hidden_size", None) or net.num_features)
-
-
-def timm_pooling(net: nn.Module) -> str:
-    """Return timm's name of the last pooling, such as ``avg`` or ``token``, or nothing."""
-    for module in (net, getattr(net, "head", None)):
-        pooling = getattr(module, "global_pool", None)
-        name = pooling if isinstance(pooling, str) else getattr(pooling, "pool_type", "")
-        if name:
-            return str(name)
-    return ""
 
 
 def describe(architecture: str, options: Mapping[str, object]) -> Tensor:

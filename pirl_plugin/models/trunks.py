@@ -16,7 +16,6 @@ from pirl_plugin.models.timm_trunk import (
     create_network,
     network_width,
     read_timm_section,
-    timm_pooling,
 )
 from pirl_plugin.system.failures import check_name
 
@@ -25,7 +24,6 @@ AnyTrunk = ResNetTrunk | TimmTrunk
 LAST = "last"
 """The name of the pooled features of the last layer."""
 
-_RESNET_LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _GRID_DIMENSIONS = 9216  # of the features of a layer: "about 9,000" (Sec. 4.2, App. C)
 
 
@@ -80,15 +78,9 @@ def describe_network(trunk: AnyTrunk) -> str:
         )
         stem = f"first layer {height}×{width}, stride {first.stride[0]}"
         parts.append(f"{stem}, max-pooling" if pooled else stem)
-    if isinstance(trunk, ResNetTrunk):
-        pooling = "avg"
-        features = feature_width(int(trunk.arguments["depth"]), trunk.arguments["width"])
-    else:
-        pooling = timm_pooling(trunk.net)
-        features = trunk.width
-    if pooling:
-        parts.append(f"{pooling} pooling")
-    return f"{trunk.title}: {'; '.join(parts)}; {features} features"
+    if trunk.pooling:
+        parts.append(f"{trunk.pooling} pooling")
+    return f"{trunk.title}: {'; '.join(parts)}; {trunk.num_features} features"
 
 
 @contextmanager
@@ -145,34 +137,21 @@ class Layers(nn.Module):
         Returns:
             For each layer ``(B, D)``: D is about 9,216, or the trunk's width for ``last``.
         """
-        if self.names == [LAST]:
-            return self.trunk(images)
-        if isinstance(self.trunk, ResNetTrunk):
-            keys = ["flatten" if name == LAST else name for name in self.names]
-            by_name = dict(zip(self.names, self.trunk(images, keys), strict=True))
-        else:
-            net: Any = self.trunk.net
-            final, stages = net.forward_intermediates(images)
-            by_name = {_stage(number): stage for number, stage in enumerate(stages)}
-            by_name[LAST] = net.forward_head(final, pre_logits=True)
-        return [by_name[name] if name == LAST else on_grid(by_name[name]) for name in self.names]
+        keys = ["flatten" if name == LAST else name for name in self.names]
+        pooled = []
+        for name, output in zip(self.names, self.trunk(images, keys), strict=True):
+            pooled.append(output if name == LAST else on_grid(output))
+        return pooled
 
 
 def layer_names(trunk: AnyTrunk) -> list[str]:
     """Return the names of a trunk's layers, the pooled features at the end.
 
-    Networks of timm have the stages that timm lists.
-
     Example:
         >>> layer_names(ResNetTrunk(10))
         ['conv1', 'res2', 'res3', 'res4', 'res5', 'last']
     """
-    if isinstance(trunk, ResNetTrunk):
-        return [*_RESNET_LAYERS, LAST]
-    net: Any = trunk.net
-    if not hasattr(net, "forward_intermediates"):
-        return [LAST]
-    return [*(_stage(number) for number in range(len(net.feature_info))), LAST]
+    return [*trunk.stages, LAST]
 
 
 def on_grid(features: Tensor) -> Tensor:
@@ -192,10 +171,6 @@ def on_grid(features: Tensor) -> Tensor:
     side = round((_GRID_DIMENSIONS / channels) ** 0.5)
     side = max(1, min(side, height, width))
     return adaptive_avg_pool2d(features, side).flatten(1)
-
-
-def _stage(number: int) -> str:
-    return f"stage{number + 1}"
 
 
 class GridAvgPool2d(nn.Module):

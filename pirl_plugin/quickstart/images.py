@@ -9,7 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import evenly_spaced, labelled_features, store_features
+from pirl_plugin.evaluation.features import (
+    compute_features,
+    evenly_spaced,
+    labelled_features,
+    store_features,
+)
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
@@ -97,9 +102,8 @@ def read_unlabelled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), _UNLABELLED)
     trunks = list(networks.values())
-    features, is_readable = store_features(
-        trunks, [source], trunks[0].preprocessing, rows, workers=0
-    )
+    batches = compute_features(trunks, [source], trunks[0].preprocessing, rows, workers=0)
+    features, is_readable = store_features(batches)
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
     labels = torch.full((len(readable_rows),), NO_CLASS)
     return Split(source, readable_rows, labels, [], dict(zip(networks, features, strict=True)))

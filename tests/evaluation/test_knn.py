@@ -7,8 +7,9 @@ import torch
 
 from pirl_plugin.evaluation.knn import (
     find_neighbors,
+    is_voted_for,
     knn_accuracy,
-    vote,
+    percentage,
 )
 
 pytestmark = pytest.mark.tensors
@@ -50,7 +51,10 @@ def test_knn_accuracy__agrees_with_plain_loop(k, temperature, chunk, block):
     expected = plain_knn(*case, k, temperature)
     assert knn_accuracy(*case, k=k, temperature=temperature) == pytest.approx(expected)
     rows, cosines = find_neighbors(test, train, 60, chunk=chunk, block=block)
-    found = vote(rows[:, :k], cosines[:, :k], train_labels, test_labels, temperature, chunk)
+    is_right = is_voted_for(
+        rows[:, :k], cosines[:, :k], train_labels, test_labels, temperature, chunk
+    )
+    found = percentage(is_right)
     assert found == pytest.approx(expected)
 
 

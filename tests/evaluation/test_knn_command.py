@@ -13,7 +13,7 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_file import FeatureFile
-from pirl_plugin.evaluation.features import Crops, store_features, to_half
+from pirl_plugin.evaluation.features import Crops, compute_features, store_features, to_half
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -84,7 +84,8 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
-    features, readable = store_features([trunk], [source], Preprocessing(32), range(12), batch=5)
+    batches = compute_features([trunk], [source], Preprocessing(32), range(12), batch=5)
+    features, readable = store_features(batches)
     expected = trunk(normalize_images(pixels(Crops([source], 32))), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()

@@ -75,10 +75,10 @@ def test_timm__gives_the_input_of_timms_classifier(name):
     with torch.no_grad():
         flat, pooled = ours(images, ["flatten", "res5avg"])
         assert torch.equal(flat, ours.net(images))
-    assert pooled.shape == (2, ours.width, 1, 1)
+    assert pooled.shape == (2, ours.num_features, 1, 1)
     assert torch.equal(pooled.flatten(1), flat)
     section = {"NAME": "pirl_timm", "PIRL_TIMM": {"NAME": name, "OPTIONS": NETWORKS[name]}}
-    assert trunk_width(section) == ours.width == flat.shape[1]
+    assert trunk_width(section) == ours.num_features == flat.shape[1]
 
 
 def test_timm__takes_images_of_another_size():
@@ -134,4 +134,4 @@ def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs(
 
 
 def test_untrained__of_timm():
-    assert untrained(TimmTrunk("vit_tiny_patch16_224", TINY)).width == 48
+    assert untrained(TimmTrunk("vit_tiny_patch16_224", TINY)).num_features == 48
