@@ -48,7 +48,7 @@ def knn_accuracy(
     """
     _check_labels("train", train_labels, len(train_features))
     rows, cosines = find_neighbors(test_features, train_features, k)
-    return percentage(is_voted_for(rows, cosines, train_labels, test_labels, temperature))
+    return vote(rows, cosines, train_labels, test_labels, temperature)
 
 
 def leave_one_out_accuracy(
@@ -76,7 +76,7 @@ def leave_one_out_accuracy(
         100.0
     """
     rows, cosines = find_neighbors(features, features, k, leave_one_out=True)
-    return percentage(is_voted_for(rows, cosines, labels, labels, temperature))
+    return vote(rows, cosines, labels, labels, temperature)
 
 
 @torch.no_grad()
@@ -141,9 +141,19 @@ def find_neighbors(
     return rows, cosines
 
 
-def percentage(is_right: Tensor) -> float:
-    """Return how many of the answers, bool ``(M,)``, are right, in percent."""
-    return 100.0 * int(is_right.sum()) / len(is_right)
+def vote(
+    rows: Tensor,
+    cosines: Tensor,
+    train_labels: Tensor,
+    test_labels: Tensor,
+    temperature: float = 0.07,
+) -> float:
+    """Return the percentage of test images whose class wins the vote of their neighbours.
+
+    Arguments and exceptions are those of :func:`is_voted_for`.
+    """
+    is_right = is_voted_for(rows, cosines, train_labels, test_labels, temperature)
+    return 100.0 * int(is_right.sum()) / len(rows)
 
 
 def is_voted_for(

@@ -131,7 +131,7 @@ def _measure(
         Results: ``knn_top1`` and others in percent; and the checkpoint's neighbours, int64
         ``(M, max k)``: numbers of training images, the nearest first.
     """
-    from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, percentage
+    from pirl_plugin.evaluation.knn import find_neighbors, vote
 
     train_labels = measured.train_labels
     test_labels = measured.test_labels
@@ -144,8 +144,8 @@ def _measure(
         top1_by_k = {}
         for k in options.k:
             nearest = (rows[:, :k], cosines[:, :k])
-            is_right = is_voted_for(*nearest, train_labels, test_labels, options.temperature)
-            top1_by_k[str(k)] = round(percentage(is_right), 2)
+            top1 = vote(*nearest, train_labels, test_labels, options.temperature)
+            top1_by_k[str(k)] = round(top1, 2)
         accuracies.append(top1_by_k)
     first_k = str(options.k[0])
     most_frequent = train_labels.mode().values

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import LabelledFeatures, labelled_features
-from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, percentage
+from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.sources import LabelledImages
@@ -89,8 +89,8 @@ def compare_layers(
         layer = layers[number % len(layers)]
         gallery, queries = measured.split(features)
         neighbors = find_neighbors(queries, gallery, k)
-        is_right = is_voted_for(*neighbors, train_labels, measured.test_labels, temperature)
-        top1[layer].append(round(percentage(is_right), 2))
+        percent = vote(*neighbors, train_labels, measured.test_labels, temperature)
+        top1[layer].append(round(percent, 2))
         if number < len(layers) and len(gallery) > 1:
             neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
             answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
