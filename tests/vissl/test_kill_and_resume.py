@@ -1,7 +1,9 @@
-"""The unmodified host's own script trains PIRL, and a run that is stopped ends the same."""
+"""Every way to start a run trains the same PIRL, and a run that is stopped ends the same."""
 
 import os
 import re
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,13 @@ import torch
 
 from pirl_plugin.system.files import UNFINISHED
 from tests.helpers import faults
-from tests.helpers.host_runs import losses, run, settings, state
+from tests.helpers.host_runs import host_script, losses, run, settings, state
 
 FINAL = "model_final_checkpoint_phase1.torch"
 PATHS = [str(Path(faults.__path__[0])), str(Path(__file__).parents[2])]
 ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
+OUR_COMMAND = [sys.executable, "-m", "pirl_plugin", "train"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 # The rate changes once an epoch, so that going on in mid-epoch must find it again.
 RATE = [
     "config.OPTIMIZER.param_schedulers.lr.start_value=0.02",
@@ -22,13 +26,17 @@ RATE = [
 ]
 
 
-def train(data, out, placement, *overrides, fault=None, workers=0):
-    """Two epochs of three steps on two ranks, with a fault where one is named."""
+def train(data, out, placement, *overrides, command=None, processes=2, fault=None, workers=0):
+    """Two epochs of three steps on two ranks, with a fault where one is named.
+
+    Without a command, the unmodified host's own script starts the run.
+    """
     return run(
-        *settings(data, out, epochs=2, processes=2, workers=workers),
+        *settings(data, out, epochs=2, processes=processes, workers=workers),
         *RATE,
         f"config.LOSS.pirl_loss.bank.placement={placement}",
         *overrides,
+        command=command,
         environment={"PYTHONPATH": os.pathsep.join(PATHS), **(fault or {})},
         check=fault is None,
     )
@@ -36,9 +44,16 @@ def train(data, out, placement, *overrides, fault=None, workers=0):
 
 @pytest.fixture(scope="module")
 def whole(request, image_folder, tmp_path_factory):
-    """An undisturbed run, with loader workers, which the others do without."""
+    """An undisturbed run by torchrun, with loader workers, which the others do without.
+
+    torchrun gives the number of ranks.
+    """
     out = tmp_path_factory.mktemp(request.param)
-    result = train(image_folder, out, request.param, ALL, "config.LOG_FREQUENCY=1", workers=2)
+    overrides = [ALL, "config.LOG_FREQUENCY=1"]
+    command = [*TORCHRUN, str(host_script())]
+    result = train(
+        image_folder, out, request.param, *overrides, command=command, processes=1, workers=1
+    )
     return request.param, out, result
 
 
@@ -65,7 +80,7 @@ def assert_same(out, whole):
 
 
 @pytest.mark.parametrize("whole", ["replicated"], indirect=True)
-def test_host__trains_pirl_in_two_processes(whole):
+def test_torchrun__trains_pirl_in_two_processes(whole):
     _, out, result = whole
     assert all(0 < loss < 50 for loss in losses(out).values())
     loss, _ = state(out)
@@ -84,13 +99,19 @@ def test_host__trains_pirl_in_two_processes(whole):
     "whole", ["replicated", pytest.param("sharded", marks=pytest.mark.slow)], indirect=True
 )
 def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
-    """SIGTERM to the launcher in mid-epoch, and the run goes on; so does one killed in a save."""
+    """A signal to the launcher in mid-epoch, and the run goes on; so does one killed in a save.
+
+    Our command starts the first part, without the ``.pth`` file: the command installs the import
+    hook, in spawned ranks too. The signal is that of SLURM, which ends a process that does not
+    handle it.
+    """
     placement, whole, _ = whole
     a, b = tmp_path / "a", tmp_path / "b"
-    fault = {"FAULT_IN_STEP": "2:SIGTERM:launcher"}
-    stopped = train(image_folder, a, placement, ALL, fault=fault)
-    assert stopped.returncode == 143, stopped.stdout[-2000:] + stopped.stderr[-2000:]
-    assert "stopped by SIGTERM after step" in stopped.stdout
+    fault = {"FAULT_IN_STEP": "2:SIGUSR1:launcher", "PIRL_PLUGIN_AUTOLOAD": "0"}
+    stopped = train(image_folder, a, placement, ALL, command=OUR_COMMAND, fault=fault)
+    status = 128 + signal.SIGUSR1
+    assert stopped.returncode == status, stopped.stdout[-2000:] + stopped.stderr[-2000:]
+    assert "stopped by SIGUSR1 after step" in stopped.stdout
     a.rename(b)
     assert os.readlink(b / "checkpoint.torch").startswith("model_iteration")
     # The fourth torch.save of rank 0 writes its last shard: the host's broadcast is the first.

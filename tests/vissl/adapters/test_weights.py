@@ -5,19 +5,14 @@ import timm
 import torch
 import torchvision
 from vissl.models import build_model
-from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
+from tests.helpers.configs import compose
 
 LINEAR = ["config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=resnet18"]
 PRETRAIN = ["config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet18"]
-
-
-def compose(*overrides):
-    composed = compose_hydra_configuration(list(overrides))
-    return convert_to_attrdict(composed, dump_config=False)[1]
 
 
 @pytest.fixture(autouse=True)

@@ -13,18 +13,11 @@ from pirl_plugin.system.host_config import NOT_INSTALLED
 from pirl_plugin.system.watcher import Interrupted
 from pirl_plugin.vissl.run import launch
 from pirl_plugin.vissl.run.rank import LOST_RANK
-from tests.helpers.host_runs import host_script, run, settings, state
+from tests.helpers.host_runs import run, settings, state
 from tests.helpers.launched import STEP, children, gone, quiet, started
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-TRAIN = [sys.executable, "-m", "pirl_plugin", "train"]
 EVERY_STEP = ["config.LOG_FREQUENCY=1"]
-
-
-def test_torchrun__runs_the_hosts_script_on_two_ranks(image_folder, tmp_path):
-    overrides = settings(image_folder, tmp_path, epochs=1)
-    run(*overrides, command=[*TORCHRUN, "--nproc-per-node=2", str(host_script())])
-    assert state(tmp_path)[0]["_extra_state"]["step"] == 3  # 20 images, 2 ranks, batches of 4
 
 
 @pytest.mark.slow
@@ -37,17 +30,6 @@ def test_torchrun__starts_a_failed_run_again(image_folder, tmp_path):
         assert training.status() == 0
         assert "Resume from file" in training.out
     assert state(tmp_path)[0]["_extra_state"]["step"] == 18
-
-
-def test_signal__to_the_launcher_saves_and_ends(image_folder, tmp_path):
-    """Without the ``.pth`` file: the command installs the import hook, in spawned ranks too."""
-    overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
-    environment = {"PIRL_PLUGIN_AUTOLOAD": "0"}
-    with started(overrides, tmp_path / "console", command=TRAIN, **environment) as training:
-        training.wait_for(STEP, 2)
-        training.process.send_signal(signal.SIGUSR1)
-        assert training.status() == 128 + signal.SIGUSR1
-    assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
 
 
 @pytest.mark.parametrize("code", [LOST_RANK, -signal.SIGUSR1])
