@@ -6,7 +6,6 @@ import argparse
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evalua
 from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
+from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
 
 _MOST_WORKERS = 16
@@ -324,8 +323,8 @@ def compute_features(
     )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    with Progress("features", len(rows)) as progress:
-        for pixels, valid in WatchedBatches(loader, partial(wait_for_images, images)):
+    with Progress("features", len(rows)) as progress, reading(images):
+        for pixels, valid in loader:
             normalized = preprocessing.normalize(pixels.to(device))
             features = []
             for trunk in trunks:

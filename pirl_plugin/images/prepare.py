@@ -15,7 +15,6 @@ import tarfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +30,7 @@ from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, claim_folder
-from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
+from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.lock import LOCK, locked
 from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.views.pixels import as_image
@@ -188,13 +187,14 @@ def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> R
     problems: list[str] = []
     with record.open("a") as file, Progress("copies", num_images) as progress:
         loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
-        for result in WatchedBatches(loader, partial(wait_for_images, [copies])):
-            file.writelines(f"{json.dumps(entry)}\n" for entry in result.entries)
-            file.flush()
-            written += result.written
-            present += result.present
-            problems += result.problems
-            progress.update(result.written + result.present + len(result.problems))
+        with reading([copies]):
+            for result in loader:
+                file.writelines(f"{json.dumps(entry)}\n" for entry in result.entries)
+                file.flush()
+                written += result.written
+                present += result.present
+                problems += result.problems
+                progress.update(result.written + result.present + len(result.problems))
     return Result([], written, present, problems)
 
 

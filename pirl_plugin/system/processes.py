@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,20 @@ def run_child(command: Sequence[str], **options: Any) -> int:
         except BaseException:
             process.terminate()
             raise
+
+
+def how_it_ended(exit_code: int) -> str:
+    """Return the end of a child in words, from its exit code.
+
+    Example:
+        >>> how_it_ended(2), how_it_ended(-15)
+        ('ended with exit status 2', 'was ended by SIGTERM')
+    """
+    if exit_code >= 0:
+        return f"ended with exit status {exit_code}"
+    name = signal.Signals(-exit_code).name
+    cause = ", which the system sends if memory runs out" if name == "SIGKILL" else ""
+    return f"was ended by {name}{cause}"
 
 
 def own_command(*words: str) -> list[str]:

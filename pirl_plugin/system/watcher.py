@@ -16,9 +16,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pirl_plugin.system.failures import PREFIX, record
 
@@ -48,20 +49,35 @@ class Interrupted(SystemExit):
         self.sentence = f"{PREFIX}{name}: ended; the same command continues from what is saved"
 
 
-class Wait(NamedTuple):
-    """What the main thread waits for.
+@dataclass(eq=False)
+class Wait:
+    """What a process may wait for, with a limit of the time without progress.
 
     Attributes:
-        minutes: the longest time without progress.
+        minutes: the longest time in which the activity may stay the same.
         explain: returns the sentence about a wait that took too long.
-        progress: returns a value that changes while there is progress.
+        activity: returns what is done at this moment; a value that is false: nothing.
         folder: folder for ``failure.txt``; None for a temporary folder.
     """
 
     minutes: float
     explain: Callable[[], str]
-    progress: Callable[[], object] = lambda: None
+    activity: Callable[[], object] = lambda: True
     folder: Path | None = None
+    _last_activity: object = None
+    _waited_s: float = 0.0
+
+    def is_over(self) -> bool:
+        """Return whether the limit is reached; the watcher calls it after each of its pauses.
+
+        It counts the pauses. So the time in which the whole process was suspended, as by Ctrl-Z,
+        does not count.
+        """
+        activity = self.activity()
+        is_same = bool(activity) and activity == self._last_activity
+        self._waited_s = self._waited_s + _PAUSE_S if is_same else 0.0
+        self._last_activity = activity
+        return self._waited_s >= 60 * self.minutes
 
 
 class Watcher:
@@ -70,13 +86,13 @@ class Watcher:
     Attributes:
         requested: number of the signal that asked this process to end; 0 for none.
         polled: whether training reads ``requested`` after each step. Then no signal stops it.
-        wait: what the main thread waits for; None: nothing.
+        waits: what this process may wait for at this moment.
     """
 
     def __init__(self) -> None:
         self.requested = 0
         self.polled = False
-        self.wait: Wait | None = None
+        self.waits: list[Wait] = []
         # Python's own C code writes the number of each signal to this pipe, also while the main
         # thread runs no handler.
         self.reader, self.writer = os.pipe()
@@ -95,18 +111,12 @@ class Watcher:
                 with suppress(OSError):
                     os.kill(process.pid, number)
         if not ranks and not self.polled:
+            kill_workers()  # torch would wait five seconds for a worker whose read hangs
             raise Interrupted(number)
 
     def watch(self) -> None:
-        """Watch signals and waits until the pipe is closed.
-
-        The thread counts its own pauses. So the time in which the whole process was suspended, as
-        by Ctrl-Z, does not count.
-        """
+        """Watch signals and waits until the pipe is closed."""
         first_signal_at: float | None = None
-        last_wait: Wait | None = None
-        last_progress: object = None
-        waited = 0.0
         while True:
             is_readable, _, _ = select.select([self.reader], [], [], _PAUSE_S)
             if is_readable:
@@ -115,14 +125,9 @@ class Watcher:
                     break
                 first_signal_at = _heed(byte[0], first_signal_at)
                 continue
-            wait = self.wait
-            progress = wait.progress() if wait is not None else None
-            is_same = wait is last_wait and progress == last_progress
-            waited = waited + _PAUSE_S if is_same else 0.0
-            if wait is not None and waited >= 60 * wait.minutes:
-                _end_wait(wait)
-            last_wait = wait
-            last_progress = progress
+            for wait in list(self.waits):
+                if wait.is_over():
+                    _end_wait(wait)
         os.close(self.reader)
 
 
@@ -140,20 +145,16 @@ def requested() -> int:
 
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
-    """Limit the time of a block, unless it is part of another wait.
-
-    Nothing happens in a process without a watcher, or outside its main thread.
-    """
+    """Limit what this process waits for in a block; nothing happens without a watcher."""
     watcher = current()
-    if watcher is None or threading.current_thread() is not threading.main_thread():
+    if watcher is None:
         yield
         return
-    outer = watcher.wait
-    watcher.wait = outer or wait
+    watcher.waits.append(wait)
     try:
         yield
     finally:
-        watcher.wait = outer
+        watcher.waits.remove(wait)
 
 
 @contextmanager
@@ -249,7 +250,8 @@ def end_process(text: str, status: int) -> None:
 
 
 def kill_workers() -> None:
-    """Kill the loader workers of this process."""
+    """Kill the loader workers of this process, whose main thread calls it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise their end
     for child in multiprocessing.active_children():
         if child.daemon:
             child.kill()

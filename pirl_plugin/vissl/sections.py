@@ -133,15 +133,3 @@ def num_ranks(config: Mapping[str, Any]) -> int:
     """Return the number of processes of a run, on all nodes."""
     section = config["DISTRIBUTED"]
     return int(section["NUM_NODES"] * section["NUM_PROC_PER_NODE"])
-
-
-def prepares_input(config: Mapping[str, Any]) -> bool:
-    """Return whether the model of a run prepares its batches: see ``adapters/model_input.py``.
-
-    Benchmarks of the host have float images, which its transforms have normalised.
-    """
-    return (
-        config["LOSS"]["name"] == "pirl_loss"
-        or "PIRL_INPUT" in config["HOOKS"]
-        or num_micro_batches(config) > 1
-    )

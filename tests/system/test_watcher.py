@@ -92,24 +92,25 @@ def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(
     assert seeded == [3, 3]
 
 
-# Waits that make progress, then one in which a read does not return.
+# Waits that make progress, do nothing or are short, then one in which a read does not return.
 HANGS = """
 import os, pathlib, sys, time
 from pirl_plugin.system import watcher
 folder = pathlib.Path(sys.argv[1])
 start = time.monotonic()
 moving = watcher.Wait(0.02, lambda: "it moves", lambda: time.monotonic() // 0.6, folder)
+idle = watcher.Wait(0.02, lambda: "it does nothing", list, folder)
 still = watcher.Wait(0.02, lambda: "it hangs", folder=folder)
 with watcher.watching():
-    with watcher.waiting(moving):
+    with watcher.waiting(moving), watcher.waiting(idle):
         time.sleep(2.5)
     for _ in range(3):
-        with watcher.waiting(still):
+        with watcher.waiting(watcher.Wait(0.02, lambda: "it is short", folder=folder)):
             time.sleep(0.9)
     time.sleep(2.5)  # the main thread computes
     os.mkfifo(folder / "fifo")
     with watcher.waiting(still):
-        with watcher.waiting(moving._replace(minutes=9)):  # part of the other wait
+        with watcher.waiting(watcher.Wait(9, lambda: "it may take long")):
             open(folder / "fifo")
 """
 

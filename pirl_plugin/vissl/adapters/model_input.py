@@ -24,13 +24,18 @@ Inputs = Tensor | dict[str, Tensor]
 def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.device) -> None:
     """Replace the model's ``forward``, and set the weights' memory format; in place.
 
-    Call it before DistributedDataParallel allocates its gradient buckets.
+    A benchmark of the host keeps its model: its images are float, and its transforms have
+    normalised them. Call it before DistributedDataParallel allocates its gradient buckets.
 
     Args:
         model: the host's model of a run.
         config: the host's whole configuration; ``HOOKS.PIRL_INPUT`` has the settings.
         device: the device on which the model will run.
     """
+    num_parts = num_micro_batches(config)
+    has_our_images = config["LOSS"]["name"] == "pirl_loss" or "PIRL_INPUT" in config["HOOKS"]
+    if not has_our_images and num_parts == 1:
+        return
     settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
     model.to(memory_format=_format_of(settings))
     if settings.compile:
@@ -44,7 +49,6 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     run: Callable[[Inputs], Any] = prepared
     if settings.autocast == "bfloat16":
         run = torch.autocast(device.type, torch.bfloat16)(run)
-    num_parts = num_micro_batches(config)
     if num_parts > 1:
         data = config["DATA"]["TRAIN"]
         largest = math.ceil(data["BATCHSIZE_PER_REPLICA"] / num_parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.system.ranks import rank
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import (
     FiniteHook,
@@ -54,6 +55,6 @@ def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHo
         hooks.append(MonitorHook(monitor, outputs))
     # The hook that saves comes after the hook that sets the bank's size.
     hooks += host.values()
-    if shows_progress():
+    if shows_progress() and rank() == 0:
         hooks.append(ProgressHook.from_config(config))
     return hooks

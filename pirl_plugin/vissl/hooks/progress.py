@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.training_run import final_checkpoint
 from pirl_plugin.system.console import LINE, counted, next_commands, put, span
-from pirl_plugin.system.ranks import rank
 from pirl_plugin.vissl.sections import RECORD, num_ranks
 from pirl_plugin.vissl.task import QuietHook
 
@@ -117,11 +116,11 @@ class ProgressHook(QuietHook):
         self._began = time.monotonic()
         steps_done = self._steps_done(task)
         if steps_done:
-            _say(f"resumed   at step {steps_done:,} of {task.max_iteration:,}")
+            LINE.say(f"resumed   at step {steps_done:,} of {task.max_iteration:,}")
         if "train" in task.datasets:
             images = f"{len(task.datasets['train']):,} images"
             epochs = counted(task.num_train_phases, "epoch")
-            _say(f"training  {images}, {epochs}, {counted(task.max_iteration, 'step')}")
+            LINE.say(f"training  {images}, {epochs}, {counted(task.max_iteration, 'step')}")
 
     def on_phase_start(self, task: Task) -> None:
         """Begin an epoch. Its first step is not timed, because it starts the loader's workers."""
@@ -129,7 +128,7 @@ class ProgressHook(QuietHook):
 
     def on_step(self, task: Task) -> None:
         """Show the step, if the progress line is due."""
-        if rank() != 0 or not task.train:
+        if not task.train:
             return
         steps_done = self._steps_done(task)
         if self._first_step is None:
@@ -156,20 +155,20 @@ class ProgressHook(QuietHook):
             return
         for meter in task.meters:
             value = re.sub(r"(\.\d\d)\d+", r"\1", str(meter.value))  # two decimals
-            _say(f"test      epoch {task.train_phase_idx + 1}: {value}")
+            LINE.say(f"test      epoch {task.train_phase_idx + 1}: {value}")
 
     def on_end(self, task: Task) -> None:
         """Show that the run has finished, its folder, and the next commands."""
         took = span(time.monotonic() - self._began)
         folder = Path(task.checkpoint_folder)
-        _say(f"finished  in {took}; checkpoints and log.txt in {folder}")
+        LINE.say(f"finished  in {took}; checkpoints and log.txt in {folder}")
         checkpoint = newest_checkpoint(folder)
         if checkpoint is None or self._export_to is None:
             return
         # The paths of the data set: those of the configuration, or of a catalog.
         images = Path(task.datasets["train"].data_paths[0])
         for command in next_commands(checkpoint, images, self._export_to).values():
-            _say(f"next      {command}")
+            LINE.say(f"next      {command}")
 
     def _steps_done(self, task: Task) -> int:
         """Return the steps of this run's batch size; ``iteration`` counts steps of any size."""
@@ -183,8 +182,3 @@ def newest_checkpoint(folder: Path) -> Path | None:
     """
     link = folder / "checkpoint.torch"
     return link if link.exists() else final_checkpoint(folder)
-
-
-def _say(text: str) -> None:
-    if rank() == 0:
-        LINE.say(text)

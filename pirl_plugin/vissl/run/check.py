@@ -120,7 +120,13 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
             f"host's SVM script; write python {script / 'train_svm.py'} config=NAME …, or "
             f"train_svm_low_shot.py for few images"
         )
-    _check_nodes(config)
+    nodes = config.DISTRIBUTED
+    if nodes.NUM_NODES > 1 and nodes.INIT_METHOD == "tcp" and nodes.RUN_ID == "auto":
+        raise Refused(
+            f"config.DISTRIBUTED.NUM_NODES = {nodes.NUM_NODES}: expected SLURM, torchrun, or "
+            f"config.DISTRIBUTED.RUN_ID=HOST:PORT and node_id=N on each node; on one machine add "
+            f"+config/pirl/machines=1node_8gpu, 1gpu or cpu"
+        )
     _check_device(config)
 
 
@@ -142,17 +148,6 @@ def check_slurm(config: AttrDict) -> None:
         raise Refused(
             "config.SLURM.PARTITION is empty: expected a partition of your cluster; sinfo lists "
             "them"
-        )
-
-
-def _check_nodes(config: AttrDict) -> None:
-    """Check that the nodes of a run know where to meet."""
-    section = config.DISTRIBUTED
-    if section.NUM_NODES > 1 and section.INIT_METHOD == "tcp" and section.RUN_ID == "auto":
-        raise Refused(
-            f"config.DISTRIBUTED.NUM_NODES = {section.NUM_NODES}: expected SLURM, torchrun, or "
-            f"config.DISTRIBUTED.RUN_ID=HOST:PORT and node_id=N on each node; on one machine add "
-            f"+config/pirl/machines=1node_8gpu, 1gpu or cpu"
         )
 
 

@@ -22,7 +22,7 @@ from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.lock import locked
-from pirl_plugin.system.processes import share_import_path
+from pirl_plugin.system.processes import how_it_ended, share_import_path
 from pirl_plugin.system.watcher import GRACE_S, STOPPING, Interrupted, requested, watching
 from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.run import rendezvous
@@ -244,17 +244,14 @@ class _Ranks:
         minutes = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN").timeout_minutes
         if name is None and error.exit_code == LOST_RANK:
             return f"has ended: {another_rank_ended(minutes)}"
-        if name is None:
-            return f"ended with exit status {error.exit_code}"
         if name == "SIGABRT" and self._config.DISTRIBUTED.BACKEND == "nccl":
             # NCCL's own thread ends a process that has waited too long for another rank.
             return f"was ended by NCCL: {another_rank_ended(minutes)}"
-        if name == "SIGKILL":
-            return "was ended by SIGKILL, which the system sends if memory runs out"
-        return f"was ended by {name}"
+        return how_it_ended(error.exit_code)
 
 
 def _start_rank(local_rank: int, *work: Any) -> None:
     """Start a spawned process; unpickling this function imports this module before the host."""
+    prepare_streams()
     logging.raiseExceptions = False
     run_rank(local_rank, *work)

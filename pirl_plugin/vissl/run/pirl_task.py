@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from classy_vision.dataset.dataloader_wrapper import DataloaderWrapper
 from classy_vision.tasks import register_task
 from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.checkpoint import get_checkpoint_folder
 
 from pirl_plugin.images.source import ImageSource
-from pirl_plugin.system.loader import WatchedBatches, start_training_worker, wait_for_images
-from pirl_plugin.system.watcher import Wait
-from pirl_plugin.views.kernels import warm_up
+from pirl_plugin.system.loader import start_training_worker, wait_for_images
+from pirl_plugin.system.watcher import current
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.of_run import hooks_of_run
 from pirl_plugin.vissl.resume import position
-from pirl_plugin.vissl.sections import TIMEOUT, RunSettings, prepares_input, read_section
+from pirl_plugin.vissl.sections import TIMEOUT, RunSettings, read_section
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
@@ -31,32 +29,12 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-class WatchedLoader(DataloaderWrapper):
-    """A loader of the host, whose iterators limit the wait for each batch.
-
-    Other attributes are those of the host's loader.
-    """
-
-    def __init__(self, loader: Any, wait: Callable[[], Wait]) -> None:
-        super().__init__(loader)
-        self.__dict__["_wait"] = wait  # the base class would set it in the loader
-
-    def __iter__(self) -> WatchedBatches:
-        return WatchedBatches(self.dataloader, self._wait)
-
-    def __next__(self) -> Any:
-        raise TypeError("call next() on iter(loader)")
-
-    def __len__(self) -> int:
-        return len(self.dataloader)
-
-
 @register_task("pirl_task")
 class PIRLTask(SelfSupervisionTask):
     """The task ``pirl_task``: it adds hooks, reads weights and labels safely, and resumes exactly.
 
-    The module ``compose`` chooses it for the runs of this plugin. So the
-    host's own approaches keep the host's task.
+    The module ``compose`` chooses it for the runs of this plugin. So the host's own approaches keep
+    the host's task.
     """
 
     def set_hooks(self, hooks: Sequence[ClassyHook]) -> PIRLTask:
@@ -83,17 +61,12 @@ class PIRLTask(SelfSupervisionTask):
 
     def build_dataloaders(
         self, pin_memory: bool, current_train_phase_idx: int = 0
-    ) -> dict[str, WatchedLoader]:
-        """Return split → loader.
+    ) -> dict[str, DataLoader[Any]]:
+        """Return split → loader, and limit the time of a read.
 
         The training loader can skip batches that are done; the extraction of features reads every
-        image. All workers ignore signals. A wait for a batch has a time limit.
+        image. All workers ignore signals.
         """
-        # Otherwise the first wait has the time of compiling, here or in the server of the workers,
-        # which compiles the same kernels and started earlier.
-        warm_up()
-        minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
-        folder = Path(get_checkpoint_folder(self.config))
         extracts = self.config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY
         start = functools.partial(
             start_training_worker, host_data.set_dataloader_seeds, self.device.type == "cpu"
@@ -103,7 +76,7 @@ class PIRLTask(SelfSupervisionTask):
             sampler = host_data.get_sampler
             if split == "TRAIN" and not extracts:
                 sampler = position.resuming_sampler
-            loader: DataLoader[Any] = host_data.build_dataloader(
+            loaders[split.lower()] = host_data.build_dataloader(
                 dataset=self.datasets[split.lower()],
                 dataset_config=self.config.DATA[split],
                 num_dataloader_workers=self.config.DATA.NUM_DATALOADER_WORKERS,
@@ -115,17 +88,26 @@ class PIRLTask(SelfSupervisionTask):
                 worker_init_fn=start,
                 split=split.lower(),
             )
-            wait = functools.partial(
-                wait_for_images, _sources(loader.dataset), minutes, TIMEOUT, folder
-            )
-            loaders[split.lower()] = WatchedLoader(loader, wait)
+        self._limit_reads()
         return loaders
+
+    def _limit_reads(self) -> None:
+        """Let the watcher end this process if the read of an image takes too long."""
+        watcher = current()
+        if watcher is None:
+            return
+        sources: list[ImageSource] = []
+        for dataset in self.datasets.values():
+            data = dataset.data_objs
+            sources += [part.source for part in data if isinstance(part, PIRLDiskDataset)]
+        minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
+        folder = Path(get_checkpoint_folder(self.config))
+        watcher.waits.append(wait_for_images(sources, minutes, TIMEOUT, folder))
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Build the model, and prepare it before DistributedDataParallel wraps it."""
         model: nn.Module = super()._build_model(*args, **kwargs)
-        if prepares_input(self.config):
-            prepare_model(model, self.config, self.device)
+        prepare_model(model, self.config, self.device)
         return model
 
     def _restore_model_weights(self, model: Any, **options: Any) -> Any:
@@ -153,8 +135,3 @@ class PIRLTask(SelfSupervisionTask):
             if self.train:
                 position.find_place_in_schedule(self)
         return self
-
-
-def _sources(dataset: Any) -> list[ImageSource]:
-    """Return the sources of images of this plugin in the host's data set."""
-    return [data.source for data in dataset.data_objs if isinstance(data, PIRLDiskDataset)]

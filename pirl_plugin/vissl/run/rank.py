@@ -11,7 +11,6 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import (
     PREFIX,
     Refused,
@@ -20,6 +19,7 @@ from pirl_plugin.system.failures import (
     record,
     sentence,
 )
+from pirl_plugin.system.loader import killed_worker
 from pirl_plugin.system.lock import sharing_lock
 from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.system.watcher import Wait, waiting, watching
@@ -83,7 +83,6 @@ def run_rank(
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
     is_spawned = multiprocessing.parent_process() is not None
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
-    prepare_streams()
     prepare_workers(config)
     _keep_environment_out_of_the_log()
     with contextlib.ExitStack() as stack:
@@ -224,6 +223,8 @@ def _keep_environment_out_of_the_log() -> None:
 def _sentence(error: Exception, config: AttrDict) -> str:
     import torch
 
+    if isinstance(error, (EOFError, OSError)):
+        return killed_worker() or sentence(error)
     if isinstance(error, torch.cuda.OutOfMemoryError):
         _, total = torch.cuda.mem_get_info()
         return out_of_memory_sentence(config, total / 2**30)

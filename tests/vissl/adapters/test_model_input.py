@@ -15,7 +15,8 @@ CPU = torch.device("cpu")
 
 
 def prepare(model, **settings):
-    prepare_model(model, {"HOOKS": {"PIRL_INPUT": settings}}, CPU)
+    config = {"LOSS": {"name": "pirl_loss"}, "HOOKS": {"PIRL_INPUT": settings}}
+    prepare_model(model, config, CPU)
 
 
 def test_prepare__equals_to_tensor_and_normalize():

@@ -1,6 +1,7 @@
 """What a rank and its launcher say: memory, ranks that differ, the cause among several ends."""
 
 import json
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -102,7 +103,8 @@ def test_launcher__shows_only_the_sentence_of_a_refusal(tmp_path):
     ],
 )
 def test_launcher__explains_signals(backend, name, message, tmp_path):
-    error = SimpleNamespace(exit_code=-6, signal_name=name, error_index=1)
+    code = -signal.Signals[name]
+    error = SimpleNamespace(exit_code=code, signal_name=name, error_index=1)
     ranks = _Ranks(config_of(backend=backend), tmp_path, node_id=0)
     record("rank 0: another rank ended", "", tmp_path)
     with pytest.raises(SystemExit, match=message):
