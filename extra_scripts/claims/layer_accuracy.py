@@ -91,23 +91,9 @@ def accuracies(
         photos with labels.
     """
     measured: dict[str, Any] = {}
-    gallery_labels = torch.from_numpy(train_labels)
-    query_labels = torch.from_numpy(test_labels)
+    measured["knn"] = knn_of_layers(train_layers, train_labels, test_layers, test_labels)
     chosen = {}
     top1 = {}
-    for name, gallery in train_layers.items():
-        neighbors = find_neighbors(gallery, gallery, 20, leave_one_out=True)
-        chosen[name] = float(
-            is_voted_for(*neighbors, gallery_labels, gallery_labels).float().mean()
-        )
-        neighbors = find_neighbors(test_layers[name], gallery, 20)
-        top1[name] = vote(*neighbors, gallery_labels, query_labels)
-    best = max(chosen, key=lambda name: chosen[name])
-    measured["knn"] = {
-        "last": round(top1[LAST], 2),
-        "best": round(top1[best], 2),
-        "layer": best,
-    }
     for fraction in (1.0, *FRACTIONS):
         rows = labelled_rows(train_labels, fraction, seed)
         labels = train_labels[rows]
@@ -127,3 +113,27 @@ def accuracies(
             "layer": best,
         }
     return measured
+
+
+def knn_of_layers(
+    train_layers: dict[str, Tensor],
+    train_labels: NDArray[np.int64],
+    test_layers: dict[str, Tensor],
+    test_labels: NDArray[np.int64],
+) -> dict[str, Any]:
+    """Return kNN top-1, percent, at the last layer and at the best by leave-one-out, and its name.
+
+    Arguments are those of :func:`accuracies`.
+    """
+    gallery_labels = torch.from_numpy(train_labels)
+    query_labels = torch.from_numpy(test_labels)
+    chosen = {}
+    top1 = {}
+    for name, gallery in train_layers.items():
+        neighbors = find_neighbors(gallery, gallery, 20, leave_one_out=True)
+        is_right = is_voted_for(*neighbors, gallery_labels, gallery_labels)
+        chosen[name] = int(is_right.sum())
+        neighbors = find_neighbors(test_layers[name], gallery, 20)
+        top1[name] = vote(*neighbors, gallery_labels, query_labels)
+    best = max(chosen, key=lambda name: chosen[name])
+    return {"last": round(top1[LAST], 2), "best": round(top1[best], 2), "layer": best}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scale
 import starts
 import starts_report
 import torch
@@ -13,6 +14,7 @@ from layer_accuracy import accuracies, labelled_rows, layer_features
 from training import decoded
 
 import pirl_plugin as pirl
+from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[3]
@@ -94,3 +96,37 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     run(monkeypatch, starts_report, file, "--out", tmp_path)
     assert "| NPID, 1 pass, 32 px |" in (tmp_path / "starts.md").read_text()
     assert (tmp_path / "starts.svg").stat().st_size > 1000
+
+
+def test_scale__goes_on_from_its_checkpoints(monkeypatch, tmp_path):
+    photos = write_classes(tmp_path / "photos", {"train": 48, "val": 8}, separable=False)
+    monkeypatch.setattr(scale, "MEASURING_SECONDS", 0)
+    words = ["--data", photos, "--device", "cpu", "--depth", 10, "--width", 0.125, "--batch", 16]
+    words += ["--workers", 0, "--image-size", 32, "--passes", 2]
+    run(monkeypatch, scale, *words, "--out", tmp_path / "whole")
+    make_pass = scale.Run.make_pass
+    monkeypatch.setattr(scale, "COMPARED", ("pirl_jigsaw",))
+
+    def stop_after_first(self):
+        rate = make_pass(self)
+        if self.passes == 1:
+            raise KeyboardInterrupt
+        return rate
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scale.Run, "make_pass", stop_after_first)
+        with pytest.raises(KeyboardInterrupt):
+            run(monkeypatch, scale, *words, "--out", tmp_path / "parts")
+    run(monkeypatch, scale, *words, "--out", tmp_path / "parts")
+    whole, parts = (
+        torch.load(tmp_path / out / "pirl_jigsaw.pth", weights_only=True)
+        for out in ("whole", "parts")
+    )
+    assert whole["passes"] == parts["passes"] == 2
+    tensors = {key: value for key, value in whole["method"].items() if torch.is_tensor(value)}
+    assert {"trained.trunk.conv1.weight", "contrast.bank.rows"} <= tensors.keys()
+    for key, value in tensors.items():
+        torch.testing.assert_close(parts["method"][key], value, rtol=0, atol=0)
+    content = json.loads((tmp_path / "whole" / "scale.json").read_text())
+    assert {row["method"] for row in content["accuracies"]} == {"pirl_jigsaw", "npid"}
+    assert set(content["rates"]["npid"]) == {"loader", "device"}
