@@ -1,13 +1,12 @@
 """What a finished linear benchmark, or its final checkpoint, says."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.images.sources import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -18,7 +17,7 @@ from tests.helpers.images import save_grey
 from tests.helpers.sweeps import finish, finish_svm
 
 
-def test_linear__of_a_narrow_network_in_one_command(tmp_path):
+def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
     for split in ("train", "val"):
@@ -27,18 +26,15 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path):
             (folder / "unreadable.png").write_text("no image")
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
     rate = "config.OPTIMIZER.param_schedulers.lr.start_value=1"
-    command = [sys.executable, "-m", "pirl_plugin", "linear", *words, "--size", "32", rate]
-    result = subprocess.run(
-        [*command, "config.OPTIMIZER.num_epochs=4", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8",
-         "config.HOOKS.PIRL_RUN.max_unreadable=0.2"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
-    assert "training  66 images" in result.stdout  # of 67, one without a class
-    assert "16 test images with a class" in result.stdout  # of 19, one without and two unreadable
+    words += ["--size", "32", rate, "config.OPTIMIZER.num_epochs=4"]
+    words.append("config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8")
+    assert run(["linear", *words, "config.HOOKS.PIRL_RUN.max_unreadable=0.2"]) == 0
+    printed = capfd.readouterr().out
+    assert "training  66 images" in printed  # of 67, one without a class
+    assert "16 test images with a class" in printed  # of 19, one without and two unreadable
     found = linear_accuracy(tmp_path / "out")
     assert found == {"res5": 100.0}  # of the images that can be read and have a class
-    assert result.stdout.endswith("Linear top-1, percent:\n  res5    100.00\n")
+    assert printed.endswith("Linear top-1, percent:\n  res5    100.00\n")
 
 
 def test_benchmark_of__takes_the_overlay_that_fits():
