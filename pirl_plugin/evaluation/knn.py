@@ -124,11 +124,11 @@ def find_neighbors(
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
     for first in range(0, len(gallery), block):
-        columns = _unit(gallery[first : first + block], device, dtype).T  # (D, block)
+        columns = unit_rows(gallery[first : first + block].to(device, dtype)).T  # (D, block)
         numbers = torch.arange(first, first + columns.shape[1], device=device)
         for start in range(0, len(query), chunk):
             part = slice(start, min(start + chunk, len(query)))
-            cosine = _unit(query[part], device, dtype) @ columns
+            cosine = unit_rows(query[part].to(device, dtype)) @ columns
             if leave_one_out:
                 is_itself = numbers == torch.arange(part.start, part.stop, device=device)[:, None]
                 cosine.masked_fill_(is_itself, -torch.inf)
@@ -217,9 +217,8 @@ def _check_labels(name: str, labels: Tensor, count: int) -> None:
         )
 
 
-def _unit(features: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return unit-norm rows; raise ``ValueError`` if some are not finite."""
-    features = features.to(device, dtype)
+def unit_rows(features: Tensor) -> Tensor:
+    """Return rows of unit norm, ``(N, D)``; raise ``Refused`` if some are not finite."""
     if not bool(features.isfinite().all()):
         raise Refused(
             "features hold NaN or infinity: expected finite numbers; the checkpoint may have "

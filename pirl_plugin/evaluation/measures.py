@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.evaluation.knn import leave_one_out_accuracy
+from pirl_plugin.evaluation.knn import leave_one_out_accuracy, unit_rows
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.method.estimators import at_least_float32
 from pirl_plugin.system.failures import Refused
@@ -268,6 +268,4 @@ def _unit(features: Tensor, shape: Sequence[int] | None = None) -> Tensor:
             f"features have shape {tuple(features.shape)}: expected (images, dimensions), the same "
             f"for the same images; flatten each image's features"
         )
-    if not features.isfinite().all():
-        raise Refused("features are not finite: expected finite numbers; check the network")
-    return normalize(at_least_float32(features), dim=1)
+    return unit_rows(at_least_float32(features))

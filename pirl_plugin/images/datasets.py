@@ -1,22 +1,16 @@
-"""Data sets with special layouts: PASCAL VOC 2007, iNaturalist 2018, Hugging Face."""
+"""Data sets of the paper with layouts of their own: PASCAL VOC 2007 and iNaturalist 2018."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.columns import BY_NAME, Columns
-from pirl_plugin.images.folders import SPLIT_NAMES, SPLITS
-from pirl_plugin.images.hugging_face import find_data_files, open_data_files
-from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.source import ImageSource
-from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.failures import MissingFile
 
 _VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # VOC's labels -> labels of VISSL's SVMs
 
@@ -78,54 +72,3 @@ class INaturalist18Source(NumberedSource):
         label_of = {entry["image_id"]: entry["category_id"] for entry in content["annotations"]}
         super().__init__(path, (image["file_name"] for image in content["images"]))
         self._numbers = np.array([label_of[image["id"]] for image in content["images"]], np.int64)
-
-
-class HuggingFaceSource(MapSource):
-    """Images of a Hugging Face data set on disk: Arrow, as ``save_to_disk`` writes, or parquet.
-
-    Args:
-        path: the folder, as saved or as downloaded, or a parquet file.
-        split: ``train`` or ``test``, if it has several splits; see ``folders.SPLITS``.
-        columns: names of the columns of images and of labels.
-
-    Raises:
-        ImportError: the package ``datasets`` is not installed.
-        ValueError: there is no such split, or no column of images.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], split: str = "train", columns: Columns = BY_NAME
-    ) -> None:
-        place = os.fspath(path)
-        files_of_split = find_data_files(place) if os.path.isdir(place) else {"": [place]}
-        self.num_splits = len(files_of_split)
-        name = _split_of(files_of_split, "train" if split == "train" else "val", place)
-        if self.num_splits > 1:
-            logging.root.info(f"{place}: the split {name} of {', '.join(files_of_split)}")
-        self._files = files_of_split[name]
-        self._split = name
-        super().__init__(open_data_files(self._files), columns=columns, path=place)
-
-    def path_of(self, row: int) -> str:
-        """Return ``PATH/SPLIT[ROW]``, for messages."""
-        place = os.path.join(self.path, self._split) if self._split else self.path
-        return f"{place}[{row}]"
-
-    def files(self) -> list[str]:
-        """Return the Arrow or parquet files."""
-        return self._files
-
-
-def _split_of(splits: Mapping[str, object], split: str, folder: str) -> str:
-    """Return the name of a split; the only one is taken, but a training split for no test."""
-    is_a_split = Path(folder).name.lower() in SPLIT_NAMES
-    if len(splits) == 1 and (split == "train" or "" in splits or is_a_split):
-        return next(iter(splits))
-    for usual_name in SPLITS[split]:
-        for name in splits:
-            if name.lower() == usual_name:
-                return name
-    raise Refused(
-        f"{folder} has the splits {', '.join(splits) or 'none'}: expected one of "
-        f"{', '.join(SPLITS[split])}"
-    )

@@ -1,4 +1,4 @@
-"""Hugging Face data sets: their files on the disk, and their columns of images and of labels.
+"""Images of a Hugging Face data set on the disk, with its splits.
 
 The package ``datasets`` opens the files one by one. Its own functions for folders would read a
 ``README.md`` or ``state.json``, which may name files elsewhere or addresses to fetch.
@@ -7,28 +7,71 @@ The package ``datasets`` opens the files one by one. Its own functions for folde
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.images.classes import NoLabels
-from pirl_plugin.images.columns import Columns, choose
-from pirl_plugin.images.folders import SPLIT_NAMES
+from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.folders import SPLIT_NAMES, SPLITS
+from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.system.failures import Refused
 
 _STATE = "state.json"  # of save_to_disk, in the folder of a split
 _DEPTH = 3  # of folders, such as data/train/0000.parquet
-ENCODED = {"bytes", "path"}
-"""Keys of an image that is not decoded."""
 
 
-def is_of_package(dataset: Any) -> bool:
-    """Return whether it is a data set of the package ``datasets``."""
-    package = sys.modules.get("datasets")  # if it is not imported, it made no data set
-    return package is not None and isinstance(dataset, package.Dataset)
+class HuggingFaceSource(MapSource):
+    """Images of a Hugging Face data set on disk: Arrow, as ``save_to_disk`` writes, or parquet.
+
+    Args:
+        path: the folder, as saved or as downloaded, or a parquet file.
+        split: ``train`` or ``test``, if it has several splits; see ``folders.SPLITS``.
+        columns: names of the columns of images and of labels.
+
+    Raises:
+        ImportError: the package ``datasets`` is not installed.
+        ValueError: there is no such split, or no column of images.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], split: str = "train", columns: Columns = BY_NAME
+    ) -> None:
+        place = os.fspath(path)
+        files_of_split = find_data_files(place) if os.path.isdir(place) else {"": [place]}
+        self.num_splits = len(files_of_split)
+        name = _choose_split(files_of_split, "train" if split == "train" else "val", place)
+        if self.num_splits > 1:
+            logging.root.info(f"{place}: the split {name} of {', '.join(files_of_split)}")
+        self._files = files_of_split[name]
+        self._split = name
+        super().__init__(open_data_files(self._files), columns=columns, path=place)
+
+    def path_of(self, row: int) -> str:
+        """Return ``PATH/SPLIT[ROW]``, for messages."""
+        place = os.path.join(self.path, self._split) if self._split else self.path
+        return f"{place}[{row}]"
+
+    def files(self) -> list[str]:
+        """Return the Arrow or parquet files."""
+        return self._files
+
+
+def _choose_split(splits: Mapping[str, object], split: str, folder: str) -> str:
+    """Return the name of a split; the only one is taken, but a training split for no test."""
+    is_a_split = Path(folder).name.lower() in SPLIT_NAMES
+    if len(splits) == 1 and (split == "train" or "" in splits or is_a_split):
+        return next(iter(splits))
+    for usual_name in SPLITS[split]:
+        for name in splits:
+            if name.lower() == usual_name:
+                return name
+    raise Refused(
+        f"{folder} has the splits {', '.join(splits) or 'none'}: expected one of "
+        f"{', '.join(SPLITS[split])}"
+    )
 
 
 def find_data_files(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
@@ -110,66 +153,3 @@ def open_data_files(files: list[str]) -> Any:
     if files[0].endswith(".parquet"):
         return datasets.Dataset.from_parquet(files)
     return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
-
-
-def image_column(dataset: Any, columns: Columns, place: str) -> str:
-    """Return the name of the column of images.
-
-    Raises:
-        Refused: there is none, or there are several and no name is known.
-    """
-    import datasets
-
-    kinds = dataset.features
-    image_columns = [
-        name
-        for name, kind in kinds.items()
-        if isinstance(kind, datasets.Image) or (isinstance(kind, dict) and set(kind) == ENCODED)
-    ]
-    column: str | None = columns.find("image", image_columns, place, image_columns)
-    if column is None:
-        raise Refused(f"{place}: {choose('image', image_columns or kinds)}")
-    return column
-
-
-def encoded_images(dataset: Any, column: str) -> Any:
-    """Return a data set with only the encoded images: rows ``{column: {"bytes", "path"}}``.
-
-    The package itself would decode them with all decoders of PIL.
-    """
-    import datasets
-
-    return dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
-
-
-def label_column(dataset: Any, columns: Columns, place: str) -> str:
-    """Return the name of the column of labels: a known name, or the only column of classes.
-
-    Raises:
-        NoLabels: there is none, or there are several and no name is known.
-    """
-    import datasets
-
-    kinds = dataset.features
-    scalars = [
-        name
-        for name, kind in kinds.items()
-        if isinstance(kind, datasets.Value) and "binary" not in kind.dtype
-    ]
-    of_classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-    column: str | None = columns.find("label", of_classes + scalars, place, of_classes)
-    if column is None:
-        raise NoLabels(f"{place}: {choose('label', of_classes or kinds)}")
-    return column
-
-
-def labels_in(dataset: Any, column: str) -> list[Any]:
-    """Return the label of each row: the name of its class, or the value of the column."""
-    import datasets
-
-    values = dataset.with_format(None).select_columns([column])[:][column]
-    kind = dataset.features[column]
-    if not isinstance(kind, datasets.ClassLabel):
-        return list(values)
-    # -1 is a missing label
-    return [None if value is None or value < 0 else kind.names[value] for value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -12,13 +13,15 @@ import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
-from pirl_plugin.images import hugging_face
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
+
+_ENCODED = {"bytes", "path"}
+"""Keys of an image of the package ``datasets`` that is not decoded."""
 
 
 class SeveralImages(Refused):
@@ -66,10 +69,10 @@ class MapSource(ImageSource):
         self._columns = columns
         self._key: Any = columns.image
         # A data set with a format of its own, such as tensors, gives images in this format.
-        if hugging_face.is_of_package(dataset) and dataset.format["type"] is None:
-            column = hugging_face.image_column(dataset, columns, self.path)
+        if _is_of_package(dataset) and dataset.format["type"] is None:
+            column = _image_column(dataset, columns, self.path)
             warn_once(f"{self.path}: images from the column {column!r}")
-            self._items = hugging_face.encoded_images(dataset, column)
+            self._items = _encoded_images(dataset, column)
             self._key = column
 
     def path_of(self, row: int) -> str:
@@ -171,7 +174,7 @@ class MapSource(ImageSource):
 
 def _is_image(value: Any) -> bool:
     if isinstance(value, Mapping):  # encoded, from Hugging Face
-        return set(value) == hugging_face.ENCODED
+        return set(value) == _ENCODED
     is_array = isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim > 1
     return is_array or isinstance(value, Image.Image)
 
@@ -201,10 +204,10 @@ def _labels_of(dataset: Any, columns: Columns, place: str) -> list[Any]:
     if isinstance(dataset, ImageSource):
         names_and_none = [*dataset.classes, None]  # the last is for NO_CLASS, −1
         return [names_and_none[index] for index in dataset.labels()]
-    if hugging_face.is_of_package(dataset):
-        column = hugging_face.label_column(dataset, columns, place)
+    if _is_of_package(dataset):
+        column = _label_column(dataset, columns, place)
         warn_once(f"{place}: labels from the column {column!r}")
-        return hugging_face.labels_in(dataset, column)
+        return _labels_in(dataset, column)
     values = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if values is None or callable(values):
         raise NoLabels(
@@ -219,3 +222,72 @@ def _labels_of(dataset: Any, columns: Columns, place: str) -> list[Any]:
     if names and all(isinstance(label, int) and label < len(names) for label in labels):
         return [names[label] if label >= 0 else None for label in labels]
     return labels
+
+
+def _is_of_package(dataset: Any) -> bool:
+    """Return whether it is a data set of the package ``datasets``."""
+    package = sys.modules.get("datasets")  # if it is not imported, it made no data set
+    return package is not None and isinstance(dataset, package.Dataset)
+
+
+def _image_column(dataset: Any, columns: Columns, place: str) -> str:
+    """Return the name of the column of images.
+
+    Raises:
+        Refused: there is none, or there are several and no name is known.
+    """
+    import datasets
+
+    kinds = dataset.features
+    image_columns = [
+        name
+        for name, kind in kinds.items()
+        if isinstance(kind, datasets.Image) or (isinstance(kind, dict) and set(kind) == _ENCODED)
+    ]
+    column: str | None = columns.find("image", image_columns, place, image_columns)
+    if column is None:
+        raise Refused(f"{place}: {choose('image', image_columns or kinds)}")
+    return column
+
+
+def _encoded_images(dataset: Any, column: str) -> Any:
+    """Return a data set with only the encoded images: rows ``{column: {"bytes", "path"}}``.
+
+    The package itself would decode them with all decoders of PIL.
+    """
+    import datasets
+
+    return dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+
+
+def _label_column(dataset: Any, columns: Columns, place: str) -> str:
+    """Return the name of the column of labels: a known name, or the only column of classes.
+
+    Raises:
+        NoLabels: there is none, or there are several and no name is known.
+    """
+    import datasets
+
+    kinds = dataset.features
+    scalars = [
+        name
+        for name, kind in kinds.items()
+        if isinstance(kind, datasets.Value) and "binary" not in kind.dtype
+    ]
+    of_classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
+    column: str | None = columns.find("label", of_classes + scalars, place, of_classes)
+    if column is None:
+        raise NoLabels(f"{place}: {choose('label', of_classes or kinds)}")
+    return column
+
+
+def _labels_in(dataset: Any, column: str) -> list[Any]:
+    """Return the label of each row: the name of its class, or the value of the column."""
+    import datasets
+
+    values = dataset.with_format(None).select_columns([column])[:][column]
+    kind = dataset.features[column]
+    if not isinstance(kind, datasets.ClassLabel):
+        return list(values)
+    # -1 is a missing label
+    return [None if value is None or value < 0 else kind.names[value] for value in values]

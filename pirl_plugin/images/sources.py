@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import NO_CLASS, NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
-from pirl_plugin.images.datasets import HuggingFaceSource, INaturalist18Source, VOC07Source
+from pirl_plugin.images.datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.fingerprint import say_shared_images
 from pirl_plugin.images.folders import (
@@ -25,7 +25,7 @@ from pirl_plugin.images.folders import (
     class_folders,
     find_splits,
 )
-from pirl_plugin.images.hugging_face import find_data_files
+from pirl_plugin.images.hugging_face import HuggingFaceSource, find_data_files
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import (
     DISK_FILELIST,

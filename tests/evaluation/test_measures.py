@@ -126,7 +126,7 @@ def test_pairs__of_different_shapes_are_refused():
 def test_measures__refuse_what_is_not_finite(measure):
     features = torch.ones(4, 3)
     features[1, 2] = torch.nan
-    with pytest.raises(ValueError, match="features are not finite"):
+    with pytest.raises(ValueError, match="features hold NaN"):
         measure(features)
 
 
