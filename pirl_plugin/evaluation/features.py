@@ -16,7 +16,6 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import fetch_trunk, load_trunk
-from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
@@ -270,8 +269,7 @@ def labelled_features(
     Raises:
         Refused: no training image, or no test image, can be read and has a class.
     """
-    if rows is None:
-        rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
+    rows = images.rows if rows is None else rows
     trunks = [Layers(network, layers) for network in networks]
     sources = [images.train, images.test]
     preprocessing = networks[0].preprocessing

@@ -74,7 +74,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         "classes": len(measured.train_labels.unique()),  # without empty folders
         "train_images": len(measured.train_rows),
         "test_images": len(measured.test_rows),
-        "unreadable": images.num_labelled - num_measured,
+        "unreadable": len(images.rows) - num_measured,
     }
     _print_accuracies(results)
     if options.report is not None:

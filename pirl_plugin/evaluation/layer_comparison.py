@@ -15,7 +15,7 @@ from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.sources import LabelledImages
-from pirl_plugin.models.trunks import LAST, AnyTrunk, layer_names
+from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 _MOST_IMAGES = 5000  # of a split
 
@@ -77,7 +77,7 @@ def compare_layers(
     Raises:
         Refused: no training image, or no test image, can be read and has a class.
     """
-    layers = layer_names(networks[0])
+    layers = networks[0].layers
     train_rows = draw_rows(images.train_labels)
     test_rows = draw_rows(images.test_labels)
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
@@ -95,7 +95,7 @@ def compare_layers(
             neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
             answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
     pooled = None
-    if len(rows) == images.num_labelled:
+    if len(rows) == len(images.rows):
         features_of_last = measured.features[layers.index(LAST) :: len(layers)]
         pooled = replace(measured, features=features_of_last)
     return LayerComparison(

@@ -171,9 +171,9 @@ class LabelledImages:
         return np.concatenate([self.train_labels, self.test_labels])
 
     @property
-    def num_labelled(self) -> int:
-        """Return the number of images that have a class."""
-        return int((self.labels != NO_CLASS).sum())
+    def rows(self) -> list[int]:
+        """Return the rows of the images that have a class, the training images first."""
+        return [int(row) for row in np.flatnonzero(self.labels != NO_CLASS)]
 
 
 def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:

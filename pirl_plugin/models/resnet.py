@@ -20,7 +20,9 @@ STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
     101: (Bottleneck, [3, 4, 23, 3]),
     152: (Bottleneck, [3, 8, 36, 3]),
 }
-# VISSL's name of a feature -> the block that computes it.
+LAST = "last"
+"""The name of the pooled features of the last layer."""
+# Name of a feature, VISSL's or LAST -> the block that computes it.
 FEATURES = {
     "conv1": "conv1_relu",
     "res1": "maxpool",
@@ -30,6 +32,7 @@ FEATURES = {
     "res5": "layer4",
     "res5avg": "avgpool",
     "flatten": "flatten",
+    LAST: "flatten",
 }
 
 
@@ -109,12 +112,12 @@ class ResNetTrunk(nn.Module):
         title: the network in words.
         num_features: number of the pooled features, D.
         pooling: kind of the last pooling.
-        stages: names of the layers whose features are compared.
+        layers: names of the layers whose features are compared; the pooled features at the end.
         preprocessing: of the images in its training.
     """
 
     pooling = "avg"
-    stages = ("conv1", "res2", "res3", "res4", "res5")
+    layers = ("conv1", "res2", "res3", "res4", "res5", LAST)
     preprocessing = Preprocessing()
 
     def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
@@ -143,8 +146,8 @@ class ResNetTrunk(nn.Module):
 
         Args:
             images: ``(B, 3, H, W)`` float, normalised.
-            out_feat_keys: names among ``conv1``, ``res1`` … ``res5``, ``res5avg``, ``flatten``;
-                by default ``flatten``.
+            out_feat_keys: names among ``conv1``, ``res1`` … ``res5``, ``res5avg``, ``flatten`` and
+                ``last``, which are the same; by default ``flatten``.
 
         Returns:
             One tensor for each name, in the order of the names.

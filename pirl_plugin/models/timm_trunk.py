@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.resnet import LAST
 from pirl_plugin.system.failures import Refused
 
-_POOLED = ("flatten", "res5avg")
+_POOLED = ("flatten", "res5avg", LAST)
 DESCRIPTION = "timm_model"
 """Buffer of a trunk with the name and options of its timm network, for checkpoints."""
 _BYTES = 512
@@ -26,8 +27,8 @@ _BYTES = 512
 class TimmTrunk(nn.Module):
     """A network of timm without its classifier.
 
-    Features: ``flatten`` ``(B, D)`` and ``res5avg`` ``(B, D, 1, 1)``, the input of timm's
-    classifier; and ``stage1``, ``stage2``, …, ``(B, C, H, W)``.
+    Features: ``last`` or ``flatten``, ``(B, D)``, and ``res5avg``, ``(B, D, 1, 1)``, the input of
+    timm's classifier; and ``stage1``, ``stage2``, …, ``(B, C, H, W)``.
 
     Vision transformers take images of any size that is a multiple of their patch. Their position
     embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` turns this off.
@@ -78,7 +79,7 @@ class TimmTrunk(nn.Module):
             ValueError: a name is unknown, or a conversion to SyncBatchNorm removed activations.
         """
         keys = out_feat_keys or ["flatten"]
-        names = (*_POOLED, *self.stages)
+        names = dict.fromkeys([*_POOLED, *self.layers])
         if unknown := set(keys).difference(names):
             raise Refused(
                 f"features {unknown} of timm's {self.arguments['architecture']}: expected names "
@@ -96,17 +97,18 @@ class TimmTrunk(nn.Module):
         else:
             final, stages = self.net.forward_intermediates(images)
             pooled = self.net.forward_head(final, pre_logits=True)
-            named = dict(zip(self.stages, stages, strict=True))
+            named = dict(zip(self.layers[:-1], stages, strict=True))
+        named[LAST] = pooled
         named["flatten"] = pooled
         named["res5avg"] = pooled[:, :, None, None]
         return [named[key] for key in keys]
 
     @property
-    def stages(self) -> tuple[str, ...]:
-        """Names of the layers whose features are compared: the stages that timm lists."""
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers whose features are compared: the stages that timm lists, and last."""
         if not hasattr(self.net, "forward_intermediates"):
-            return ()
-        return tuple(f"stage{number + 1}" for number in range(len(self.net.feature_info)))
+            return (LAST,)
+        return (*(f"stage{number + 1}" for number in range(len(self.net.feature_info))), LAST)
 
     @property
     def pooling(self) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
+from pirl_plugin.models.resnet import LAST as LAST
 from pirl_plugin.models.resnet import ResNetTrunk, feature_width, read_section
 from pirl_plugin.models.timm_trunk import (
     TimmTrunk,
@@ -20,9 +21,6 @@ from pirl_plugin.models.timm_trunk import (
 from pirl_plugin.system.failures import check_name
 
 AnyTrunk = ResNetTrunk | TimmTrunk
-
-LAST = "last"
-"""The name of the pooled features of the last layer."""
 
 _GRID_DIMENSIONS = 9216  # of the features of a layer: "about 9,000" (Sec. 4.2, App. C)
 
@@ -115,7 +113,7 @@ class Layers(nn.Module):
 
     Args:
         trunk: the network.
-        names: of the layers, see :func:`layer_names`.
+        names: of the layers, among the trunk's ``layers``.
 
     Raises:
         ValueError: the trunk has no such layer.
@@ -124,7 +122,7 @@ class Layers(nn.Module):
     def __init__(self, trunk: AnyTrunk, names: Sequence[str]) -> None:
         super().__init__()
         for name in names:
-            check_name("--layer", name, layer_names(trunk))
+            check_name("--layer", name, trunk.layers)
         self.trunk = trunk
         self.names = list(names)
 
@@ -137,21 +135,10 @@ class Layers(nn.Module):
         Returns:
             For each layer ``(B, D)``: D is about 9,216, or the trunk's width for ``last``.
         """
-        keys = ["flatten" if name == LAST else name for name in self.names]
         pooled = []
-        for name, output in zip(self.names, self.trunk(images, keys), strict=True):
+        for name, output in zip(self.names, self.trunk(images, self.names), strict=True):
             pooled.append(output if name == LAST else on_grid(output))
         return pooled
-
-
-def layer_names(trunk: AnyTrunk) -> list[str]:
-    """Return the names of a trunk's layers, the pooled features at the end.
-
-    Example:
-        >>> layer_names(ResNetTrunk(10))
-        ['conv1', 'res2', 'res3', 'res4', 'res5', 'last']
-    """
-    return [*trunk.stages, LAST]
 
 
 def on_grid(features: Tensor) -> Tensor:

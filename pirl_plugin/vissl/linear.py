@@ -65,11 +65,10 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.models.trunks import layer_names
 
     trunk, images = labelled_run.load_trunk_and_images(options)
     trunk.to(kinds.device("auto"))
-    layers = [options.layer] if options.layer else layer_names(trunk)
+    layers = [options.layer] if options.layer else trunk.layers
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers)
         print(fitted.table())

@@ -5,12 +5,12 @@ import torch
 
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.models.trunks import Layers, layer_names
+from pirl_plugin.models.trunks import Layers
 
 
 def test_layers__of_a_resnet_are_on_the_grids_of_the_paper():
     trunk = ResNetTrunk(18).eval()
-    names = layer_names(trunk)
+    names = trunk.layers
     images = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
         features = Layers(trunk, names)(images)
@@ -36,7 +36,7 @@ def test_layers__of_timm_are_its_stages(name):
     trunk = TimmTrunk(name, {}).eval()
     images = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
-        *stages, last = Layers(trunk, layer_names(trunk))(images)
+        *stages, last = Layers(trunk, trunk.layers)(images)
         torch.testing.assert_close(last, trunk(images)[0], rtol=1e-4, atol=1e-4)
     assert len(stages) >= 5
     assert all(2000 < stage.shape[1] < 16_400 for stage in stages)
