@@ -62,7 +62,7 @@ class Wait:
 
     minutes: float
     explain: Callable[[], str]
-    activity: Callable[[], object] = lambda: True
+    activity: Callable[[], object]
     folder: Path | None = None
     _last_activity: object = None
     _waited_s: float = 0.0

@@ -100,17 +100,17 @@ folder = pathlib.Path(sys.argv[1])
 start = time.monotonic()
 moving = watcher.Wait(0.02, lambda: "it moves", lambda: time.monotonic() // 0.6, folder)
 idle = watcher.Wait(0.02, lambda: "it does nothing", list, folder)
-still = watcher.Wait(0.02, lambda: "it hangs", folder=folder)
+still = watcher.Wait(0.02, lambda: "it hangs", lambda: True, folder)
 with watcher.watching():
     with watcher.waiting(moving), watcher.waiting(idle):
         time.sleep(2.5)
     for _ in range(3):
-        with watcher.waiting(watcher.Wait(0.02, lambda: "it is short", folder=folder)):
+        with watcher.waiting(watcher.Wait(0.02, lambda: "it is short", lambda: True)):
             time.sleep(0.9)
     time.sleep(2.5)  # the main thread computes
     os.mkfifo(folder / "fifo")
     with watcher.waiting(still):
-        with watcher.waiting(watcher.Wait(9, lambda: "it may take long")):
+        with watcher.waiting(watcher.Wait(9, lambda: "it may take long", lambda: True)):
             open(folder / "fifo")
 """
 
@@ -132,7 +132,7 @@ def watchers():
 def test_watching__is_one_thread_that_ends():
     for thread in watchers():  # of an earlier test
         thread.join(10)
-    with watcher.watching(), watcher.watching(), watcher.waiting(Wait(1, lambda: "")):
+    with watcher.watching(), watcher.watching(), watcher.waiting(Wait(1, lambda: "", lambda: True)):
         (thread,) = watchers()
     thread.join(10)
     assert watchers() == []

@@ -230,11 +230,6 @@ class PIRLTransform(ClassyTransform):
         sample["data"] = self.views(source.pixels, rng)
         return sample
 
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> PIRLTransform:
-        """Make the transform of a YAML entry."""
-        return cls(**config)
-
 
 class PIRLJigsaw(PIRLTransform):
     """I and nine shuffled patches."""

@@ -102,8 +102,7 @@ def run_overrides(
 
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle:
-        # Another command for this folder, with other weights, writes another file.
-        weights = options.out / f"trunk_{_digest_of_weights(options)}.torch"
+        weights = options.out / "trunk.torch"
         with locked(options.out, "--out"):
             save_trunk(trunk, weights)
     # Images and classes of both splits.
@@ -135,17 +134,6 @@ def run_overrides(
         machine = "1gpu" if torch.cuda.is_available() else "cpu"
         overrides.append(f"+config/pirl/machines={machine}")
     return overrides
-
-
-def _digest_of_weights(options: argparse.Namespace) -> str:
-    """Return a short digest of what chooses the weights of a command."""
-    from pirl_plugin.images.fingerprint import content_stamp, digest_of
-
-    chosen = (options.trunk, options.timm, options.timm_option)
-    words = [kinds.weights_name(options), repr(chosen)]
-    if options.checkpoint is not None:
-        words.append(content_stamp(options.checkpoint))
-    return digest_of(words)[:12]
 
 
 def timm_overrides(trunk: AnyTrunk) -> list[str]:

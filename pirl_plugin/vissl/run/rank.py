@@ -22,7 +22,7 @@ from pirl_plugin.system.failures import (
 from pirl_plugin.system.loader import killed_worker
 from pirl_plugin.system.lock import sharing_lock
 from pirl_plugin.system.processes import share_import_path
-from pirl_plugin.system.watcher import Wait, waiting, watching
+from pirl_plugin.system.watcher import watching
 from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.sections import (
     MICRO_BATCHES,
@@ -94,8 +94,7 @@ def run_rank(
             if is_spawned and node_id == 0:
                 stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
             # The host finds the process group, and makes none.
-            with waiting(Wait(minutes, lambda: _not_joined(rank, minutes), folder=Path(folder))):
-                _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
+            _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
             if num_ranks(config) > 1:
                 _compare_ranks(config, checkpoint)
             host._distributed_worker(
@@ -137,13 +136,6 @@ def another_rank_ended(minutes: float) -> str:
     return (
         f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}); find its "
         f"error, and start again"
-    )
-
-
-def _not_joined(rank: int, minutes: float) -> str:
-    return (
-        f"rank {rank}: the ranks did not connect within {minutes:g} minutes ({TIMEOUT}); "
-        f"{_CHECK_NETWORK}"
     )
 
 
