@@ -26,7 +26,7 @@ def show(axes, pixels, title=None):
     axes.imshow(pixels)
     axes.set_axis_off()
     if title:
-        axes.set_title(title, fontsize=11, color=INK)
+        axes.set_title(title, fontsize=18, color=INK)
 
 
 def main():
@@ -42,15 +42,15 @@ def main():
     show(figure.add_subplot(rows[:, 0:3]), image, "image $I$")
     for i in range(9):
         axes = figure.add_subplot(rows[i // 3, 4 + i % 3])
-        show(axes, patches[i], "transformed image $I^t$" if i == 1 else None)
+        show(axes, patches[i], "transformed $I^t$" if i == 1 else None)
     others = [name for name in SCENES if name != "flowers"]
     for i in range(9):
         rng = np.random.default_rng(20 + i)
         axes = figure.add_subplot(rows[i // 3, 8 + i % 3])
-        title = "memory bank: other images" if i == 1 else None
+        title = "memory bank" if i == 1 else None
         show(axes, sample_scene(others[i], rng, 96), title)
-    figure.text(0.325, 0.52, "pull\ntogether", ha="center", va="center", color=PULL, fontsize=11)
-    figure.text(0.682, 0.52, "push\napart", ha="center", va="center", color=PUSH, fontsize=11)
+    figure.text(0.325, 0.54, "pull\ntogether", ha="center", va="center", color=PULL, fontsize=14)
+    figure.text(0.682, 0.54, "push\napart", ha="center", va="center", color=PUSH, fontsize=14)
     style = {"arrowstyle": "<->", "linewidth": 1.6}
     for x, colour in ((0.325, PULL), (0.682, PUSH)):
         axes = figure.add_axes((x - 0.03, 0.36, 0.06, 0.08))

@@ -73,7 +73,7 @@ def test_other_commands__take_their_options(monkeypatch):
     # The scripts, which are imported by their names, as in their own folders.
     scripts = [w[1:] for _, w in COMMANDS if w[0] == "python" and "extra_scripts/" in w[1]]
     scripts = [words for words in scripts if "claims" not in words[0]]
-    assert len({script for script, *_ in scripts}) == 8
+    assert len({script for script, *_ in scripts}) == 9
     for script, *words in scripts:
         assert (ROOT / script).is_file()
         with pytest.raises(ParsedError):
