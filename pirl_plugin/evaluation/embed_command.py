@@ -15,16 +15,21 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
     from pirl_plugin.evaluation.features import load_network
-    from pirl_plugin.images.classes import NoLabels
+    from pirl_plugin.evaluation.layer_comparison import compare_layers
+    from pirl_plugin.images.classes import NO_CLASS, NoLabels
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.sources import joined_labels, open_splits
-    from pirl_plugin.models.trunks import LAST, Layers
+    from pirl_plugin.images.sources import LabelledImages, joined_labels, open_splits
+    from pirl_plugin.models.trunks import LAST, Layers, untrained
 
     trunk = load_network(options, options.device)
     splits = open_splits(options.data, Columns(options.image_column, options.label_column))
+    images: LabelledImages | None = None
     try:
-        names, _ = joined_labels(splits)
+        names, labels = joined_labels(splits)
         classes = f"with {len(names)} classes"
+        if len(splits) == 2 and all((part != NO_CLASS).any() for part in labels):
+            train, test = splits.values()
+            images = LabelledImages(train, test, names, *labels)
     except NoLabels as reason:
         classes = f"without classes: {reason}"
     for source in splits.values():
@@ -40,6 +45,10 @@ def main(arguments: list[str]) -> None:
     with locked_files(out=options.out):
         description = describe_features(options, trunk.preprocessing, splits)
         file = FeatureFile(options.out, description, options.data, splits, classifier)
+        if images is not None and options.layer is None and file.num_done == 0:
+            networks = {"trained": trunk, "untrained": untrained(trunk).to(options.device)}
+            loading = (options.batch, options.workers, options.out.parent)
+            print(compare_layers(networks, images, 20, 0.07, *loading).table(), flush=True)
         fill([file], [network], trunk.preprocessing, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pirl_plugin.evaluation.features import LabelledFeatures
+    from pirl_plugin.evaluation.page import Chart
     from pirl_plugin.images.sources import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -42,7 +43,9 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     trunk = load_network(options, options.device)
     images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
-    networks = [trunk, untrained(trunk).to(options.device)] if options.untrained else [trunk]
+    networks = {"trained": trunk}
+    if options.untrained:
+        networks["untrained"] = untrained(trunk).to(options.device)
     layer = options.layer or LAST
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -50,17 +53,18 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     loading = (options.batch, options.workers, options.out)
     measured: LabelledFeatures | None = None
     top1_by_layer: dict[str, list[float]] = {}
+    charts = []
     if options.features is not None:
-        measured = _features_of_files(options, networks, images, layer)
+        print(f"layers are not compared: --features has only {layer}")
+        measured = _features_of_files(options, list(networks.values()), images, layer)
     elif options.layer is None:
         compared = compare_layers(networks, images, options.k[0], options.temperature, *loading)
-        print(compared.table(["trained", "untrained"][: len(networks)]))
-        if compared.advice:
-            print(compared.advice)
+        print(compared.table())
+        charts = [compared.chart()]
         top1_by_layer = compared.top1
         measured = compared.pooled
     if measured is None:
-        measured = labelled_features(networks, [layer], images, None, *loading)
+        measured = labelled_features(list(networks.values()), [layer], images, None, *loading)
 
     accuracies, nearest = _measure(options, measured)
     num_measured = len(measured.train_rows) + len(measured.test_rows)
@@ -78,7 +82,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     }
     _print_accuracies(results)
     if options.report is not None:
-        _write_report(options, results, images, measured, nearest)
+        _write_report(options, results, images, measured, nearest, charts)
         print(f"In {options.report}: accuracies and nearest neighbours")
     if options.out is not None:
         write_json(options.out / RESULTS, results)
@@ -182,8 +186,12 @@ def _write_report(
     images: LabelledImages,
     measured: LabelledFeatures,
     nearest: Tensor,
+    charts: list[Chart],
 ) -> None:
-    """Write ``--report``: the accuracies, and a few test images with their nearest neighbours."""
+    """Write ``--report``: the accuracies, and a few test images with their nearest neighbours.
+
+    The given charts follow that of the accuracies by k.
+    """
     from pirl_plugin.evaluation import page
 
     train_rows = measured.train_rows.tolist()
@@ -197,19 +205,10 @@ def _write_report(
     if options.untrained:
         name = f"untrained, k = {results['k']}"
         bars.append(page.Accuracy(name, results["untrained_top1"], len(test_rows), True))
-    charts = [page.Chart("", bars)]
-    if results["top1_by_layer"]:
-        layers = results["top1_by_layer"].items()
-        charts.append(
-            page.Chart(
-                "Layers, kNN",
-                [page.Accuracy(name, top1[0], len(test_rows)) for name, top1 in layers],
-            )
-        )
     page.write_page(
         options.report,
         "k nearest neighbours of frozen features",
-        charts=charts,
+        charts=[page.Chart("", bars), *charts],
         chance=results["chance_top1"],
         neighbors=page.show_neighbors(gallery, queries, {"": nearest}),
         settings={

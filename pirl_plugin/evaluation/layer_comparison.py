@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from pirl_plugin.evaluation.features import LabelledFeatures, labelled_features
 from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
 from pirl_plugin.evaluation.measures import paired_gain
+from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.sources import LabelledImages
 from pirl_plugin.models.trunks import LAST, AnyTrunk
@@ -25,14 +26,17 @@ class LayerComparison:
     """The kNN accuracies of a network's layers.
 
     Attributes:
+        networks: their names.
         top1: layer → top-1 of each network on the test images, percent.
         k: neighbours that voted.
         num_train: number of training images.
         num_test: number of test images.
         pooled: each network's pooled features, if they are of all images with a class; or None.
-        advice: another layer that is better than the pooled features, in a sentence; or nothing.
+        advice: another layer of the first network that is better than its pooled features, in a
+            sentence; or nothing.
     """
 
+    networks: Sequence[str]
     top1: dict[str, list[float]]
     k: int
     num_train: int
@@ -40,23 +44,32 @@ class LayerComparison:
     pooled: LabelledFeatures | None
     advice: str
 
-    def table(self, networks: Sequence[str]) -> str:
-        """Return a line for each layer, under the names of the networks."""
+    def table(self) -> str:
+        """Return a line for each layer, under the names of the networks, and the advice."""
         first = (
             f"Layers by kNN top-1, percent (k = {self.k}, {self.num_train:,} training and "
             f"{self.num_test:,} test images):"
         )
-        lines = [first, "  " + " " * 8 + "".join(f"{name:>11}" for name in networks)]
+        lines = [first, "  " + " " * 8 + "".join(f"{name:>17}" for name in self.networks)]
         for layer, accuracies in self.top1.items():
-            lines.append(f"  {layer:8}" + "".join(f"{top1:11.2f}" for top1 in accuracies))
-        return "\n".join(lines)
+            lines.append(f"  {layer:8}" + "".join(f"{top1:17.2f}" for top1 in accuracies))
+        return "\n".join([*lines, self.advice] if self.advice else lines)
+
+    def chart(self) -> Chart:
+        """Return the accuracies for a page; all networks but the first are references."""
+        bars = []
+        for layer, accuracies in self.top1.items():
+            for name, top1 in zip(self.networks, accuracies, strict=True):
+                is_reference = name != self.networks[0]
+                bars.append(Accuracy(f"{layer} {name}", top1, self.num_test, is_reference))
+        return Chart(f"Layers by kNN, {self.num_test:,} test images", bars)
 
 
 def compare_layers(
-    networks: Sequence[AnyTrunk],
+    networks: Mapping[str, AnyTrunk],
     images: LabelledImages,
-    k: int,
-    temperature: float,
+    k: int = 20,
+    temperature: float = 0.07,
     batch: int = 128,
     workers: int | None = None,
     folder: Path | None = None,
@@ -66,7 +79,7 @@ def compare_layers(
     The images are drawn with seed 0. Each is read once.
 
     Args:
-        networks: networks of the same kind, in evaluation mode, on one device.
+        networks: name → network; they are of the same kind, in evaluation mode, on one device.
         images: training and test images.
         k: neighbours that vote.
         temperature: of the votes.
@@ -77,11 +90,12 @@ def compare_layers(
     Raises:
         Refused: no training image, or no test image, can be read and has a class.
     """
-    layers = networks[0].layers
+    trunks = list(networks.values())
+    layers = trunks[0].layers
     train_rows = draw_rows(images.train_labels)
     test_rows = draw_rows(images.test_labels)
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
-    measured = labelled_features(networks, layers, images, rows, batch, workers, folder)
+    measured = labelled_features(trunks, layers, images, rows, batch, workers, folder)
     train_labels = measured.train_labels
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
     answers: dict[str, Tensor] = {}  # of the first network, left out one by one
@@ -99,6 +113,7 @@ def compare_layers(
         features_of_last = measured.features[layers.index(LAST) :: len(layers)]
         pooled = replace(measured, features=features_of_last)
     return LayerComparison(
+        networks=list(networks),
         top1=top1,
         k=min(k, len(train_labels)),
         num_train=len(train_labels),
@@ -130,5 +145,5 @@ def _advice(answers: dict[str, Tensor]) -> str:
         return ""
     return (
         f"By leave-one-out on the training images, {best} is better than the pooled features "
-        f"({gain:+.1f} ± {interval:.1f} points): give --layer {best}"
+        f"({gain:+.1f} ± {interval:.1f} points): --layer {best} of knn and embed takes it"
     )

@@ -81,7 +81,7 @@ def measure_labelled(
         The comparison, and the training and test images that have a class and can be read.
     """
     trunks = list(networks.values())
-    compared = compare_layers(trunks, images, k=20, temperature=0.07, workers=0)
+    compared = compare_layers(networks, images, workers=0)
     measured = compared.pooled or labelled_features(trunks, [LAST], images, workers=0)
     train_features = {}
     test_features = {}

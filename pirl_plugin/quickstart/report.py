@@ -25,6 +25,7 @@ from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.knn import find_neighbors
+from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.quickstart.images import Data, Split
 from pirl_plugin.quickstart.methods import METHODS
@@ -52,6 +53,7 @@ def write_report(
     results: dict[str, Any],
     train: Split,
     test: Split | None,
+    compared: LayerComparison | None,
 ) -> None:
     """Write ``report.html`` into ``out`` from a finished run.
 
@@ -62,6 +64,7 @@ def write_report(
         results: as in ``results.json``.
         train: features of the training images.
         test: features of the test images, if there are labels.
+        compared: the comparison of the layers, if there are labels.
     """
     # The losses and measures that the run logged.
     lines = read_json_lines(out / "pretrain" / "stdout.json")
@@ -74,9 +77,9 @@ def write_report(
     method = METHODS[results["method"]]
     test_of_labels = "There were no labels for a test"
     outcome: dict[str, Any] = {}
-    if test is not None:
+    if test is not None and compared is not None:
         test_of_labels = "Labels were used only for the test"
-        outcome = accuracy_facts(results, Counter(test.labels.tolist()))
+        outcome = accuracy_facts(results, Counter(test.labels.tolist()), compared.chart())
     page.write_page(
         out / "report.html",
         f"{method.title} quickstart",
@@ -130,12 +133,15 @@ def _settings(
     }
 
 
-def accuracy_facts(results: dict[str, Any], classes: Counter[int]) -> dict[str, Any]:
+def accuracy_facts(
+    results: dict[str, Any], classes: Counter[int], layers: page.Chart
+) -> dict[str, Any]:
     """Return the page's ``charts``, ``chance`` and ``verdict``.
 
     Args:
         results: as in ``results.json``.
         classes: test images of each class; the most frequent gives the chance level.
+        layers: chart of the layers.
     """
     count = classes.total()
     method = METHODS[results["method"]].title
@@ -144,12 +150,7 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[int]) -> dict[str, 
         random = page.Accuracy("Random", results["random"][key], count, is_reference=True)
         pirl = page.Accuracy(method, results["pirl"][key], count)
         charts.append(page.Chart(title, [random, pirl]))
-    layers = [
-        page.Accuracy(f"{layer} {title}", results["layers"][name][layer], count, name == "random")
-        for layer in results["layers"]["pirl"]
-        for name, title in (("random", "Random"), ("pirl", method))
-    ]
-    charts.append(page.Chart("Layers by kNN", layers))
+    charts.append(layers)
     chance = 100 * max(classes.values()) / count
     return {"charts": charts, "chance": chance, "verdict": verdict(results["gain"], method)}
 

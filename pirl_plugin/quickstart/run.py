@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def run_quickstart(
     random_init = out / "random_init.torch"
     save_trunk(ResNetTrunk(10, 0.5), random_init)  # as in pretrain/pirl/quick_jigsaw
     pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
-    checkpoints = {"random": random_init, "pirl": pretrained}
+    checkpoints = {"pirl": pretrained, "random": random_init}
 
     # Their accuracies; without classes, only the features for the report.
     print(f"Evaluating {METHODS[method].title} and random initialisation", flush=True)
@@ -138,12 +139,14 @@ def run_quickstart(
         network.preprocessing = Preprocessing(IMAGE_SIZE)
     results: dict[str, Any] = {}
     test = None
+    compared = None
     if data.labelled is None:
         train = read_unlabelled(data.train, networks)
     else:
         compared, train, test = measure_labelled(data.labelled, networks)
+        compared = replace(compared, networks=[METHODS[method].title, "Random"])
         _run_linear_benchmarks(data, checkpoints, out, seed)
-        print(compared.table(list(networks)), flush=True)
+        print(compared.table(), flush=True)
         results = _accuracies(train, test, out)
         results["layers"] = {
             name: {layer: top1[number] for layer, top1 in compared.top1.items()}
@@ -158,7 +161,7 @@ def run_quickstart(
         "images_per_s": _images_per_second(out / "pretrain"),
         "seconds": round(seconds_before + time.time() - start, 1),
     }
-    write_report(out, data, checkpoints, results, train, test)
+    write_report(out, data, checkpoints, results, train, test, compared)
     write_json(results_file, results)
     _print_summary(results, out)
 

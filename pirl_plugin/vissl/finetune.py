@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
+    from pirl_plugin.evaluation.layer_comparison import compare_layers
+    from pirl_plugin.models.trunks import untrained
     from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled_run.load_trunk_and_images(options)
@@ -55,12 +57,15 @@ def main(arguments: list[str]) -> int:
     with locked(options.out, "--out"):
         print(write_classifier(options.out, images.classes))
     if options.report is not None:
+        compared = compare_layers({"trained": trunk, "untrained": untrained(trunk)}, images)
+        print(compared.table(), flush=True)
         layer, frozen_top1 = _frozen_accuracy(trunk, images, num_images)
         accuracies[f"frozen, {layer}"] = frozen_top1
         print(f"Frozen, a logistic regression of {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier of the frozen features"
         tested = num_tested(options.out)
-        labelled_run.write_report(options, title, trunk, images, accuracies, tested)
+        charts = [compared.chart()]
+        labelled_run.write_report(options, title, trunk, images, accuracies, tested, charts)
     return 0
 
 

@@ -70,7 +70,7 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
     assert progress[0] == progress[1]  # with it, the same command finds the file whole
 
 
-def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path):
+def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path, capsys):
     data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, separable=True)
     with embed(checkpoint, data, tmp_path / "f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -80,8 +80,10 @@ def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path):
         ("train/class0/2.png", "0", "class0", "train"),
     ]
     assert columns[-1] == ("test/class1/1.png", "1", "class1", "val")
+    assert "trained        untrained\n  conv1 " in capsys.readouterr().out  # layers, compared
     again = (tmp_path / "f.csv").stat().st_mtime_ns
     embed(checkpoint, data, tmp_path / "f.csv")
+    assert "untrained" not in capsys.readouterr().out
     assert (tmp_path / "f.csv").stat().st_mtime_ns == again  # nothing is computed again
     (data / "test" / "class0").rename(data / "test" / "other")
     with pytest.raises(ValueError, match=r"test: expected only classes .* found other"):

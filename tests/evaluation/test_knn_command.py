@@ -76,8 +76,8 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
     layers = results["top1_by_layer"]
     assert list(layers) == ["conv1", "res2", "res3", "res4", "res5", "last"]
     assert layers["last"] == [results["knn_top1"], results["untrained_top1"]]
-    assert "  last         100.00" in captured.out
-    assert "Layers, kNN" in html
+    assert "  last               100.00" in captured.out
+    assert "Layers by kNN, 6 test images" in html
     assert "http" not in html  # it loads nothing from outside
 
 

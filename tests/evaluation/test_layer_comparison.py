@@ -27,12 +27,17 @@ def network(seed):
 
 
 def test_compare_layers__has_each_layer_of_each_network(images):
-    compared = compare_layers([network(0), network(1)], images, k=3, temperature=0.07)
+    compared = compare_layers({"a": network(0), "b": network(1)}, images, k=3)
     assert list(compared.top1) == ["conv1", "res2", "res3", "res4", "res5", "last"]
     assert all(len(accuracies) == 2 for accuracies in compared.top1.values())
     assert compared.top1["conv1"] == [100, 100]  # colours
     assert (compared.k, compared.num_train, compared.num_test) == (3, 11, 6)
     assert [len(features) for features in compared.pooled.features] == [17, 17]
+    bars = compared.chart().accuracies
+    assert [(bar.name, bar.is_reference) for bar in bars[:2]] == [
+        ("conv1 a", False),
+        ("conv1 b", True),
+    ]
 
 
 def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypatch):
@@ -40,7 +45,7 @@ def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypat
     rows = layer_comparison.draw_rows(images.train_labels)
     assert rows == layer_comparison.draw_rows(images.train_labels) == sorted(set(rows))
     assert len(rows) == 5
-    compared = compare_layers([network(0)], images, k=3, temperature=0.07)
+    compared = compare_layers({"a": network(0)}, images, k=3)
     assert compared.num_train in (4, 5)
     assert compared.num_test == 5
     assert compared.pooled is None
@@ -50,7 +55,7 @@ def test_advice__names_a_layer_that_is_better_by_more_than_its_error():
     last = torch.arange(100) < 50
     better = torch.arange(100) < 60
     advice = layer_comparison._advice({"res2": last, "res3": better, "last": last})
-    assert advice.endswith("(+10.0 ± 6.9 points): give --layer res3")
+    assert advice.endswith("(+10.0 ± 6.9 points): --layer res3 of knn and embed takes it")
     as_good = torch.arange(100) < 51
     assert layer_comparison._advice({"res2": as_good, "last": last}) == ""
     assert layer_comparison._advice({"res2": last, "last": better}) == ""

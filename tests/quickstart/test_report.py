@@ -32,8 +32,8 @@ def test_accuracy_facts__chance_is_the_most_frequent_class():
     accuracies = {"knn_top1": 30.0, "linear_top1": 40.0}
     results = {"random": accuracies, "pirl": accuracies, "method": "jigsaw"}
     results["gain"] = {name: (0.0, 6.0) for name in accuracies}
-    results["layers"] = {"random": {"res2": 20.0}, "pirl": {"res2": 50.0}}
-    facts = accuracy_facts(results, Counter({0: 100, 1: 300}))
+    layers = page.Chart("Layers by kNN", [])
+    facts = accuracy_facts(results, Counter({0: 100, 1: 300}), layers)
     assert facts["chance"] == 75
     assert [chart.title for chart in facts["charts"]] == [
         "kNN",

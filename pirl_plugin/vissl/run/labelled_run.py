@@ -11,8 +11,9 @@ from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.lock import locked, locked_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from pirl_plugin.evaluation.page import Chart
     from pirl_plugin.images.sources import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -62,8 +63,9 @@ def write_report(
     images: LabelledImages,
     accuracies: Mapping[str, float],
     num_images: int,
+    charts: Sequence[Chart] = (),
 ) -> None:
-    """Write ``--report``: the accuracy of each classifier on so many test images."""
+    """Write ``--report``: the accuracy of each classifier on so many test images, and charts."""
     import numpy as np
 
     from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
@@ -81,7 +83,7 @@ def write_report(
         "Folder": options.out,
     }
     chance = 100 * counts.max() / counts.sum()
-    charts = [Chart("", bars)]
+    charts = [Chart("", bars), *charts]
     with locked_files(report=options.report):
         write_page(options.report, title, charts=charts, chance=chance, settings=settings)
     print(f"In {options.report}: the accuracies")
