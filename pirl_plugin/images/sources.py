@@ -173,7 +173,8 @@ class LabelledImages:
     @property
     def rows(self) -> list[int]:
         """Return the rows of the images that have a class, the training images first."""
-        return [int(row) for row in np.flatnonzero(self.labels != NO_CLASS)]
+        rows: list[int] = np.flatnonzero(self.labels != NO_CLASS).tolist()
+        return rows
 
 
 def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:
