@@ -93,7 +93,7 @@ def fetch_trunk(timm: str | None, timm_options: Mapping[str, object] | None = No
 def read_trunk(
     path: str | Path,
     *,
-    content: Mapping[str, object] | None = None,
+    content: Mapping[str, Any] | None = None,
     prefix: str | None = None,
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
@@ -107,7 +107,7 @@ def read_trunk(
     path = Path(path)
     if content is None:
         content = read_checkpoint(path, trust_pickle)
-    preprocessing = read_preprocessing(path)
+    preprocessing = read_preprocessing(path, content)
     timm_config = _timm_config(path)
     if timm is not None:
         if preprocessing is not None:
@@ -122,15 +122,25 @@ def read_trunk(
     return trunk if preprocessing is None else replace(trunk, preprocessing=preprocessing)
 
 
-def read_preprocessing(path: Path) -> Preprocessing | None:
+def read_preprocessing(
+    path: Path, content: Mapping[str, Any] | None = None
+) -> Preprocessing | None:
     """Return the preprocessing of a checkpoint's images, without reading its tensors.
 
     It is in the file, if this package has written it; or beside it, in timm's ``config.json``; or
     in the configuration of the run.
 
+    Args:
+        path: of the checkpoint.
+        content: of the file, if it has been read.
+
     Returns:
         None if there is none, or the file is no checkpoint: its reader names this mistake.
     """
+    if content is None:
+        content = {}
+        with suppress(ValueError):
+            content = open_checkpoint(path)
     record: Any = None
     if path.suffix == ".safetensors":
         from safetensors import safe_open
@@ -138,9 +148,6 @@ def read_preprocessing(path: Path) -> Preprocessing | None:
         with suppress(Exception), safe_open(path, "pt") as file:
             record = json.loads((file.metadata() or {}).get(PREPROCESSING, "null"))
     else:
-        content: Mapping[str, Any] = {}
-        with suppress(ValueError):
-            content = open_checkpoint(path)
         # torch keeps this attribute of a state dictionary in the file.
         of_dictionary = getattr(content, "_metadata", {}).get("", {})
         record = content.get(PREPROCESSING) or of_dictionary.get(PREPROCESSING)
@@ -148,7 +155,7 @@ def read_preprocessing(path: Path) -> Preprocessing | None:
         return Preprocessing.from_record(record, "of the checkpoint")
     if timm_config := _timm_config(path):
         return Preprocessing.from_timm(timm_config.get("pretrained_cfg") or {}, "config.json")
-    config = run_config(path)
+    config = run_config(path, content)
     return None if config is None else Preprocessing.from_config(config)
 
 

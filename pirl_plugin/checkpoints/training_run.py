@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,12 @@ def section_of(content: Mapping[str, Any]) -> dict[str, Any]:
     return section
 
 
-def run_config(checkpoint: Path) -> dict[str, Any] | None:
+def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Return the configuration of a checkpoint's run, from the checkpoint or the file beside it.
+
+    Args:
+        checkpoint: the file.
+        content: of the file, if it has been read.
 
     Returns:
         The configuration; None if neither has it.
@@ -83,10 +88,11 @@ def run_config(checkpoint: Path) -> dict[str, Any] | None:
         Refused: the file beside it is not a YAML mapping.
     """
     # In the checkpoint itself, as text, so that no other file is needed.
-    try:
-        text = section_of(open_checkpoint(checkpoint)).get("config")
-    except ValueError:  # another kind of file, or not a checkpoint
-        text = None
+    if content is None:
+        content = {}
+        with suppress(ValueError):  # another kind of file, or not a checkpoint
+            content = open_checkpoint(checkpoint)
+    text = section_of(content).get("config")
     if text is not None:
         config: dict[str, Any] = json.loads(text)
         return config
