@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from pathlib import Path
 
-from pirl_plugin.system.failures import MissingPackage, Refused
+from pirl_plugin.system.failures import MissingPackage
 
 NOT_INSTALLED = (
     "VISSL, or a package that it needs, is not installed: pip install 'pirl-plugin[vissl]', then "
@@ -20,13 +19,7 @@ def require_host() -> None:
 
     Raises:
         MissingPackage: it is not installed.
-        Refused: Python removes docstrings.
     """
-    if sys.flags.optimize > 1:
-        raise Refused(
-            f"PYTHONOPTIMIZE = {sys.flags.optimize}: expected at most 1, because Classy Vision "
-            f"edits docstrings; unset it, or start Python without -OO"
-        )
     if not all(map(importlib.util.find_spec, ("vissl", "hydra", "fvcore", "iopath"))):
         raise MissingPackage(NOT_INSTALLED)
 
