@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from classy_vision.hooks import ClassyHook
-from torch import Tensor, nn
+from torch import Tensor
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -47,11 +47,9 @@ class Task(Protocol):
     Attributes:
         config: the whole configuration of the run, its section ``config``.
         device: device of the model.
-        hooks: all hooks, in the order in which the host calls them.
         datasets: split, ``train`` or ``test`` → data set.
         dataloaders: split → loader; ``data_iterator`` is the iterator of the current one.
         available_splits: the splits in the configuration, in capitals.
-        base_model: the model; ``model`` is the same or is in DistributedDataParallel.
         loss: the loss of ``LOSS.name``.
         losses: the mean losses over ranks of the epoch's steps; empty at its start.
         meters: what a test measures.
@@ -75,12 +73,10 @@ class Task(Protocol):
 
     config: AttrDict
     device: torch.device
-    hooks: list[Any]
     datasets: dict[str, Any]
     dataloaders: dict[str, Any]
     data_iterator: Iterator[Any]
     available_splits: list[str]
-    base_model: nn.Module
     losses: list[float]
     meters: list[Any]
     optimizer: Any

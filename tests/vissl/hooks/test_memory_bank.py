@@ -38,7 +38,6 @@ def task():
         device=torch.device("cpu"),
         datasets={"train": range(ROWS)},
         config={"SEED_VALUE": 0},
-        hooks=[],
         last_batch=SimpleNamespace(sample={"target": target}, model_output=output),
     )
 
@@ -173,7 +172,7 @@ def filling(task):
 
     task.model = model
     task.phase_idx = task.train_phase_idx = 0
-    task.hooks, task.amp_grad_scaler, task.device = [], None, torch.device("cpu")
+    task.amp_grad_scaler = None
     task.begun_again = []
     task.recreate_data_iterator = lambda *_, **options: task.begun_again.append(options)
     return task

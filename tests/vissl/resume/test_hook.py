@@ -39,6 +39,8 @@ class Loss:
 class Run(FakeTask):
     """A run of the hook, with a state that the host can save."""
 
+    more = frozenset({"hooks", "base_model"})
+
     def get_classy_state(self):
         (hook,) = self.hooks
         state = {"phase_idx": self.phase_idx, "train_phase_idx": self.train_phase_idx}
