@@ -10,7 +10,7 @@ from vissl.models.trunks.feature_extractor import POOL_OPS
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
-from tests.helpers.configs import compose
+from tests.helpers.configs import check_compositions, compose
 
 LINEAR = {"linear_imagenet1k": (28, 1000), "linear_places205": (14, 205)}
 LINEAR |= {"linear_inaturalist18": (84, 8142), "ensemble_imagenet1k": (56, 1000)}
@@ -22,6 +22,10 @@ def rates(config, epochs):
         {**config.OPTIMIZER.param_schedulers.lr, "num_epochs": config.OPTIMIZER.num_epochs}
     )
     return [schedule(epoch / epochs) for epoch in range(epochs)]
+
+
+def test_configs_and_overlays__compose():
+    check_compositions("benchmark")
 
 
 def test_linear__is_the_papers(subtests):

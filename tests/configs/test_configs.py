@@ -1,34 +1,14 @@
-"""Every config composes through the host's own Hydra entry, and says what the paper says."""
+"""Configs compose through the host's own Hydra entry: their names, own images, quoted paths."""
 
 from pathlib import Path
 
 import pytest
 
 from pirl_plugin.system.host_config import config_root, quoted
-from tests.helpers.configs import compose
+from tests.helpers.configs import cases, compose
 
 ROOT = config_root() / "config"
 NAMES = sorted(p.relative_to(ROOT).with_suffix("").as_posix() for p in ROOT.rglob("*.yaml"))
-COMPLETE = [name for name in NAMES if name.startswith(("pretrain/", "benchmark/"))]
-BASES = [name for name in NAMES if name.startswith("pirl/base/")]  # what complete ones build on
-OVERLAYS = [name for name in NAMES if name.startswith("pirl/") and name not in BASES]
-COMPOSED_OVER = {
-    "pirl/linear": "benchmark/pirl/linear_imagenet1k",
-    "pirl/finetune": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
-    "pirl/semi_supervised": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
-}
-
-
-def test_config__composes_and_names_its_folder():
-    folders = {name: compose(f"config={name}").CHECKPOINT.DIR for name in COMPLETE}
-    assert folders == {name: f"runs/{name.rpartition('/')[2]}" for name in COMPLETE}
-
-
-def test_overlay__composes_over_the_papers_config():
-    for name in OVERLAYS:
-        group, _, option = name.rpartition("/")
-        over = COMPOSED_OVER.get(group, "pretrain/pirl/jigsaw_8node")
-        assert compose(f"config={over}", f"+config/{group}={option}").LOSS.name, name
 
 
 def test_names__are_none_of_vissls():
@@ -41,7 +21,9 @@ def test_names__are_none_of_vissls():
 
 
 def test_names__are_all_tested():
-    assert sorted(COMPLETE + OVERLAYS + BASES) == NAMES
+    bases = [name for name in NAMES if name.startswith("pirl/base/")]  # complete ones build on them
+    tested = [*cases("pretrain"), *cases("benchmark")]
+    assert sorted(bases + tested) == NAMES
     assert not list(config_root().rglob("__init__.py"))  # would shadow the host's own configs
 
 

@@ -8,6 +8,7 @@ import torch
 from classy_vision.dataset.transforms import build_transform
 from vissl.models import build_model
 
+from tests.helpers.configs import check_compositions
 from tests.helpers.configs import compose as compose_config
 
 # Sec. 3 and Sec. 4 of the paper, by hand. Batch 8 · 4 · 32 = 1,024, learning rate 0.12 → 0.00012.
@@ -44,6 +45,11 @@ def batch(config):
 def values_of(config, keys):
     """Dotted key → value; a comparison of two such dictionaries names the key that differs."""
     return {key: functools.reduce(getitem, key.split("."), config) for key in keys}
+
+
+def test_configs_and_overlays__compose():
+    """Here, because the other tests of this module compose most of them too."""
+    check_compositions("pretrain")
 
 
 def test_configs__have_the_papers_machines_and_optimiser():

@@ -18,11 +18,11 @@ VIEWS = {
     "jigsaw_baseline_8node": [*PATCHES, "num_permutations=10"],
     "rotation_baseline_8node": IMAGE,
 }
-QUICKEST = "npid_8node"
 
 
-def train(name, data, out, *overrides):
-    run(
+def overrides_of(name, data, out):
+    """A run of a config on 8 images in batches of 4, twice."""
+    return [
         f"config=pretrain/pirl/{name}",
         "+config/pirl/machines=cpu",
         "+config/pirl/datasets=folder",
@@ -32,22 +32,15 @@ def train(name, data, out, *overrides):
         "config.OPTIMIZER.num_epochs=2",
         "config.LOG_FREQUENCY=1",
         f"config.CHECKPOINT.DIR={out}",
-        *overrides,
-    )
-    checkpoint = torch.load(out / "checkpoint.torch", weights_only=True)
-    return losses(out), checkpoint
+    ]
 
 
-@pytest.mark.parametrize(
-    "name", [QUICKEST, *(pytest.param(n, marks=pytest.mark.slow) for n in VIEWS if n != QUICKEST)]
-)
-def test_config__trains(name, image_folder, tmp_path):
-    model = "resnet10" if name == QUICKEST else "resnet18"
-    trained, checkpoint = train(
-        name, image_folder / "val", tmp_path, f"+config/pirl/models={model}"
-    )
+def check_trained(name, out):
+    """A finished run of :func:`overrides_of` has finite losses, and a bank or a classifier."""
+    trained = losses(out)
     assert set(trained) == {0, 1, 2, 3}
     assert all(math.isfinite(loss) for loss in trained.values())
+    checkpoint = torch.load(out / "checkpoint.torch", weights_only=True)
     if "baseline" not in name:
         assert checkpoint["loss"]["_extra_state"]["step"] == 4
         norms = checkpoint["loss"]["bank.rows"].norm(dim=1)
@@ -59,11 +52,20 @@ def test_config__trains(name, image_folder, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", VIEWS)
+def test_config__trains(name, image_folder, tmp_path):
+    """NPID trains in the ordinary tests too, in that of the host's task."""
+    run(*overrides_of(name, image_folder / "val", tmp_path), "+config/pirl/models=resnet18")
+    check_trained(name, tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["npid_8node", "jigsaw_8node"])
 def test_lambda_of_zero__trains_in_two_processes(name, image_folder, tmp_path):
     """DistributedDataParallel waits for every parameter: a head without gradient would stop it."""
     two = ["config.DISTRIBUTED.NUM_PROC_PER_NODE=2", "config.LOSS.pirl_loss.lambda_invariance=0"]
     model = "+config/pirl/models=resnet10"
-    trained, _ = train(name, image_folder / "train", tmp_path, model, *two)
+    run(*overrides_of(name, image_folder / "train", tmp_path), model, *two)
+    trained = losses(tmp_path)
     assert set(trained) == set(range(6))  # 20 images / 2 processes / 4, twice
     assert all(math.isfinite(loss) for loss in trained.values())

@@ -51,6 +51,29 @@ def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypat
     assert compared.pooled is None
 
 
+def test_table__has_a_line_for_each_layer(images, monkeypatch):
+    monkeypatch.setattr(layer_comparison, "vote", lambda *votes: 200 / 3)
+    compared = compare_layers([network(0), network(1)], images, k=3, temperature=0.07)
+    first, names, *lines = compared.table(["random", "pirl"]).splitlines()
+    assert "(k = 3, 11 training and 6 test images)" in first
+    assert names.split() == ["random", "pirl"]
+    assert [line.split() for line in lines] == [[name, "66.67", "66.67"] for name in compared.top1]
+    assert compared.top1["last"] == [66.67, 66.67]
+
+
+def test_advice__is_of_the_first_network(images, monkeypatch):
+    answers = []
+    monkeypatch.setattr(layer_comparison, "_advice", answers.append)
+    blind = network(1)
+    torch.nn.init.zeros_(blind.conv1.weight)
+    for networks in ([network(0)], [network(0), blind]):
+        compare_layers(networks, images, k=3, temperature=0.07)
+    alone, first = answers
+    assert list(alone) == list(first) == ["conv1", "res2", "res3", "res4", "res5", "last"]
+    for layer, is_right in alone.items():
+        assert torch.equal(first[layer], is_right), layer
+
+
 def test_advice__names_a_layer_that_is_better_by_more_than_its_error():
     last = torch.arange(100) < 50
     better = torch.arange(100) < 60

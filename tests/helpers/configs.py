@@ -31,8 +31,12 @@ def _composed(overrides: tuple[str, ...]) -> Any:
     return config
 
 
-def cases() -> dict[str, list[str]]:
-    """Name -> overrides, of every complete config and every overlay."""
+def cases(kind: str = "") -> dict[str, list[str]]:
+    """Name -> overrides, of every complete config and every overlay.
+
+    Args:
+        kind: ``pretrain`` or ``benchmark``, for configs of this kind and overlays of them.
+    """
     root = config_root() / "config"
     found = {}
     for path in sorted(root.rglob("*.yaml")):
@@ -45,4 +49,13 @@ def cases() -> dict[str, list[str]]:
         _, group, option = name.split("/")
         over = OVER.get(group, "pretrain/pirl/jigsaw_8node")
         found[name] = [f"config={over}", f"+config/pirl/{group}={option}"]
-    return found
+    return {name: words for name, words in found.items() if words[0].startswith(f"config={kind}")}
+
+
+def check_compositions(kind: str) -> None:
+    """Compose the configs and overlays of a kind; a complete config names its folder."""
+    for name, overrides in cases(kind).items():
+        config = compose(*overrides)
+        assert config.LOSS.name, name
+        if name.startswith(kind):
+            assert config.CHECKPOINT.DIR == f"runs/{name.rpartition('/')[2]}", name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.host_runs import settings
+from tests.configs.test_pretrain_runs import check_trained, overrides_of
 from tests.helpers.tasks import ATTRIBUTES, FakeTask
 
 ROOT = Path(__file__).parents[2]
@@ -28,15 +28,18 @@ HOSTS = [
 
 @pytest.mark.parametrize("checkout", HOSTS)
 def test_task__of_a_real_run_has_every_attribute(checkout, image_folder, tmp_path):
+    """The run is NPID's, whose model has one output, and it trains."""
     command = [sys.executable, str(ROOT / "tests/helpers/task_probe.py")]
+    overrides = overrides_of("npid_8node", image_folder / "val", tmp_path)
     path = f"{ROOT}:{checkout}" if checkout else str(ROOT)
     result = subprocess.run(
-        [*command, *settings(image_folder, tmp_path, 1), "config.DATA.TRAIN.DATA_LIMIT=8"],
+        [*command, *overrides, "+config/pirl/models=resnet10"],
         capture_output=True, text=True, check=False, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert json.loads(result.stdout.splitlines()[-1]) == {}
+    check_trained("npid_8node", tmp_path)
 
 
 def test_fake_task__takes_the_tasks_attributes_only():
