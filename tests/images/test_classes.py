@@ -95,8 +95,20 @@ def test_names__of_torchvision_are_its_own_and_in_its_order():
 
 
 def test_join__of_more_than_three_unknown_classes_counts_the_others():
-    with pytest.raises(ValueError, match="found b, c, d and 2 more beside a"):
-        join_classes(["a"], name_classes("abcdef"), "DIR/val")
+    for test, train, words in (
+        ("abcd", "a", "found b, c, d beside a; add"),
+        ("abcde", "a", "found b, c, d and 1 more beside a; add"),
+        ("abcdef", "a", "found b, c, d and 2 more beside a; add"),
+        ("d", "abc", "found d beside a, b, c; add"),
+        ("e", "abcd", "found e beside a, b, c …; add"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            join_classes(list(train), name_classes(test), "DIR/val")
+
+
+def test_names__of_images_without_a_class_say_what_their_labels_are():
+    without = name_classes(["a", None, None, "", "nan", "-1", -1]).without
+    assert without == {"no label": 2, "empty": 1, "nan": 1, "-1": 2}
 
 
 def hugging_face(**columns):
