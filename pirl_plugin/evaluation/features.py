@@ -27,6 +27,9 @@ from pirl_plugin.system.processes import usable_cores
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
+# Larger tensors come from the operating system at each layer, and a CPU spends more time on that
+# than on the layers: 26 ms an image of 128 px with EfficientNet-Lite0 and 128 images, 8 ms with 16.
+_CPU_BATCH = 16
 _MOST_HALF = torch.finfo(torch.float16).max
 
 
@@ -323,11 +326,20 @@ def compute_features(
     device = torch.device("cpu") if parameter is None else parameter.device
     with Progress("features", len(rows)) as progress, reading(images):
         for pixels, valid in loader:
-            normalized = preprocessing.normalize(pixels.to(device))
-            features = []
-            for trunk in trunks:
-                output = trunk(normalized)  # the trunks of VISSL return a list
-                tensors = output if isinstance(output, (list, tuple)) else [output]
-                features += [tensor.flatten(1) for tensor in tensors]
-            yield features, valid
+            parts = [
+                _run_networks(trunks, preprocessing.normalize(part))
+                for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH)
+            ]
+            yield [torch.cat(features) for features in zip(*parts, strict=True)], valid
             progress.update(len(valid))
+
+
+def _run_networks(trunks: Sequence[nn.Module], images: Tensor) -> list[Tensor]:
+    """Compute features ``(B, D)`` of normalised images, by one network after the other."""
+    images = images.contiguous(memory_format=torch.channels_last)
+    features = []
+    for trunk in trunks:
+        output = trunk(images)  # the trunks of VISSL return a list
+        tensors = output if isinstance(output, (list, tuple)) else [output]
+        features += [tensor.flatten(1) for tensor in tensors]
+    return features

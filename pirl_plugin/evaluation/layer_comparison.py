@@ -92,8 +92,8 @@ def compare_layers(
     """
     trunks = list(networks.values())
     layers = trunks[0].layers
-    train_rows = draw_rows(images.train_labels)
-    test_rows = draw_rows(images.test_labels)
+    train_rows = draw_rows(images.train_labels, _MOST_IMAGES)
+    test_rows = draw_rows(images.test_labels, _MOST_IMAGES)
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
     measured = labelled_features(trunks, layers, images, rows, batch, workers, folder)
     train_labels = measured.train_labels
@@ -123,11 +123,11 @@ def compare_layers(
     )
 
 
-def draw_rows(labels: NDArray[np.int64]) -> list[int]:
-    """Draw at most 5,000 rows of images with a class, in their order."""
+def draw_rows(labels: NDArray[np.int64], most: int) -> list[int]:
+    """Draw at most so many rows of images with a class, in their order."""
     rows = np.flatnonzero(labels != NO_CLASS)
-    if len(rows) > _MOST_IMAGES:
-        rows = np.sort(np.random.default_rng(0).choice(rows, _MOST_IMAGES, replace=False))
+    if len(rows) > most:
+        rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
     return [int(row) for row in rows]
 
 

@@ -21,6 +21,7 @@ from pirl_plugin.system.failures import MissingPackage, Refused
 
 # Inverse strengths of the regularisation, the strongest first: each fit begins at the last one.
 _COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+_MOST_CHOOSING = 2000  # training images that choose C
 _STEPS = 100  # of L-BFGS; a weakly regularised fit may stop there, and is measured as it is
 
 
@@ -97,7 +98,7 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
     measured = labelled_features([trunk], layers, images)
     train_classes = measured.train_labels.numpy()
     test_classes = measured.test_labels.numpy()
-    choosing = draw_rows(train_classes)  # C needs no more images
+    choosing = draw_rows(train_classes, _MOST_CHOOSING)
     is_held_out = hold_out(train_classes[choosing])
     if not is_held_out.any():
         raise Refused(
@@ -143,9 +144,9 @@ def hold_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
 class FeatureRegression:
     """scikit-learn's logistic regression of standardised features.
 
-    Where there are fewer images than dimensions, it is fitted in the space that the images span:
-    its penalty is the same there, its solution too (the representer theorem), and it is many times
-    faster.
+    Where there are fewer images than dimensions, it is fitted to a triangular matrix with the same
+    products of images: its penalty is the same there, its solution too (the representer theorem),
+    and it is many times faster.
 
     Args:
         features: floating ``(N, D)``, of the training images.
@@ -159,15 +160,15 @@ class FeatureRegression:
         self.mean = mean
         self.deviation = deviation.clamp(min=1e-6)
         self.labels = labels
-        self.basis: Tensor | None = None  # (D, at most N), orthonormal
         # In float32, L-BFGS ends too early if the regularisation is strong.
-        self.train = self._scale(features)
+        self.scaled = self._scale(features)
+        self.triangle: Tensor | None = None  # (N, N)
         if len(features) < features.shape[1]:
-            squares, axes = torch.linalg.eigh(self.train @ self.train.T)
-            spanned = squares > 1e-9 * squares[-1]
-            lengths = squares[spanned].sqrt()
-            self.basis = self.train.T @ (axes[:, spanned] / lengths)
-            self.train = axes[:, spanned] * lengths
+            scaled = self.scaled.numpy()
+            products = torch.from_numpy(scaled @ scaled.T)  # NumPy computes half of them
+            # They are singular: features have the mean 0, and images may be the same.
+            products.diagonal().add_(1e-11 * float(products.trace()) + 1e-11)
+            self.triangle = torch.linalg.cholesky(products)
         self.model: Any = LogisticRegression(max_iter=_STEPS, warm_start=True)
 
     def _scale(self, features: Tensor) -> Tensor:
@@ -184,7 +185,8 @@ class FeatureRegression:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model.set_params(C=cost).fit(self.train.numpy(), self.labels)
+            inputs = self.scaled if self.triangle is None else self.triangle
+            self.model.set_params(C=cost).fit(inputs.numpy(), self.labels)
 
     def weights(self) -> tuple[Tensor, Tensor]:
         """Return a weight and a bias for each class, float64 (C, D), (C,), of scaled features."""
@@ -193,8 +195,9 @@ class FeatureRegression:
         if len(weight) == 1:  # of two classes, scikit-learn has only the scores of the second
             weight = torch.cat([torch.zeros_like(weight), weight])
             bias = torch.cat([torch.zeros_like(bias), bias])
-        if self.basis is not None:
-            weight = weight @ self.basis.T
+        if self.triangle is not None:
+            of_images = torch.linalg.solve_triangular(self.triangle.T, weight.T, upper=True)
+            weight = of_images.T @ self.scaled
         return weight, bias
 
     def top1(self, features: Tensor, labels: NDArray[np.int64]) -> float:
