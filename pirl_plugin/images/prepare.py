@@ -49,13 +49,13 @@ class Entry(NamedTuple):
 
     Attributes:
         item: name of the image, or of the tar.
-        stamp: size and time of the image, or a digest for those of a tar; empty: not yet made.
-        outputs: files that may hold the copy, relative to the folder of the copies.
+        stamp: size and time of the image, or a digest for those of a tar.
+        copy: its file, relative to the folder of the copies.
     """
 
     item: str
     stamp: str
-    outputs: list[str]
+    copy: str
 
 
 class Result(NamedTuple):
@@ -83,8 +83,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Namespace) -> int:
     _claim(out, source, options)
-    copies = _Copies(images, out, options, _read_record(out))
-    num_removed = _start_record(out, copies)
+    record = _read_record(out)
+    copies = _Copies(images, out, options, record)
+    num_removed = _forget_removed(out, record, copies.items())
     total = _copy_all(copies, len(images), options.workers, out / _RECORD)
     if options.shards:
         write_index(out)
@@ -153,30 +154,27 @@ def _read_record(out: Path) -> dict[str, Entry]:
             with suppress(ValueError, TypeError):  # the last line of a killed process
                 entry = Entry(*json.loads(line))
                 entries[entry.item] = entry
-    for entry in entries.values():
-        for name in entry.outputs:
-            if os.path.isabs(name) or ".." in Path(name).parts:
-                raise Refused(f"{out / _RECORD} names {name}: expected files in its own folder")
+    for _, _, copy in entries.values():
+        if os.path.isabs(copy) or ".." in Path(copy).parts:
+            raise Refused(f"{out / _RECORD} names {copy}: expected files in its own folder")
     return entries
 
 
-def _start_record(out: Path, copies: _Copies) -> int:
-    """Delete the copies of images that are gone, and record what this command will write.
+def _forget_removed(out: Path, record: dict[str, Entry], items: set[str]) -> int:
+    """Delete the copies of images that are gone, and write the record without them.
 
     Returns:
         Number of deleted files.
     """
-    planned = {entry.item: entry for entry in map(copies.planned, copies.items())}
-    planned_names = {name for entry in planned.values() for name in entry.outputs}
-    # Names that this command will write stay; all others of the record are of removed images.
     num_removed = 0
-    for entry in copies.record.values():
-        for name in set(entry.outputs) - planned_names:
-            num_removed += (out / name).is_file()
-            (out / name).unlink(missing_ok=True)
+    for item, _, copy in record.values():
+        if item not in items and copy not in items:  # otherwise, it is the copy of another image
+            num_removed += (out / copy).is_file()
+            (out / copy).unlink(missing_ok=True)
     with atomic_write(out / _RECORD) as file:
-        for entry in planned.values():
-            file.write(f"{json.dumps(copies.record.get(entry.item, entry))}\n".encode())
+        for entry in record.values():
+            if entry.item in items:
+                file.write(f"{json.dumps(entry)}\n".encode())
     return num_removed
 
 
@@ -215,7 +213,7 @@ class _Copies(Dataset[Result]):
         options: argparse.Namespace,
         record: dict[str, Entry],
     ) -> None:
-        self.record = record
+        self._record = record
         self._images = images
         self._out = out
         self._options = options
@@ -231,17 +229,11 @@ class _Copies(Dataset[Result]):
                 return self._write_shard(block)
             return self._copy(block)
 
-    def items(self) -> range:
-        """Return the numbers of the items of the record: of images, or of tars."""
-        return range(len(self) if self._options.shards else len(self._images))
-
-    def planned(self, number: int) -> Entry:
-        """Return the entry of an image or a tar before its copy is made."""
+    def items(self) -> set[str]:
+        """Return the names of all images, or of all tars."""
         if self._options.shards:
-            name = _SHARD.format(number)
-            return Entry(name, "", [name])
-        name = self._name(number)
-        return Entry(name, "", list(dict.fromkeys([name, self._jpeg_name(number)])))
+            return set(map(_SHARD.format, range(len(self))))
+        return set(map(self._name, range(len(self._images))))
 
     def _rows(self, block: int) -> range:
         start = block * self._per_item
@@ -249,10 +241,8 @@ class _Copies(Dataset[Result]):
 
     def _is_current(self, item: str, stamp: str) -> bool:
         """Return whether a copy exists, and its image has not changed."""
-        entry = self.record.get(item)
-        if entry is None or entry.stamp != stamp:
-            return False
-        return any((self._out / name).is_file() for name in entry.outputs)
+        entry = self._record.get(item)
+        return entry is not None and entry.stamp == stamp and (self._out / entry.copy).is_file()
 
     def being_read(self) -> list[str]:
         """Return the paths of the images that are being copied at this moment."""
@@ -271,6 +261,11 @@ class _Copies(Dataset[Result]):
             ending = f".copy{ending}"
         return f"{self._name(row)}{ending}"
 
+    def _remove_copies(self, row: int) -> None:
+        """Delete the copies of an image, by the names that they can have."""
+        for name in (self._name(row), self._jpeg_name(row)):
+            (self._out / name).unlink(missing_ok=True)
+
     def _resized(
         self, rows: Sequence[int], problems: list[str]
     ) -> Iterator[tuple[int, bytes | bytearray, str]]:
@@ -283,8 +278,7 @@ class _Copies(Dataset[Result]):
                 reason = error or "too little memory"
                 problems.append(f"{self._images.path_of(row)}: {reason}")
                 if isinstance(error, UnreadableImageError) and not self._options.shards:
-                    for name in self.planned(row).outputs:  # a copy of the image before it broke
-                        (self._out / name).unlink(missing_ok=True)
+                    self._remove_copies(row)  # of the image before it broke
             else:
                 yield row, content, extension
 
@@ -315,48 +309,45 @@ class _Copies(Dataset[Result]):
         problems: list[str] = []
         entries = []
         for row, content, extension in self._resized(missing, problems):
-            planned = self.planned(row)
             name = self._jpeg_name(row) if extension else self._name(row)
             target = self._out / name
             target.parent.mkdir(parents=True, exist_ok=True)
             # A killed process leaves an unfinished file, not a part of a copy.
             unfinished = target.with_name(f".unfinished.{block}")
             unfinished.write_bytes(content)
+            self._remove_copies(row)  # of the image before it changed; it may have another name
             unfinished.replace(target)
-            for other_name in set(planned.outputs) - {name}:  # of the image before it changed
-                (self._out / other_name).unlink(missing_ok=True)
-            entries.append(planned._replace(stamp=stamps[row]))
+            entries.append(Entry(self._name(row), stamps[row], name))
         return Result(entries, len(entries), len(stamps) - len(missing), problems)
 
     def _write_shard(self, number: int) -> Result:
         """Write a tar of copies, unless an earlier call has written it from the same images."""
         rows = self._rows(number)
-        planned = self.planned(number)
-        target = self._out / planned.item
+        name = _SHARD.format(number)
         # What the tar is made from: names, sizes and times.
         sources = [f"{self._name(row)} {content_stamp(self._images.path_of(row))}" for row in rows]
         stamp = digest_of(sources)
-        if self._is_current(planned.item, stamp):
+        if self._is_current(name, stamp):
             return Result([], 0, len(rows), [])
         problems: list[str] = []
         keys: set[str] = set()
         with (
-            atomic_write(target) as file,
+            atomic_write(self._out / name) as file,
             tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
             for row, content, extension in self._resized(rows, problems):
-                name = Path(self._name(row))
+                path = Path(self._name(row))
                 # WebDataset's key ends at the first dot of the name, so it may not contain a dot.
-                key = str(name.with_name(name.stem.replace(".", "_")))
+                key = str(path.with_name(path.stem.replace(".", "_")))
                 while key in keys:  # a longer key can be that of another image, too
                     key = f"{key}_{len(keys)}"
                 keys.add(key)
-                _add(tar, f"{key}{extension or name.suffix.lower()}", content)
+                _add(tar, f"{key}{extension or path.suffix.lower()}", content)
                 class_folder, separator, _ = self._name(row).partition(os.sep)
                 if separator:
                     _add(tar, f"{key}.cls", os.fsencode(class_folder))
         # A tar without some images has no stamp: the next call tries them again.
-        entries = [] if problems else [planned._replace(stamp=stamp)]
+        entries = [] if problems else [Entry(name, stamp, name)]
         return Result(entries, len(keys), 0, problems)
 
 

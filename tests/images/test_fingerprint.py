@@ -195,7 +195,7 @@ def test_prepare__deletes_no_file_outside_that_a_record_names(tmp_path):
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
     prepare.main(words)
     with (tmp_path / "out" / ".prepared.jsonl").open("a") as record:
-        record.write('["0.png", "1 1", ["../mine.png"]]\n')
+        record.write('["0.png", "1 1", "../mine.png"]\n')
     with pytest.raises(ValueError, match=r"names \.\./mine\.png: expected files in its own folder"):
         prepare.main(words)
     assert (tmp_path / "mine.png").is_file()
