@@ -31,7 +31,7 @@ class Reader(Protocol):
 
 def wait_for_images(
     sources: Sequence[Reader],
-    minutes: float = TIMEOUT_MINUTES,
+    minutes: float | None = None,
     key: str = "",
     folder: Path | None = None,
 ) -> Wait:
@@ -39,24 +39,24 @@ def wait_for_images(
 
     Args:
         sources: where the images come from.
-        minutes: the limit.
+        minutes: the limit; None: ``TIMEOUT_MINUTES``.
         key: of the configuration, if it has the limit.
         folder: folder for ``failure.txt``; None for a temporary folder.
     """
+    limit = TIMEOUT_MINUTES if minutes is None else minutes
 
     def being_read() -> list[str]:
         return [path for source in sources for path in source.being_read()]
 
     def explain() -> str:
         paths = being_read()
-        limit = f"{minutes:g} minutes{f' ({key})' if key else ''}"
         activity = f"reading {', '.join(paths[:3])}" if paths else "a read"
         return (
-            f"no image was read for {limit}: {activity} does not return; check the file and its "
-            f"disk or mount, and start again"
+            f"no image was read for {limit:g} minutes{f' ({key})' if key else ''}: {activity} does "
+            f"not return; check the file and its disk or mount, and start again"
         )
 
-    return Wait(minutes, explain, being_read, folder)
+    return Wait(limit, explain, being_read, folder)
 
 
 @contextmanager
