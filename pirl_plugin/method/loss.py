@@ -229,8 +229,17 @@ class PIRLLoss(nn.Module):
         self._note_batch(len(index))
         return loss.masked_fill(outside.any(), torch.nan)
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
-        __call__ = forward
+    # nn.Module's own takes and returns anything. pyright does not see `__call__ = forward`.
+    if TYPE_CHECKING:
+
+        def __call__(
+            self,
+            f_image: Tensor,
+            g_transformed: Tensor | Sequence[Tensor] | None,
+            index: Tensor,
+            negatives: Tensor | None = None,
+        ) -> Tensor:
+            """See :meth:`forward`."""
 
     @torch._disable_dynamo
     def update(self, index: Tensor, f_image: Tensor) -> None:

@@ -78,5 +78,8 @@ class PIRLHead(nn.Module):
             )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
-        __call__ = forward
+    # nn.Module's own takes and returns anything. pyright does not see `__call__ = forward`.
+    if TYPE_CHECKING:
+
+        def __call__(self, features: Tensor | list[Tensor]) -> Tensor:
+            """See :meth:`forward`."""

@@ -119,8 +119,11 @@ class PIRL(nn.Module):
             self._last_batch = (index, f_image.detach())
         return value
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
-        __call__ = forward
+    # nn.Module's own takes and returns anything. pyright does not see `__call__ = forward`.
+    if TYPE_CHECKING:
+
+        def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
+            """See :meth:`forward`."""
 
     def update(self) -> None:
         """Move the bank's rows of the last batch towards f(v_I), after the optimiser's step.

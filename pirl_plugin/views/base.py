@@ -44,6 +44,9 @@ class Views:
         check_whole("image_size", image_size, least=1)
         self.image_size = image_size
         self.image_scale = area_shares("image_scale", image_scale)
+        unknown = photometric.keys() - PhotometricArguments.__annotations__.keys()
+        if unknown:  # Photometric's own error would not name the views
+            raise TypeError(f"{type(self).__name__} has no parameter {min(unknown)!r}")
         self.photometric = Photometric(**photometric)
 
     def __call__(

@@ -146,7 +146,7 @@ def test_views__refuse_bad_parameters(subtests):
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
         ({"num_permutations": 0}, "num_permutations = 0:"),
-        ({"patchsize": 64}, "unexpected keyword argument 'patchsize'"),
+        ({"patchsize": 64}, "JigsawViews has no parameter 'patchsize'"),
         ({"hue": 2}, "hue = 2:"),
         ({"patch_size": 0}, "patch_size = 0: expected a whole number of at least 1"),
         ({"image_size": 64.0}, "image_size = 64.0: expected a whole number of at least 1"),
