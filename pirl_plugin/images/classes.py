@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections import Counter
@@ -50,8 +49,6 @@ def class_name(label: object) -> str | None:
         >>> class_name("nan"), class_name(-1), class_name(None)
         (None, None, None)
     """
-    if label is None or (isinstance(label, float) and math.isnan(label)):
-        return None
     name = unicodedata.normalize("NFC", str(label).strip())
     if name.lower() in _NO_VALUE or re.fullmatch("-[0-9]+", name):
         return None
