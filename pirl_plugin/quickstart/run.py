@@ -23,6 +23,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for
+from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
@@ -132,26 +133,8 @@ def run_quickstart(
     pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
     checkpoints = {"pirl": pretrained, "random": random_init}
 
-    # Their accuracies; without classes, only the features for the report.
     print(f"Evaluating {METHODS[method].title} and random initialisation", flush=True)
-    networks = {name: load_trunk(file) for name, file in checkpoints.items()}
-    for network in networks.values():
-        network.preprocessing = Preprocessing(IMAGE_SIZE)
-    results: dict[str, Any] = {}
-    test = None
-    compared = None
-    if data.labelled is None:
-        train = read_unlabelled(data.train, networks)
-    else:
-        compared, train, test = measure_labelled(data.labelled, networks)
-        compared = replace(compared, networks=[METHODS[method].title, "Random"])
-        _run_linear_benchmarks(data, checkpoints, out, seed)
-        print(compared.table(), flush=True)
-        results = _accuracies(train, test, out)
-        results["layers"] = {
-            name: {layer: top1[number] for layer, top1 in compared.top1.items()}
-            for number, name in enumerate(networks)
-        }
+    results, train, test, compared = _evaluate(data, checkpoints, out, seed, METHODS[method])
     results |= {
         "seed": seed,
         "epochs": epochs,
@@ -164,6 +147,32 @@ def run_quickstart(
     write_report(out, data, checkpoints, results, train, test, compared)
     write_json(results_file, results)
     _print_summary(results, out)
+
+
+def _evaluate(
+    data: Data, checkpoints: dict[str, Path], out: Path, seed: int, method: Method
+) -> tuple[dict[str, Any], Split, Split | None, LayerComparison | None]:
+    """Measure the networks; without classes, compute only the features for the report.
+
+    Returns:
+        Accuracies for ``results.json``, the training and test images with their features, and the
+        layers' accuracies; nothing and None without classes.
+    """
+    networks = {name: load_trunk(file) for name, file in checkpoints.items()}
+    for network in networks.values():
+        network.preprocessing = Preprocessing(IMAGE_SIZE)
+    if data.labelled is None:
+        return {}, read_unlabelled(data.train, networks), None, None
+    compared, train, test = measure_labelled(data.labelled, networks)
+    compared = replace(compared, networks=[method.title, "Random"])
+    _run_linear_benchmarks(data, checkpoints, out, seed)
+    print(compared.table(), flush=True)
+    results = _accuracies(train, test, out)
+    results["layers"] = {
+        name: {layer: top1[number] for layer, top1 in compared.top1.items()}
+        for number, name in enumerate(networks)
+    }
+    return results, train, test, compared
 
 
 def run_host(
