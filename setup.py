@@ -40,7 +40,12 @@ def readme(url):
     relative = r"(!?)\[([^\]]*)\]\((?!https?://)([^)]+)\)"
     if url is None:
         return re.sub(relative, lambda link: "" if link[1] else link[2], text)
-    return re.sub(relative, rf"\1[\2]({url.rstrip('/')}/\3)", text)
+
+    def absolute(link):
+        raw = "?raw=true" if link[1] else ""  # the image, not the page that shows it
+        return f"{link[1]}[{link[2]}]({url.rstrip('/')}/{link[3]}{raw})"
+
+    return re.sub(relative, absolute, text)
 
 
 class BuildWithBootstrap(build_py):
