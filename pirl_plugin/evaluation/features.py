@@ -22,7 +22,7 @@ from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evalua
 from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import reading, start_worker
+from pirl_plugin.system.loader import limited_reads, start_worker
 from pirl_plugin.system.processes import usable_cores
 
 _MOST_WORKERS = 16
@@ -324,7 +324,7 @@ def compute_features(
     )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    with Progress("features", len(rows)) as progress, reading(images):
+    with Progress("features", len(rows)) as progress, limited_reads(images):
         for pixels, valid in loader:
             parts = [
                 _run_networks(trunks, preprocessing.normalize(part))

@@ -60,7 +60,7 @@ def wait_for_images(
 
 
 @contextmanager
-def reading(sources: Sequence[Reader]) -> Iterator[None]:
+def limited_reads(sources: Sequence[Reader]) -> Iterator[None]:
     """Limit the time of a read in a loop over a loader, and name a worker that was killed.
 
     Args:

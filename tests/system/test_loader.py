@@ -33,7 +33,7 @@ def batches_of(data):
 def test_worker__that_is_killed_is_the_cause():
     """Its last batch is lost with it; torch notices the end only where no batch is left."""
     cause = r"loader process was ended by SIGKILL|DataLoader worker"
-    with pytest.raises(RuntimeError, match=cause), watching(), loader.reading([]):
+    with pytest.raises(RuntimeError, match=cause), watching(), loader.limited_reads([]):
         list(batches_of(KillsItsWorker()))
 
 
