@@ -94,8 +94,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     ),
     "extra_scripts.create_low_shot_samples": (f"{_PATCHES}.svm:low_shot_samples_from_a_list",),
     "vissl.utils.checkpoint": (
-        f"{_PATCHES}.checkpoints:save_whole",
-        f"{_PATCHES}.checkpoints:link_newest",
+        f"{_PATCHES}.transfers:save_whole",
+        f"{_PATCHES}.transfers:link_newest",
     ),
     "vissl.utils.logger": ("pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",),
     "vissl.utils.hydra_config": ("pirl_plugin.vissl.run.compose:wrap_composing",),
