@@ -11,6 +11,7 @@ from pirl_plugin.system.failures import (
     Refused,
     in_one_sentence,
     is_refusal,
+    sentence,
 )
 
 
@@ -46,3 +47,12 @@ def test_refusal__crosses_processes(subtests):
             assert is_refusal(copy)
             assert str(copy) == "a"
             assert isinstance(copy, ValueError)
+
+
+def test_sentence__of_an_error_in_a_loaders_worker_is_its_last_line():
+    text = """Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "a.py", line 1, in f
+ValueError: a = 2: at most 1
+"""
+    assert sentence(ValueError(text)) == "ValueError: a = 2: at most 1"

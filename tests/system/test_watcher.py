@@ -32,6 +32,7 @@ def test_second_signal__ends_a_process_that_does_not_react():
         [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGHUP)  # the terminal was closed
         process.send_signal(signal.SIGCHLD)  # a worker has ended: nobody asked the run to end
         time.sleep(2.2)
         process.send_signal(signal.SIGINT)
