@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import labelled_features
@@ -200,6 +202,11 @@ class FeatureRegression:
             weight = of_images.T @ self.scaled
         return weight, bias
 
+    def scores(self, features: Tensor) -> Tensor:
+        """Return the scores of the classes of ``model.classes_``, float64 ``(M, C)``."""
+        weight, bias = self.weights()
+        return self._scale(features) @ weight.T + bias
+
     def top1(self, features: Tensor, labels: NDArray[np.int64]) -> float:
         """Return the share of images that it classifies correctly, percent.
 
@@ -207,8 +214,7 @@ class FeatureRegression:
             features: floating ``(M, D)``, of other images.
             labels: int64 ``(M,)``.
         """
-        weight, bias = self.weights()
-        answers = (self._scale(features) @ weight.T + bias).argmax(dim=1)
+        answers = self.scores(features).argmax(dim=1)
         return 100 * float((self.model.classes_[answers.numpy()] == labels).mean())
 
     def classifier(self, names: Sequence[str], layer: str) -> Classifier:
@@ -229,9 +235,11 @@ class FeatureRegression:
 def choose_cost(
     features: Tensor, labels: NDArray[np.int64], is_held_out: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Return the best C on the held-out images, and its top-1 there, percent.
+    """Return the C of the least cross-entropy on held-out images, and its top-1 there, percent.
 
-    The first C that is worse than the one before ends the search: weaker ones take longer.
+    Of a few held-out images, many C have equal accuracies, and the strongest of these
+    regularisations has probabilities near chance. The first C that is worse than the one before
+    ends the search.
 
     Args:
         features: floating ``(N, D)``.
@@ -239,14 +247,20 @@ def choose_cost(
         is_held_out: bool ``(N,)``, of :func:`hold_out`.
     """
     regression = FeatureRegression(features[~is_held_out], labels[~is_held_out])
+    tested = features[is_held_out]
+    # Each class of a held-out image has others that are not held out.
+    targets = torch.from_numpy(
+        np.searchsorted(np.unique(labels[~is_held_out]), labels[is_held_out])
+    )
     best_cost = _COSTS[0]
     best_top1 = 0.0
+    least_loss = math.inf
     for cost in _COSTS:
         regression.fit(cost)
-        top1 = regression.top1(features[is_held_out], labels[is_held_out])
-        if top1 < best_top1:
+        loss = float(cross_entropy(regression.scores(tested), targets))
+        if loss > least_loss:
             break
-        if top1 > best_top1:
-            best_cost = cost
-            best_top1 = top1
+        least_loss = loss
+        best_cost = cost
+        best_top1 = regression.top1(tested, labels[is_held_out])
     return best_cost, best_top1

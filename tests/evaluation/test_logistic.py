@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.logistic import FeatureRegression, hold_out
+from pirl_plugin.evaluation.logistic import FeatureRegression, choose_cost, hold_out
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -109,6 +109,15 @@ def test_feature_regression__has_scikit_learns_weights(dimensions):
     np.testing.assert_allclose(weight, oracle.coef_, atol=1e-4)
     np.testing.assert_allclose(bias, oracle.intercept_, atol=2e-3)  # it ends at gradients of 1e-4
     assert regression.top1(features, labels) == 100 * oracle.score(scaled, labels)
+
+
+def test_choose_cost__has_sure_probabilities_for_separable_classes():
+    """Each C classifies them correctly; the first had probabilities near chance."""
+    labels = np.arange(60) % 3
+    noise = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    features = torch.eye(3)[labels].repeat(1, 2) + 0.1 * noise
+    cost, top1 = choose_cost(features, labels, hold_out(labels))
+    assert (cost, top1) == (0.1, 100)
 
 
 def test_hold_out__is_a_fifth_of_each_class():
