@@ -20,7 +20,7 @@ import itertools
 import json
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -157,9 +157,8 @@ class Comparison:
         network.to(memory_format=torch.channels_last)
         return network
 
-    def method(self, name: str, network: nn.Module, num_images: int) -> Method:
-        """Return a method with its heads; ``name`` is a key of ``METHODS``."""
-        size = self.options.image_size
+    def method(self, name: str, network: nn.Module, num_images: int, size: int) -> Method:
+        """Return a method with its heads, and views of a size; ``name`` is in ``METHODS``."""
         width = network(torch.zeros(2, 3, 64, 64)).shape[1]
         return METHODS[name](network, width, num_images, size)
 
@@ -170,20 +169,26 @@ class Comparison:
     def pretrain(self, name: str, passes: int, seed: int) -> nn.Module:
         """Train a method from random weights."""
         network = self.network(is_published=False, seed=seed)
-        method = self.method(name, network, len(self.train))
+        method = self.method(name, network, len(self.train), self.options.image_size)
         loader = self.loader(method, self.train, seed)
         train(method, loader, passes, RATE, autocast=self.options.autocast)
         return network
 
     def go_on(
-        self, name: str, passes: int, seed: int, continuation: Continuation, photos: Any
+        self,
+        name: str,
+        passes: int,
+        seed: int,
+        continuation: Continuation,
+        photos: Photos,
+        size: int,
     ) -> nn.Module:
         """Train a method from published weights, first its heads alone, on photos.
 
         bfloat16 is slower than float32 in this network's depthwise convolutions.
         """
         network = self.network(is_published=True, seed=seed).eval()
-        method = self.method(name, network, len(photos))
+        method = self.method(name, network, len(photos), size)
         loader = self.loader(method, photos, seed)
         if continuation.heads_first:
             network.requires_grad_(False)
@@ -312,7 +317,8 @@ def costs_of(comparison: Comparison) -> dict[str, float]:
     runs: dict[str, Callable[[], object]] = {}
     for is_published, names in ((False, SCRATCH), (True, CONTINUED if options.weights else ())):
         for name in names:
-            method = comparison.method(name, comparison.network(is_published, 0), len(photos))
+            network = comparison.network(is_published, seed=0)
+            method = comparison.method(name, network, len(photos), options.image_size)
             loader = comparison.loader(method, photos, seed=0)
             autocast = options.autocast and not is_published
             title = f"{name} continued" if is_published else name
@@ -369,7 +375,15 @@ def best_continuation(selection: Sequence[dict[str, Any]], method: str) -> Conti
 
 
 def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Continuation:
-    """Try the settings of a continued network: nine tenths train, the last tenth measures."""
+    """Try settings of a continued network: nine tenths of the photos train, a tenth measures.
+
+    NPID tries all settings. PIRL, whose images cost three times as much, tries only the rates of
+    the settings that are NPID's best otherwise.
+    """
+    settings: Sequence[Continuation] = CONTINUATIONS
+    if method != "npid":
+        best = choose_continuation(comparison, rows, "npid")
+        settings = [one for one in CONTINUATIONS if replace(one, rate=best.rate) == best]
     photos = comparison.train
     is_tenth = np.arange(len(photos)) % 10 == 0
     rest = [photos[number] for number in np.flatnonzero(~is_tenth)]
@@ -389,11 +403,12 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
 
     key: dict[str, Any] = {"method": "published"}
     rows.add("selection", key, lambda: measure(comparison.network(is_published=True, seed=0)))
-    for continuation in CONTINUATIONS:
+    size = comparison.options.image_size
+    for continuation in settings:
         key = {"method": method, "continuation": asdict(continuation)}
 
         def try_out(continuation: Continuation = continuation) -> dict[str, Any]:
-            return measure(comparison.go_on(method, SELECTION_PASSES, 0, continuation, rest))
+            return measure(comparison.go_on(method, SELECTION_PASSES, 0, continuation, rest, size))
 
         rows.add("selection", key, try_out)
     return best_continuation(rows.content["selection"], method)
@@ -426,17 +441,18 @@ def baseline_rows(comparison: Comparison, rows: Rows, seed: int) -> None:
 
 def trained_row(comparison: Comparison, rows: Rows, start: str, passes: int, seed: int) -> None:
     """Train a starting point, save its network, and measure it."""
-    size = comparison.options.image_size
+    options = comparison.options
+    method, _, is_continued = start.partition(" ")
+    size = options.continued_size if is_continued else options.image_size
     key = {"start": start, "passes": passes, "size": size, "seed": seed}
     if rows.has("frozen", key):
         return
-    method, _, is_continued = start.partition(" ")
     if is_continued:
         continuation = choose_continuation(comparison, rows, method)
-        network = comparison.go_on(method, passes, seed, continuation, comparison.train)
+        network = comparison.go_on(method, passes, seed, continuation, comparison.train, size)
     else:
         network = comparison.pretrain(method, passes, seed)
-    file = network_file(comparison.options.out, start, passes, seed)
+    file = network_file(options.out, start, passes, size, seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     torch.save(network.state_dict(), file)
     rows.add("frozen", key, lambda: comparison.measure(network, size, seed))
@@ -453,7 +469,7 @@ def fine_tuned_row(
         return
     network = comparison.network(is_published="published" in start or " " in start, seed=seed)
     if passes:
-        file = network_file(options.out, start, passes, seed)
+        file = network_file(options.out, start, passes, size, seed)
         if not file.is_file():
             return
         network.load_state_dict(torch.load(file, weights_only=True))
@@ -462,9 +478,10 @@ def fine_tuned_row(
     )
 
 
-def network_file(out: Path, start: str, passes: int, seed: int) -> Path:
+def network_file(out: Path, start: str, passes: int, size: int, seed: int) -> Path:
     """Return where the network of a row is saved."""
-    return out / "networks" / f"{start.replace(' ', '_')}_{passes}passes_seed{seed}.pth"
+    name = f"{start.replace(' ', '_')}_{passes}passes_{size}px_seed{seed}.pth"
+    return out / "networks" / name
 
 
 def main() -> None:
@@ -476,8 +493,10 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=2000, help="training photos that are drawn")
     parser.add_argument("--methods", nargs="*", choices=SCRATCH, default=SCRATCH)
     parser.add_argument("--passes", type=int, nargs="*", default=[20, 40], help="over the photos")
-    help_text = "of published weights"
-    parser.add_argument("--continued-passes", type=int, nargs="*", default=[5, 20], help=help_text)
+    add = parser.add_argument
+    add("--continued", nargs="*", choices=CONTINUED, default=CONTINUED, help="which methods go on")
+    add("--continued-passes", type=int, nargs="*", default=[5, 20], help="from published weights")
+    add("--continued-size", type=int, help="of the images of continued networks; --image-size")
     help_text = "a starts.json whose choice of settings for continued networks is taken"
     parser.add_argument("--chosen", type=Path, help=help_text)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
@@ -487,6 +506,7 @@ def main() -> None:
     parser.add_argument("--fine-tuned-passes", type=int, default=40, help="of fine-tuned networks")
     parser.add_argument("--costs", action="store_true", help="measure the costs again, then stop")
     options = parser.parse_args()
+    options.continued_size = options.continued_size or options.image_size
 
     torch.set_num_threads(1)
     comparison = Comparison(options)
@@ -497,7 +517,7 @@ def main() -> None:
         rows.content["selection"] = other["selection"]
     trained = [*itertools.product(options.methods, options.passes)]
     if options.weights is not None:
-        names = [f"{method} continued" for method in CONTINUED]
+        names = [f"{method} continued" for method in options.continued]
         trained += itertools.product(names, options.continued_passes)
     costs = rows.content["costs"]
     if options.costs or any(start not in costs for start, _ in trained):

@@ -71,11 +71,13 @@ def seconds_of(content: dict[str, Any], start: str, passes: int, size: int) -> f
         # Images of another size cost in proportion to their pixels.
         reading = "published features"
     cost = costs[reading]
+    training = costs.get(start, 0.0)
     if reading == "published features":
         cost *= (size / setting["published_size"]) ** 2
+        training *= (size / setting["image_size"]) ** 2
     milliseconds = num_photos * cost
     if passes:
-        milliseconds += num_train * (passes * costs[start] + cost)
+        milliseconds += num_train * (passes * training + cost)
         if "continued" in start:
             milliseconds += num_train * HEAD_PASSES * cost
     return milliseconds / 1000
@@ -187,12 +189,15 @@ def questions(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
             pirl,
         )
     for start in ("npid continued", "pirl_jigsaw continued"):
-        for count in sorted({*frozen.loc[frozen["start"] == start, "passes"]}):
-            ask(
-                f"{LABELS[start]}, {count} passes − published weights, frozen, {size} px",
-                linear(start, count),
-                linear("published", 0),
-            )
+        own = frozen[frozen["start"] == start]
+        for count, side in sorted({*zip(own["passes"], own["size"], strict=True)}):
+            for measure, title in MEASURES.items():
+                column = f"{measure} best"
+                ask(
+                    f"{LABELS[start]}, {count} passes − frozen, {side} px: {title}",
+                    linear(start, count, side, column),
+                    linear("published", 0, side, column),
+                )
     for fraction in sorted({*tuned["fraction"]} if not tuned.empty else ()):
         percent = f"{100 * fraction:g} % of the labels"
         column = f"linear_{fraction} best"
