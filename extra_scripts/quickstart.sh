@@ -4,7 +4,8 @@
 #   bash extra_scripts/quickstart.sh [--data DIR] [--out DIR] [--method NAME] [--seed N] [--epochs N]
 #
 # DIR holds train/<class>/*.jpg and val/<class>/*.jpg, or only images. Without --data, sample images
-# are drawn. NAME is jigsaw, rotation or npid, for your images. The results go to runs/quickstart: report.html, results.json, all logs.
+# are drawn. NAME is jigsaw, rotation or npid, for your images. The results go to runs/quickstart:
+# report.html, results.json, all logs.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -x "${PIRL_VENV:-$here/../.venv}/bin/python" ]; then

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,14 @@ MEASURES = {
     "linear_0.05": "linear, 5 %",
     "linear_0.1": "linear, 10 %",
 }
+# Rows of the short table.
+SHORT = (
+    ("histograms", 0),
+    ("random", 0),
+    ("pirl_jigsaw", 40),
+    ("npid", 40),
+    ("published", 0),
+)
 ROW = ["start", "passes", "size"]  # what the seeds of a row share
 HEAD_PASSES = 2  # as in starts.py
 
@@ -264,10 +272,12 @@ def selection_table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def summary_table(contents: list[dict[str, Any]]) -> str:
+def summary_table(contents: list[dict[str, Any]], rows: Sequence[tuple[str, int]] = ()) -> str:
     """Return kNN / linear of the best layer of each row on each set of photos.
 
-    Rows that only one set has are left to the tables of the sets.
+    Args:
+        contents: of ``starts.json`` of each set.
+        rows: starts with their passes, at the largest size that was measured; none: all rows.
     """
     names = [content["setting"]["data"] for content in contents]
     cells: dict[tuple[str, int, int], list[str]] = {}
@@ -278,10 +288,13 @@ def summary_table(contents: list[dict[str, Any]]) -> str:
                 spread(part[f"{measure} best"]).replace(" ", "\u00a0")
                 for measure in ("knn", "linear")
             )
-    lines = [f"| kNN / linear, best layer | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
     starts = list(LABELS)
-    for key in sorted(cells, key=lambda key: (starts.index(key[0]), *key[1:])):
-        lines.append(f"| {row_title(*key)} | {' | '.join(cells[key])} |")
+    keys = sorted(cells, key=lambda key: (starts.index(key[0]), *key[1:]))
+    if rows:
+        largest = {key[:2]: key for key in keys}
+        keys = [largest[row] for row in rows if row in largest]
+    lines = [f"| kNN / linear, best layer | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    lines += [f"| {row_title(*key)} | {' | '.join(cells[key])} |" for key in keys]
     return "\n".join(lines)
 
 
@@ -317,7 +330,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the report")
     options = parser.parse_args()
     contents = [json.loads(file.read_text("utf-8")) for file in options.files]
-    blocks = ["# Tables: what to start from", summary_table(contents)]
+    blocks = ["# Tables: what to start from", summary_table(contents, SHORT)]
+    blocks += ["## All rows", summary_table(contents)]
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "Frozen features": frozen_table,
         "Fine-tuned": tuned_table,

@@ -22,6 +22,7 @@ from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.cli import start
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
+from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
 from pirl_plugin.system.failures import Refused
@@ -117,7 +118,8 @@ def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[s
     ]
     is_quick = options.scale == "quick"
     if is_quick:
-        overrides.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
+        epochs = quick_epochs(data, METHODS["jigsaw"].images_seen)  # of each method the same
+        overrides.append(f"config.OPTIMIZER.num_epochs={epochs}")
     if model.method == "PIRL":
         overrides.append(quick_negatives(data) if is_quick else "+config/pirl/epochs=analysis_400")
     value = f"{SWEEPS[options.name].key}={model.value}"

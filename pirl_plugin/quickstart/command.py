@@ -43,12 +43,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, or "
         "with images (default: drawn sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
-    add("--method", choices=("jigsaw", "rotation", "npid"), default="jigsaw", help="PIRL with its "
-        "jigsaw or with rotation, or NPID; with --data")  # fmt: skip
+    add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with its jigsaw or with "
+        "rotation, or NPID (default: jigsaw; with --data npid, which gains more in the same "
+        "time)")  # fmt: skip
     add("--seed", type=whole_number(0), default=0, help="random seed")
     add("--epochs", type=whole_number(1), help="epochs of pre-training (default: 16 for sample "
-        "images; 120,000 divided by the number of your images, at most 100)")  # fmt: skip
+        "images; for yours as many as take about ten minutes)")  # fmt: skip
     options = parser.parse_args(arguments)
+    if options.method is None:
+        options.method = "jigsaw" if options.data is None else "npid"
     if options.data is None and options.method != "jigsaw":
         parser.error(f"--method {options.method}: expected --data DIR, your own images")
     if options.data is not None:

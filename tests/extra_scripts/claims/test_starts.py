@@ -98,6 +98,23 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     assert (tmp_path / "starts.svg").stat().st_size > 1000
 
 
+def test_committed_rows__give_the_committed_tables(monkeypatch, tmp_path):
+    results = ROOT / "docs" / "results"
+    names = ("imagenette", "clothing", "tiny_imagenet")
+    run(
+        monkeypatch,
+        starts_report,
+        *(results / "starts" / f"{name}.json" for name in names),
+        "--out",
+        tmp_path,
+    )
+    tables = (tmp_path / "starts.md").read_text("utf-8")
+    assert tables == (results / "starts" / "starts.md").read_text("utf-8")
+    short = tables.split("\n\n")[1]
+    for page in (results / "README.md", ROOT / "README.md"):
+        assert short in page.read_text("utf-8")
+
+
 def test_scale__goes_on_from_its_checkpoints(monkeypatch, tmp_path):
     photos = write_classes(tmp_path / "photos", {"train": 48, "val": 8}, separable=False)
     monkeypatch.setattr(scale, "MEASURING_SECONDS", 0)
