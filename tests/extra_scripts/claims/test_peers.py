@@ -141,12 +141,18 @@ def test_committed_runs__give_the_committed_tables(monkeypatch, tmp_path):
     assert tables == (results / "peers" / "peers.md").read_text("utf-8")
     summary = tables.split("\n\n")[1]
     assert summary in (results / "README.md").read_text("utf-8")
-    # The first page has the kNN accuracies of the first set of photos.
+    # The first page has PIRL's and NPID's kNN accuracies on the first set of photos.
     readme = (ROOT / "README.md").read_text("utf-8")
-    for line in summary.splitlines()[2:]:
-        method, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        images, seconds = (cell.split(" / ")[0] for cell in cells[:2])
-        assert f"| {method} | {images} | {seconds} |" in readme
+    cells = {
+        line.split(" | ")[0].strip("| "): [cell.split(" / ")[0] for cell in line.split(" | ")[1:]]
+        for line in summary.splitlines()[2:]
+    }
+    pirl = cells["PIRL (jigsaw)"][0].replace("\u00a0", " ")
+    at_equal_images, at_equal_time = (
+        cell.replace("\u00a0", " ").removesuffix(" ↑") for cell in cells["NPID"][:2]
+    )
+    sentence = f"{at_equal_time} % for NPID and {pirl} for PIRL, and {at_equal_images} for NPID"
+    assert sentence in " ".join(readme.split())
 
 
 def run(monkeypatch, module, *words):
