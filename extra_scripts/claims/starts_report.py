@@ -140,8 +140,10 @@ def tuned_table(content: dict[str, Any]) -> str:
         "|---|---|" + "---|" * len(fractions),
     ]
     for (start, passes, size), part in in_order(rows):
-        cells = [row_title(start, passes, size), str(part["seed"].nunique())]
-        cells += [spread(part.loc[part["fraction"] == f, "top1"]) for f in fractions]
+        title = row_title(start, passes, size).replace(", frozen", "")
+        accuracies = [part.loc[part["fraction"] == f, "top1"] for f in fractions]
+        cells = [title, str(part["seed"].nunique())]
+        cells += ["–" if values.empty else spread(values) for values in accuracies]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -186,11 +188,9 @@ def questions(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         ask(f"PIRL, {count} passes − untrained network, best layers", pirl, linear("random", 0))
         ask(f"PIRL − NPID, {count} passes", pirl, linear("npid", count))
         same_time = equal_time_passes(content, count)
-        ask(
-            f"PIRL, {count} passes − NPID, {same_time} passes: the same time",
-            pirl,
-            linear("npid", same_time),
-        )
+        if same_time is not None:
+            question = f"PIRL, {count} passes − NPID, {same_time} passes: the same time"
+            ask(question, pirl, linear("npid", same_time))
         ask(f"PIRL: jigsaw − rotation, {count} passes", pirl, linear("pirl_rotation", count))
         ask(
             f"published weights, {large} px, frozen − PIRL, {count} passes",
@@ -231,12 +231,13 @@ def questions(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return answers
 
 
-def equal_time_passes(content: dict[str, Any], passes: int) -> int:
-    """Return NPID's passes that were run and take about the time of so many of PIRL, or fewer."""
+def equal_time_passes(content: dict[str, Any], passes: int) -> int | None:
+    """Return the passes of NPID's rows that take the time of so many of PIRL; None: none does."""
     costs = content["costs"]
     equal = passes * costs["pirl_jigsaw"] / costs["npid"]
     run = {row["passes"] for row in content["frozen"] if row["start"] == "npid"}
-    return max((count for count in run if count <= 1.05 * equal), default=0)
+    nearest = min(run, key=lambda count: abs(count - equal), default=0)
+    return nearest if abs(nearest - equal) < 0.1 * equal else None
 
 
 def questions_table(content: dict[str, Any]) -> str:
