@@ -27,7 +27,14 @@ class KillsItsWorker:
 
 
 def batches_of(data):
-    return DataLoader(data, 2, num_workers=1, worker_init_fn=loader.start_worker)
+    # Other tests in this process may have set another way to start processes.
+    return DataLoader(
+        data,
+        2,
+        num_workers=1,
+        worker_init_fn=loader.start_worker,
+        multiprocessing_context="fork",
+    )
 
 
 def test_worker__that_is_killed_is_the_cause():
