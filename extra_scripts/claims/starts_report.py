@@ -44,7 +44,7 @@ SHORT = (
     ("published", 0),
 )
 ROW = ["start", "passes", "size"]  # what the seeds of a row share
-HEAD_PASSES = 2  # as in starts.py
+HEAD_PASSES = 2  # as in starting_points.py
 
 
 def frozen_rows(content: dict[str, Any]) -> pd.DataFrame:

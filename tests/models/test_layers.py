@@ -32,7 +32,6 @@ def test_layers__grid_is_not_finer_than_the_layer():
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224", "efficientnet_lite0"])
 def test_layers__of_timm_are_its_stages(name):
-    pytest.importorskip("timm")
     trunk = TimmTrunk(name, {}).eval()
     images = torch.randn(1, 3, 224, 224)
     with torch.no_grad():

@@ -15,20 +15,9 @@ import torch
 from peer_methods import METHODS
 
 import pirl_plugin as pirl
-from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[3]
 DATA_SETS = ("imagenette", "tiny_imagenet")  # of the committed runs
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photos")
-    for split, count in (("train", 20), ("val", 4)):
-        for number in range(count):
-            for label, level in (("dark", number), ("light", 200 + number)):
-                save_grey(folder / split / label / f"{number}.png", level, (40, 40))
-    return folder
 
 
 @pytest.mark.parametrize("method", ["pirl_jigsaw", "pirl_rotation", "npid"])

@@ -1,4 +1,4 @@
-"""extra_scripts/claims: starts.py and its report."""
+"""extra_scripts/claims: starts.py, its report, and scale.py."""
 
 import json
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scale
+import starting_points
 import starts
 import starts_report
 import torch
@@ -18,16 +19,6 @@ from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photos")
-    for split, count in (("train", 24), ("val", 4)):
-        for number in range(count):
-            for label, level in (("dark", number), ("light", 200 + number)):
-                save_grey(folder / split / label / f"{number}.png", level, (40, 40))
-    return folder
 
 
 def run(monkeypatch, module, *words):
@@ -78,8 +69,8 @@ def test_layer_features__are_the_trunks_own(photos):
 
 
 def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, capsys):
-    monkeypatch.setattr(starts, "FINE_TUNING_STEPS", 2)
-    monkeypatch.setattr(starts, "BATCH", 2)
+    monkeypatch.setattr(starting_points, "FINE_TUNING_STEPS", 2)
+    monkeypatch.setattr(starting_points, "BATCH", 2)
     words = ["--data", photos, "--out", tmp_path, "--images", 40, "--passes", 1, "--seeds", 1]
     words += ["--methods", "npid", "--image-size", 32, "--fine-tuned-passes", 1]
     run(monkeypatch, starts, *words)
