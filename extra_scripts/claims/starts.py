@@ -175,21 +175,25 @@ def baseline_rows(comparison: Comparison, rows: Rows, seed: int) -> None:
 
 
 def trained_row(comparison: Comparison, rows: Rows, start: str, passes: int, seed: int) -> None:
-    """Train a starting point, save its network, and measure it."""
+    """Train a starting point unless its network is saved, save it, and measure it."""
     options = comparison.options
     method, _, is_continued = start.partition(" ")
     size = options.continued_size if is_continued else options.image_size
     key = {"start": start, "passes": passes, "size": size, "seed": seed}
     if rows.has("frozen", key):
         return
-    if is_continued:
+    file = network_file(options.out, start, passes, size, seed)
+    if file.is_file():
+        network = comparison.network(is_published=bool(is_continued), seed=seed)
+        network.load_state_dict(torch.load(file, weights_only=True))
+    elif is_continued:
         continuation = choose_continuation(comparison, rows, method)
         network = comparison.go_on(method, passes, seed, continuation, comparison.train, size)
     else:
         network = comparison.pretrain(method, passes, seed)
-    file = network_file(options.out, start, passes, size, seed)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(network.state_dict(), file)
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(network.state_dict(), file)
     rows.add("frozen", key, lambda: comparison.measure(network, size, seed))
 
 

@@ -84,6 +84,11 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     capsys.readouterr()
     run(monkeypatch, starts, *words)
     assert capsys.readouterr().out == ""  # nothing is trained again
+    npid = content["frozen"].pop()
+    file.write_text(json.dumps(content))
+    monkeypatch.setattr(starting_points.Comparison, "pretrain", None)
+    run(monkeypatch, starts, *words)  # it measures the saved network
+    assert json.loads(file.read_text())["frozen"][-1] == npid
     run(monkeypatch, starts_report, file, "--out", tmp_path)
     assert "| NPID, 1 pass, 32 px |" in (tmp_path / "starts.md").read_text()
     assert (tmp_path / "starts.svg").stat().st_size > 1000
