@@ -2,7 +2,7 @@
 
 Importing this package takes milliseconds. It does not import torch or VISSL; public names are
 loaded on first use. What the package adds to VISSL is in two lists: parts, patches and steps in
-:mod:`pirl_plugin.vissl.import_hook.table`, hooks in :mod:`pirl_plugin.vissl.hooks.of_run`.
+:mod:`pirl_plugin.vissl.import_hook.table`, hooks in :mod:`pirl_plugin.vissl.run.pirl_task`.
 
 Example:
     >>> import torch

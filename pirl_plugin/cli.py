@@ -46,11 +46,9 @@ def start(command: Callable[[list[str]], int | None]) -> NoReturn:
     from pirl_plugin.system.failures import in_one_sentence
     from pirl_plugin.system.processes import share_import_path
     from pirl_plugin.system.watcher import watching
-    from pirl_plugin.vissl.import_hook import finder
 
     prepare_streams()
     share_import_path()
-    finder.install()  # if no .pth file has installed it
     try:
         with watching(), in_one_sentence():
             status = command(sys.argv[1:]) or 0

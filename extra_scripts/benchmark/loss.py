@@ -19,6 +19,7 @@ from shared import add_device, add_rounds, add_rows, new_parser, print_table, re
 from timing import interleave, peak_extra_bytes, summary
 from torch import Tensor
 
+import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
 from pirl_plugin.cli import start
 from pirl_plugin.method.estimators import ESTIMATORS
 from pirl_plugin.method.loss import PIRLLoss

@@ -27,6 +27,7 @@ from shared import add_data, add_device, add_rounds, new_parser, print_table, re
 from timing import interleave, ratio
 from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder
 
+import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
 from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_images
 from pirl_plugin.cli import start
 from pirl_plugin.images.sources import FolderSource

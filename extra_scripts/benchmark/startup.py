@@ -17,6 +17,7 @@ from loss import vissl_loss
 from shared import add_rounds, add_rows, new_parser, print_table, report
 from timing import interleave, summary
 
+import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
 from pirl_plugin.cli import start
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.system.host_config import require_host

@@ -18,8 +18,7 @@ from trial import CONFIG, METRICS, RESULT
 
 from pirl_plugin.cli import start
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
-from pirl_plugin.system.files import claim_folder, sha256_of, write_json, write_text
-from pirl_plugin.system.lock import locked
+from pirl_plugin.system.files import claim_folder, locked, sha256_of, write_json, write_text
 from pirl_plugin.system.watcher import watching
 
 if TYPE_CHECKING:

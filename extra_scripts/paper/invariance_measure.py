@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from training_views import has_transformed_images
 
-from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.evaluation.features import evenly_spaced
+from pirl_plugin.checkpoints.read import run_config
+from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.images.sources import FolderSource, ImageSource
 from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.console import Progress

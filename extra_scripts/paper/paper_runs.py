@@ -31,12 +31,16 @@ from paper_rows import (
 from paper_tables import Run
 from published import DETECTION_ROWS, LAYERS
 
-from pirl_plugin.checkpoints.read import open_checkpoint
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, run_config, section_of
+from pirl_plugin.checkpoints.read import (
+    RUN_CONFIG,
+    CheckpointName,
+    open_checkpoint,
+    run_config,
+    section_of,
+)
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.system.comparison import Differences
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     as_composed,
@@ -273,7 +277,6 @@ def _differences_from(record: Record, overrides: Iterable[str]) -> Differences:
 @cache
 def compose(*overrides: str) -> dict[str, Any]:
     """Compose a configuration of the host as its own script does."""
-    finder.install()
     from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
     paths = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]

@@ -20,7 +20,7 @@ from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.views.jigsaw import JigsawViews
-from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.views.pixels import image_generator, normalize_images
 
 _HEAD = re.compile(r"(\d+)\.((?:project(?:\.\d+)?|merge)\.(?:weight|bias))")
 _BATCH = 64  # smallest batch for BatchNorm's statistics, images
@@ -106,7 +106,8 @@ class PretextModel:
 
     def _normalized(self, images: Tensor) -> Tensor:
         device = next(self.trunk.parameters()).device
-        return self.trunk.preprocessing.normalize(images.to(device))
+        preprocessing = self.trunk.preprocessing
+        return normalize_images(images.to(device), preprocessing.mean, preprocessing.std)
 
 
 def load_pretext_model(

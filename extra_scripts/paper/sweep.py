@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from published import published
 
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.cli import start
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
@@ -26,9 +26,8 @@ from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import claim_folder, write_json, write_text
+from pirl_plugin.system.files import claim_folder, locked, write_json, write_text
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.system.lock import locked
 from pirl_plugin.system.watcher import watching
 
 

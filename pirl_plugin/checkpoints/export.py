@@ -13,8 +13,8 @@ from pirl_plugin.models.resnet import feature_width
 from pirl_plugin.models.trunks import describe_network
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import locked_files
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.system.lock import locked_files
 
 
 def export_checkpoint(

@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint
-from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, run_config
 from pirl_plugin.checkpoints.trunk import Trunk, find_trunk
 from pirl_plugin.checkpoints.write import PREPROCESSING
 from pirl_plugin.models.preprocessing import Preprocessing

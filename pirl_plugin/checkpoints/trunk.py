@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk, WideResNet, resnet_title
 from pirl_plugin.models.timm_trunk import (
@@ -32,6 +31,9 @@ from pirl_plugin.models.timm_trunk import (
 )
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
+
+COUNTER = "num_batches_tracked"
+"""Unused buffer of batch norm; files of PyTorch < 0.4.1 and of Caffe2 do not have it."""
 
 # How programs name the parts of a ResNet: their name -> torchvision's. In all of them, the names
 # inside a part are torchvision's.
@@ -339,3 +341,50 @@ def _checked(
     if not_finite:
         raise Refused(f"{name} has values that are not finite, in {truncate(not_finite)}")
     return contiguous
+
+
+def compare(expected: Mapping[str, Tensor | tuple[int, ...]], tensors: Mapping[str, Tensor]) -> str:
+    """Compare tensors by name and shape. Counters of batch norm may be missing.
+
+    Args:
+        expected: name to tensor, or to its shape.
+        tensors: name to tensor.
+
+    Returns:
+        The differences in words; empty if there are none.
+
+    Example:
+        >>> import torch
+        >>> net = {"conv.weight": (2,), "bn.bias": (3,)}
+        >>> print(compare(net, {"conv.weight": torch.ones(4)}))
+        1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
+    """
+    other_shapes = []
+    missing = []
+    for name, value in expected.items():
+        shape = tuple(value.shape) if isinstance(value, Tensor) else value
+        if name in tensors and tuple(tensors[name].shape) != shape:
+            other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
+        elif name not in tensors and not name.endswith(COUNTER):
+            missing.append(name)
+    left_over = [name for name in tensors if name not in expected]
+
+    total = sum(not name.endswith(COUNTER) for name in expected)
+    differences = []
+    if other_shapes:
+        differences.append(f"{len(other_shapes)} of another shape: {truncate(other_shapes)}")
+    if missing:
+        differences.append(f"{len(missing)} of {total} missing: {truncate(missing)}")
+    if left_over:
+        differences.append(f"{len(left_over)} left over: {truncate(left_over)}")
+    return "; ".join(differences)
+
+
+def truncate(names: Sequence[str], most: int = 4) -> str:
+    """Join the names, or the first of them.
+
+    >>> truncate(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

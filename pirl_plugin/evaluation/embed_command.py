@@ -6,7 +6,7 @@ import argparse
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import check_name
-from pirl_plugin.system.lock import locked_files
+from pirl_plugin.system.files import locked_files
 
 
 def main(arguments: list[str]) -> None:

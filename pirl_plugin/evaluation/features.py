@@ -24,6 +24,7 @@ from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import limited_reads, start_worker
 from pirl_plugin.system.processes import usable_cores
+from pirl_plugin.views.pixels import normalize_images
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -44,17 +45,6 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
         uint8 ``(3, size, size)``.
     """
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
-
-
-def evenly_spaced(total: int, count: int) -> list[int]:
-    """Return ``count`` evenly spread rows of ``total``; all rows if there are fewer.
-
-    Example:
-        >>> evenly_spaced(15, 8)
-        [0, 1, 3, 5, 7, 9, 11, 13]
-    """
-    count = min(count, total)
-    return [i * total // count for i in range(count)]
 
 
 class Crops(Dataset[tuple[Tensor, bool]]):
@@ -327,7 +317,7 @@ def compute_features(
     with Progress("features", len(rows)) as progress, limited_reads(images):
         for pixels, valid in loader:
             parts = [
-                _run_networks(trunks, preprocessing.normalize(part))
+                _run_networks(trunks, normalize_images(part, preprocessing.mean, preprocessing.std))
                 for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH)
             ]
             yield [torch.cat(features) for features in zip(*parts, strict=True)], valid

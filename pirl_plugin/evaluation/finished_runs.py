@@ -10,8 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import batch_norm, linear
 
-from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.training_run import CheckpointName, final_checkpoint
+from pirl_plugin.checkpoints.read import CheckpointName, final_checkpoint, read_checkpoint
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines
 

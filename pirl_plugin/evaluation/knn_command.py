@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.lock import locked_files
+from pirl_plugin.system.files import locked_files
 
 if TYPE_CHECKING:
     from torch import Tensor

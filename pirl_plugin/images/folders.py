@@ -64,8 +64,12 @@ class FolderSource(ImageSource):
         folder = os.fspath(path)
         if not os.path.isdir(folder):
             raise MissingFile(f"{folder}: expected a folder or a list of images that exists")
-        if not all_splits:
-            refuse_splits(folder)
+        train, test = (None, None) if all_splits else find_splits(folder)
+        if train is not None and test is not None:
+            raise Refused(
+                f"{folder} holds {train.name} and {test.name}: expected the images of one of "
+                f"them; give {train}"
+            )
         skipped: Counter[str] = Counter()
         repeated: Counter[str] = Counter()
         images = list(find_images(folder, skipped, repeated))
@@ -205,20 +209,6 @@ def find_splits(
     return train, test
 
 
-def refuse_splits(folder: str | os.PathLike[str]) -> None:
-    """Refuse a folder whose subfolders are the splits of a data set, not classes.
-
-    Raises:
-        ValueError: it holds ``train`` and ``val``, or names like these.
-    """
-    train, test = find_splits(folder)
-    if train is not None and test is not None:
-        raise Refused(
-            f"{os.fspath(folder)} holds {train.name} and {test.name}: expected the images of one "
-            f"of them; give {train}"
-        )
-
-
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk as ``os.walk``, but only folders that are read, in sorted order.
 
@@ -233,7 +223,7 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
         names = sorted(folders)
         folders.clear()  # os.walk goes on into the folders of this list, in its order
         for name in names:
-            if name.startswith(".") or _leads_back(path, name):
+            if name.startswith("."):
                 continue
             if _is_read(path, name):
                 folders.append(name)
@@ -243,20 +233,16 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Return whether a folder is not a folder of the system and may be listed."""
+    """Return whether a folder is read: not one of the system, may be listed, and no circle."""
     if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
         return False
+    folder = os.path.join(path, name)
     try:
-        os.scandir(os.path.join(path, name)).close()
+        os.scandir(folder).close()
     except PermissionError:
         return False
-    return True
-
-
-def _leads_back(path: str, name: str) -> bool:
-    """Return whether a folder is a link to a folder that contains it."""
-    link = os.path.join(path, name)
-    if not os.path.islink(link):
-        return False
-    target = os.path.realpath(link)
-    return os.path.commonpath([target, os.path.realpath(path)]) == target
+    if not os.path.islink(folder):
+        return True
+    # A link to a folder that contains it would be walked for ever.
+    target = os.path.realpath(folder)
+    return os.path.commonpath([target, os.path.realpath(path)]) != target

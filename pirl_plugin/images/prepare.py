@@ -29,9 +29,8 @@ from pirl_plugin.images.shards import write_index
 from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import atomic_write, claim_folder
+from pirl_plugin.system.files import LOCK, atomic_write, claim_folder, locked
 from pirl_plugin.system.loader import limited_reads, start_worker
-from pirl_plugin.system.lock import LOCK, locked
 from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.views.pixels import as_image
 

@@ -197,3 +197,14 @@ def printable(path: str) -> str:
     """
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """Return ``count`` evenly spread rows of ``total``; all rows if there are fewer.
+
+    Example:
+        >>> evenly_spaced(15, 8)
+        [0, 1, 3, 5, 7, 9, 11, 13]
+    """
+    count = min(count, total)
+    return [i * total // count for i in range(count)]

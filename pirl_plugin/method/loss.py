@@ -202,9 +202,7 @@ class PIRLLoss(nn.Module):
             # Invalid images have zeros, so they get no gradient: (B, T, D)
             queries = normalize(queries.masked_fill(invalid[:, None], 0), dim=2)
             scores = self._scores(queries, rows, valid, negatives)
-            if self._uses_norm_constant:
-                self._estimate_norm_constant(scores, valid)
-            per_image = scores.estimate(self._estimator())  # L_NCE, (B, T)
+            per_image = scores.estimate(self._estimator(scores, valid))  # L_NCE, (B, T)
 
             # DistributedDataParallel averages the ranks' gradients. With the factor world_size,
             # this average is the mean over the valid images of all ranks.
@@ -311,14 +309,14 @@ class PIRLLoss(nn.Module):
         estimator = self.config.estimator
         return estimator if callable(estimator) else ESTIMATORS[estimator]
 
-    @property
-    def _uses_norm_constant(self) -> bool:
-        return uses_norm_constant(self._function)
+    def _estimator(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
+        """Return the estimator as a function of positive and negative scores.
 
-    def _estimator(self) -> Callable[..., Tensor]:
-        """Return the estimator as a function of positive and negative scores."""
-        if not self._uses_norm_constant:
+        If it needs Z, Z is estimated first.
+        """
+        if not uses_norm_constant(self._function):
             return self._function
+        self._estimate_norm_constant(scores, valid)
         # Z is unknown until a rank has a valid image. Until then the loss is 0 for any Z.
         num_rows = self.bank.num_rows
         z = self.norm_constant or num_rows

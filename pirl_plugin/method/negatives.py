@@ -147,8 +147,8 @@ def draw_for_batch(
         at_least_free = int(num_free)
     _check_size(num_images, at_least_free, num_negatives, replacement)
 
-    key = _signed(_mix_number(_stream(seed, step) + _SHARED))
-    keys = torch.full_like(num_free, key)
+    key = _mix(_stream(seed, step) + _SHARED)
+    keys = torch.full_like(num_free, int(key))
     if replacement:
         drawn = _integers(keys, num_free, num_negatives)
     else:
@@ -215,9 +215,10 @@ def _words(keys: Tensor, count: int) -> Tensor:
     return _mix(torch.add(keys[:, None], counter, alpha=_GOLDEN))
 
 
-def _stream(seed: int, step: int) -> int:
-    """Return the key of a step's draws, to which an image's number is added; an int64."""
-    return _signed(_mix_number(_mix_number(seed) + step))
+def _stream(seed: int, step: int) -> Tensor:
+    """Return the key of a step's draws, to which an image's number is added: int64, on the CPU."""
+    signed = (seed + 2**63) % 2**64 - 2**63  # the int64 of the same 64 bits
+    return _mix(_mix(torch.tensor(signed, device="cpu")) + step)
 
 
 def _mix(words: Tensor) -> Tensor:
@@ -232,16 +233,3 @@ def _shift_xor(words: Tensor, shift: int) -> Tensor:
     """Return words ^ (words >>> shift), in place; a mask removes the sign bits of int64 shifts."""
     shifted = (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
     return words.bitwise_xor_(shifted)
-
-
-def _mix_number(word: int) -> int:
-    """Hash one word on the host, as :func:`_mix` does; an unsigned number of 64 bits."""
-    word %= 2**64
-    for shift, multiplier in zip(_SHIFTS[:2], _MULTIPLIERS, strict=True):
-        word = (word ^ (word >> shift)) * multiplier % 2**64
-    return word ^ (word >> _SHIFTS[2])
-
-
-def _signed(word: int) -> int:
-    """Return the int64 of the same 64 bits."""
-    return word - 2**64 if word >= 2**63 else word

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
-
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.views.pixels import normalize_images
 
 _SIZE = 224
 _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
@@ -54,10 +51,6 @@ class Preprocessing:
         mean = "{:.5g} {:.5g} {:.5g}".format(*self.mean)
         std = "{:.5g} {:.5g} {:.5g}".format(*self.std)
         return f"{self.size} px, mean {mean}, std {std} ({self.origin})"
-
-    def normalize(self, images: Tensor) -> Tensor:
-        """Map uint8 ``(…, 3, H, W)`` to float32, normalised as in the training."""
-        return normalize_images(images, self.mean, self.std)
 
     def with_options(
         self,

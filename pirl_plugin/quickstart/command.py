@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> None:
             f"not installed: {', '.join(missing)}; pip install 'pirl-plugin[report]'"
         )
     from pirl_plugin.quickstart.run import run_quickstart
-    from pirl_plugin.system.lock import locked
+    from pirl_plugin.system.files import locked
 
     with locked(options.out, "--out"):
         run_quickstart(options.data, options.out, options.seed, options.epochs, options.method)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.features import (
     compute_features,
-    evenly_spaced,
     labelled_features,
     store_features,
 )
@@ -19,6 +18,7 @@ from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_lay
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import class_folders, find_splits
+from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.images.sources import FolderSource, LabelledImages, open_labelled
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 

@@ -21,12 +21,12 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from torch.nn.functional import pad
 
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation import page
-from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import LINE_KEY
+from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.quickstart.images import Data, Split
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.system.console import counted, next_commands

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config
+from pirl_plugin.checkpoints.read import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for
 from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import (

@@ -11,7 +11,7 @@ import numba
 from numba.core.errors import NumbaError
 
 
-class Kernel:
+class CachedKernel:
     """A function that numba compiles at its first call, without the interpreter's lock.
 
     Numba keeps the machine code beside the function's file, and compiles again when this file
@@ -49,10 +49,3 @@ class Kernel:
                 f"({error!r}); remove it, or set NUMBA_CACHE_DIR"
             )
             return self._compiled(*arguments)
-
-
-def cached_kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Decorate a function as a :class:`Kernel`: ``@cached_kernel`` or ``@cached_kernel(…)``."""
-    if function is None:
-        return functools.partial(Kernel, **options)
-    return Kernel(function, **options)

@@ -5,7 +5,6 @@ The module also has the covariant pretext task, a baseline of PIRL: predict the 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -187,12 +186,8 @@ def patch_offsets(
     """
     cell = crop_size // grid
     inside = rng.integers(0, cell - patch_size + 1, size=(grid * grid, 2), dtype=np.int32)
-    return inside + _cell_corners(grid, cell)
-
-
-@functools.cache
-def _cell_corners(grid: int, cell: int) -> NDArray[np.int32]:
-    return np.indices((grid, grid), np.int32).reshape(2, -1).T * np.int32(cell)
+    corners = np.indices((grid, grid), np.int32).reshape(2, -1).T * np.int32(cell)
+    return inside + corners
 
 
 def _turn(canvas: NDArray[np.uint8], quarters: int) -> NDArray[np.uint8]:

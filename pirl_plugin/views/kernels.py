@@ -36,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
 
-from pirl_plugin.system.kernel_cache import cached_kernel
+from pirl_plugin.system.kernel_cache import CachedKernel
 
 # Columns of a row of parameters, and of its uniform draws.
 FLIP = 0
@@ -355,7 +355,7 @@ def _greyscale(r, g, b):
         b[x] = grey
 
 
-@cached_kernel
+@CachedKernel
 def fill_rows(draws, low, high, chances, rows):
     """Turn uniform draws into rows of parameters, in one compiled call instead of thirty of numpy.
 
@@ -394,7 +394,7 @@ def fill_rows(draws, low, high, chances, rows):
             row[BLUR] = chances[BLUR_LOW] + draw[_BLUR_DRAW] * span
 
 
-@cached_kernel
+@CachedKernel
 def _render(canvas, corners, rows, out):
     """Fill ``out`` with the views before equalisation (with its greyscale) and blur."""
     size = out.shape[3]

@@ -5,3 +5,7 @@ Before VISSL is imported, only the standard library is imported here. Read in th
 :mod:`~pirl_plugin.vissl.import_hook.finder` (how), :mod:`~pirl_plugin.vissl.repairs` (patches of
 host code that today's Python and torch broke).
 """
+
+from pirl_plugin.vissl.import_hook import finder
+
+finder.install()  # before any module of this package imports the host

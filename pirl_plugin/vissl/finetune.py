@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import quoted, require_host
-from pirl_plugin.system.lock import locked
 from pirl_plugin.system.processes import own_command, run_child
 from pirl_plugin.vissl.run import labelled_run
 
@@ -163,8 +163,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.export import loading_lines
     from pirl_plugin.checkpoints.load import read_trunk
-    from pirl_plugin.checkpoints.read import read_checkpoint
-    from pirl_plugin.checkpoints.training_run import final_checkpoint
+    from pirl_plugin.checkpoints.read import final_checkpoint, read_checkpoint
     from pirl_plugin.checkpoints.write import save_trunk, write_trunk
     from pirl_plugin.models.trunks import LAST
     from pirl_plugin.system.files import write_text

@@ -9,8 +9,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import require_host
-from pirl_plugin.system.lock import locked
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.checkpoints.read import read_config
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.images.sources import open_labelled

@@ -3,9 +3,9 @@
 import importlib
 
 KERNEL = """
-from pirl_plugin.system.kernel_cache import cached_kernel
+from pirl_plugin.system.kernel_cache import CachedKernel
 
-@cached_kernel
+@CachedKernel
 def double(x):
     return 2 * x
 """

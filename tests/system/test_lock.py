@@ -13,7 +13,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.lock import locked, locked_files, sharing_lock
+from pirl_plugin.system.files import locked, locked_files, sharing_lock
 from tests.helpers.host_tools import write_classes
 
 HELD = "expected an output that no other process writes"
@@ -61,7 +61,7 @@ def test_file__has_a_lock_that_leaves_no_file(tmp_path):
 TRY = """
 import pathlib, sys, time
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.lock import locked_files
+from pirl_plugin.system.files import locked_files
 file = pathlib.Path(sys.argv[1])
 for _ in range(300):
     try:
@@ -117,9 +117,9 @@ def test_command__is_refused_while_another_process_writes_its_output(name, input
         output = output.replace(place, path)
     is_folder = name in ("prepare", "quickstart")
     code = (
-        f"import pathlib, time\nfrom pirl_plugin.system import lock\n"
+        f"import pathlib, time\nfrom pirl_plugin.system import files\n"
         f"path = pathlib.Path({output!r})\n"
-        f"with lock.{'locked(path, chr(45))' if is_folder else 'locked_files(x=path)'}:\n"
+        f"with files.{'locked(path, chr(45))' if is_folder else 'locked_files(x=path)'}:\n"
         f"    print(flush=True)\n    time.sleep(600)\n"
     )
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

@@ -19,8 +19,7 @@ from PIL import EpsImagePlugin, Image
 from torchvision.datasets import ImageFolder
 from vissl.data.disk_dataset import DiskImageDataset
 
-from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.checkpoints.read import read_checkpoint, read_config
 from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.images import prepare
 from pirl_plugin.images.sources import open_source

@@ -13,7 +13,6 @@ import torch
 from classy_vision.losses import ClassyLoss
 from torch import Tensor, nn
 
-from pirl_plugin.checkpoints.compare import compare_with_model
 from pirl_plugin.checkpoints.load import vissl_state
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.method.loss import PIRLLoss
@@ -21,6 +20,7 @@ from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
 from pirl_plugin.models.timm_trunk import TimmTrunk, read_timm_section
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.adapters.weights import compare_with_model
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.compare import compare_with_model
 from pirl_plugin.checkpoints.load import vissl_state
 from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.trunk import COUNTER, compare
 from pirl_plugin.checkpoints.write import vissl_checkpoint
 from pirl_plugin.system.failures import Refused
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from vissl.config import AttrDict
     from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
 
@@ -82,3 +84,33 @@ def _checked(
         return content
     logging.info(f"{path}: the trunk was found by its names, because the layout is not VISSL's")
     return vissl_checkpoint(trunk_of_file)
+
+
+def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    """Compare weights with the host's trunk that will load them: see :func:`compare`.
+
+    Tensors of parts that the trunk does not have, such as a classifier ``fc``, are ignored. Tensors
+    of extra blocks in one of its parts count: otherwise a ResNet-34 would load into a ResNet-18.
+    Position embeddings may have another size, because the host interpolates them.
+
+    Args:
+        model: the trunk's ``state_dict()``, or the part that will be loaded.
+        tensors: the weights, under the same names.
+    """
+    parts = {_part(name) for name in model} - {None}
+    relevant = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name in model or (_part(name) in parts and not name.endswith(COUNTER))
+    }
+    expected: dict[str, Tensor | tuple[int, ...]] = dict(model)
+    for name in expected:
+        if "pos_embedding" in name and name in tensors:
+            expected[name] = tensors[name]
+    return compare(expected, relevant)
+
+
+def _part(name: str) -> str | None:
+    """Return the part of a trunk that a tensor is in: ``….layer1`` of ``….layer1.0.bn1.bias``."""
+    match = re.match(r".*(?:_feature_blocks|\bnet)\.[^.]+", name)
+    return match[0] if match else None

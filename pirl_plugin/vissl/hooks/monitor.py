@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.finished_runs import TESTED
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
+from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.system.ranks import gather, on_all_ranks, rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.task import QuietHook
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.training_run import final_checkpoint
+from pirl_plugin.checkpoints.read import final_checkpoint
 from pirl_plugin.system.console import LINE, counted, next_commands, put, span
 from pirl_plugin.vissl.sections import RECORD, num_ranks
 from pirl_plugin.vissl.task import QuietHook

@@ -86,7 +86,7 @@ def give_whole_sample_to_our_transforms(module: "ModuleType") -> None:
     types = resolve_name(f"{module.__name__}.ssl_transforms_wrapper:DEFAULT_TRANSFORM_TYPES")
     names = types["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
     _, transforms = PARTS[module.__name__]
-    names.extend(name for name in transforms if name not in names)
+    names.extend(transforms.keys() - names)
 
 
 def let_data_limit_apply_to_our_sources(module: "ModuleType") -> None:

@@ -1,4 +1,4 @@
-"""The table of what this plugin adds to the host's modules; its hooks are in ``hooks/of_run.py``.
+"""The table of what this plugin adds to the host's modules; ``run/pirl_task.py`` has the hooks.
 
 It contains only strings: nothing is imported before the host's module. ``package.module:attribute``
 names the class or function of a part. A step is a function that takes the host's module.

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
-from pirl_plugin.checkpoints.training_run import CheckpointName, section_of
+from pirl_plugin.checkpoints.read import CheckpointName, check_sums, open_checkpoint, section_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
 from pirl_plugin.vissl.resume.record import refuse_another_run

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from pirl_plugin.checkpoints.training_run import section_of
+from pirl_plugin.checkpoints.read import section_of
 from pirl_plugin.vissl.task import Task
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG
+from pirl_plugin.checkpoints.read import RUN_CONFIG
 from pirl_plugin.system.comparison import Differences, differences, flat, in_words
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_text

@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.files import locked, locked_files
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.system.lock import locked, locked_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

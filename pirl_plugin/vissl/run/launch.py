@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
+from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import require_host
-from pirl_plugin.system.lock import locked
 from pirl_plugin.system.processes import how_it_ended, share_import_path
 from pirl_plugin.system.watcher import GRACE_S, STOPPING, Interrupted, requested, watching
-from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.run.rank import LOST_RANK, another_rank_ended, prepare_workers, run_rank
 from pirl_plugin.vissl.sections import RECORD
@@ -32,7 +31,6 @@ from pirl_plugin.vissl.sections import RECORD
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
-finder.install()  # also in spawned ranks, before the import of the host
 _USAGE = """\
 usage: pirl-plugin train config=NAME [+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]
 
@@ -251,7 +249,7 @@ class _Ranks:
 
 
 def _start_rank(local_rank: int, *work: Any) -> None:
-    """Start a spawned process; unpickling this function imports this module before the host."""
+    """Start a spawned process; unpickling this function imports this package before the host."""
     prepare_streams()
     logging.raiseExceptions = False
     run_rank(local_rank, *work)

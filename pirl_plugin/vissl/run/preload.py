@@ -5,7 +5,6 @@ import os
 import signal
 
 from pirl_plugin.system.watcher import STOPPING
-from pirl_plugin.vissl.import_hook import finder
 
 _SERVER = os.getpid()
 
@@ -27,7 +26,6 @@ def _prepare_worker() -> None:
 # first.
 _handle_stopping_signals(signal.SIG_IGN)
 gc.disable()  # imports then take less time
-finder.install()
 
 import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]  # noqa: E402

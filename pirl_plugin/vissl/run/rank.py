@@ -19,8 +19,8 @@ from pirl_plugin.system.failures import (
     record,
     sentence,
 )
+from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.loader import killed_worker
-from pirl_plugin.system.lock import sharing_lock
 from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.system.watcher import watching
 from pirl_plugin.vissl.run import rendezvous

@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 from pretext_model import load_pretext_model
 
-from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.checkpoints.read import run_config
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 

@@ -9,7 +9,7 @@ from paper_rows import DETECTION_IMAGES, IMAGES
 from paper_runs import compose, read_run
 from paper_tables import lay_out
 
-from pirl_plugin.checkpoints.training_run import SECTION, read_config
+from pirl_plugin.checkpoints.read import SECTION, read_config
 from pirl_plugin.vissl.resume.record import as_composed
 from tests.helpers.finished_runs import measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows

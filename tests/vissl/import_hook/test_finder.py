@@ -83,9 +83,9 @@ def test_finder__catches_up_with_a_host_that_is_loaded_already():
         "import sys;"
         + WITHOUT_BOOTSTRAP
         + "import types, torchvision.datasets.kinetics as k; k.Kinetics400 = k.Kinetics;"
-        "import vissl, importlib.util;"
-        "from pirl_plugin.vissl.repairs import environment as stub;"
-        "stub.provide_pkg_resources(None);"
+        "import vissl, runpy, pirl_plugin;"  # pirl_plugin.vissl would install the import hook
+        "path = pirl_plugin.__path__[0] + '/vissl/repairs/environment.py';"
+        "runpy.run_path(path)['provide_pkg_resources'](None);"
         "import vissl.losses; from classy_vision.losses import LOSS_REGISTRY;"
         "print('pirl_loss' in LOSS_REGISTRY);"
         f"{INSTALL}; print('pirl_loss' in LOSS_REGISTRY)"

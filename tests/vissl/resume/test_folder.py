@@ -2,7 +2,7 @@
 
 import torch
 
-from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.vissl.resume.folder import (
     Keep,

@@ -11,7 +11,7 @@ import torch
 from vissl.config import AttrDict
 from vissl.utils.checkpoint import CheckpointWriter
 
-from pirl_plugin.checkpoints.training_run import section_of
+from pirl_plugin.checkpoints.read import section_of
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused

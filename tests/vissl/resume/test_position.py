@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.vissl.resume.position import (
     find_place_in_schedule,
     samples_done,

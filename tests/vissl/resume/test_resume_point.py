@@ -6,7 +6,7 @@ import pytest
 import torch
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.folder import is_finished, resume_point
 from pirl_plugin.vissl.resume.record import record_of

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.training_run import (
+from pirl_plugin.checkpoints.read import (
     RUN_CONFIG,
     SECTION,
     run_config,
