@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -152,7 +153,7 @@ def _measure_model(
 
     # The embeddings of each image, by both kinds of statistics.
     embeddings: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in models}
-    with Progress(name, len(rows)) as progress:
+    with closing(Progress(name, len(rows))) as progress:
         for crop, transformed in _views(model, source, rows, options.transforms, options.seed):
             for kind, of_kind in models.items():
                 image = of_kind.embed_images(crop[None])[0]

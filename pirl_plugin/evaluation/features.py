@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -314,7 +315,7 @@ def compute_features(
     )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    with Progress("features", len(rows)) as progress, limited_reads(images):
+    with closing(Progress("features", len(rows))) as progress, limited_reads(images):
         for pixels, valid in loader:
             parts = [
                 _run_networks(trunks, normalize_images(part, preprocessing.mean, preprocessing.std))

@@ -14,7 +14,7 @@ import os
 import tarfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,14 +22,14 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.fingerprint import content_stamp, digest_of
+from pirl_plugin.images.fingerprint import content_stamp
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import write_index
 from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import LOCK, atomic_write, claim_folder, locked
+from pirl_plugin.system.files import LOCK, atomic_write, claim_folder, digest_of, locked
 from pirl_plugin.system.loader import limited_reads, start_worker
 from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.views.pixels import as_image
@@ -182,7 +182,7 @@ def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> R
     written = 0
     present = 0
     problems: list[str] = []
-    with record.open("a") as file, Progress("copies", num_images) as progress:
+    with record.open("a") as file, closing(Progress("copies", num_images)) as progress:
         loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
         with limited_reads([copies]):
             for result in loader:

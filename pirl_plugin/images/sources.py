@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,7 +18,6 @@ from pirl_plugin.images.classes import NO_CLASS, NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.fingerprint import say_shared_images
 from pirl_plugin.images.folders import (
     IMAGE_EXTENSIONS,
     SPLIT_NAMES,
@@ -39,7 +40,7 @@ from pirl_plugin.images.names import (
     SOURCES,
 )
 from pirl_plugin.images.shards import ShardSource
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
@@ -55,6 +56,8 @@ SOURCE_NAMES: dict[type[ImageSource], str] = {
 _TABLES = (".arrow", ".parquet")
 _METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
+_THREADS = 16  # they wait for the disk
+_CHUNK = 1000  # images
 
 
 def open_source(
@@ -209,7 +212,7 @@ def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:
             f"{len(classes)}; make a folder for each class"
         )
     test_labels = join_classes(classes, test.named_classes, test.path)
-    say_shared_images(train, test)
+    _say_shared(train, test)
     return LabelledImages(train, test, classes, train_labels, test_labels)
 
 
@@ -248,6 +251,43 @@ def _say_unused(root: Path, train: Path, test: Path) -> None:
             unused.append(path.name)
     if unused:
         warn_once(f"{root}: {train.name} and {test.name} are used, and {', '.join(unused)} not")
+
+
+def _say_shared(train: ImageSource, test: ImageSource) -> None:
+    """Count once, in the log, the test images that are training images too.
+
+    Only files whose size occurs in both are read.
+    """
+    train_sizes = np.array(_of_each(range(len(train)), train.size_of), np.int64)
+    test_sizes = np.array(_of_each(range(len(test)), test.size_of), np.int64)
+    common = np.intersect1d(train_sizes[train_sizes >= 0], test_sizes[test_sizes >= 0])
+    train_rows = np.flatnonzero(np.isin(train_sizes, common))
+    test_rows = np.flatnonzero(np.isin(test_sizes, common))
+    of_train = set(_of_each(train_rows, lambda row: _digest_of_image(train, row))) - {None}
+    of_test = _of_each(test_rows, lambda row: _digest_of_image(test, row))
+    is_shared = list(map(of_train.__contains__, of_test))
+    if any(is_shared):
+        first = printable(test.path_of(int(test_rows[is_shared][0])))
+        warn_once(
+            f"{test.path}: {sum(is_shared)} of {len(test)} test images are training images, too, "
+            f"so that accuracies are too high: {first} is the first"
+        )
+
+
+def _of_each(rows: Any, function: Callable[[int], Any]) -> list[Any]:
+    """Return a function of each row, computed in several threads."""
+    chunks = np.array_split(rows, 1 + len(rows) // _CHUNK)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        parts = threads.map(lambda chunk: [function(int(row)) for row in chunk], chunks)
+        return list(chain(*parts))
+
+
+def _digest_of_image(source: ImageSource, row: int) -> bytes | None:
+    """Return the SHA-1 of an image's file; None if it cannot be read."""
+    try:
+        return hashlib.sha1(source.read(row), usedforsecurity=False).digest()
+    except (OSError, ValueError):
+        return None
 
 
 def joined_labels(

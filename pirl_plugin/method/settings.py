@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from pirl_plugin.method.bank import DTYPES, check_momentum
@@ -50,7 +50,7 @@ class BankConfig:
             return bank
         if not isinstance(bank, Mapping):
             raise Refused(f"bank = {bank!r}: expected a BankConfig, or a mapping of its fields")
-        names = [setting.name for setting in fields(cls)]
+        names = cls.__annotations__
         for name in bank:
             if name not in names:
                 raise TypeError(f"bank.{name}: expected one of {', '.join(names)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import shlex
@@ -9,7 +10,6 @@ import shutil
 import sys
 import sysconfig
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from pirl_plugin.system.host_config import quoted
@@ -21,7 +21,7 @@ def put(text: str, stream: str = "stdout") -> None:
     try:
         print(text, end="", file=file, flush=True)
     except OSError:
-        with suppress(OSError):  # otherwise Python fails again when it exits
+        with contextlib.suppress(OSError):  # otherwise Python fails again when it exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
 
@@ -90,7 +90,7 @@ class Progress(ProgressLine):
         stream: stdout or stderr.
 
     Example:
-        >>> with Progress("copies", 3) as progress:
+        >>> with contextlib.closing(Progress("copies", 3)) as progress:
         ...     progress.update(3)
     """
 
@@ -100,12 +100,6 @@ class Progress(ProgressLine):
         self._total = total
         self._done = 0
         self._began = time.monotonic()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def update(self, count: int) -> None:
         """Count more images, and show them if the progress line is due, or all are done."""

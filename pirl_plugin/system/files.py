@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -91,6 +91,21 @@ def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
+    return digest.hexdigest()
+
+
+def digest_of(texts: Iterable[str], root: str = "") -> str:
+    """Return the SHA-256 of a list of texts or of paths below ``root``, in order.
+
+    Example:
+        >>> one, two = ["/a/1.jpg", "/a/2.jpg"], ["/b/1.jpg", "/b/2.jpg"]
+        >>> digest_of(one, "/a") == digest_of(two, "/b") != digest_of(one[::-1], "/a")
+        True
+    """
+    prefix = os.path.join(root, "")
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(os.fsencode(text.removeprefix(prefix)) + b"\0")
     return digest.hexdigest()
 
 

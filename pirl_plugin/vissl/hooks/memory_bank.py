@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -130,7 +131,7 @@ def _shown(samples: Iterable[dict[str, Any]], num_images: int) -> Iterator[dict[
     if rank() != 0 or not shows_progress():
         yield from samples
         return
-    with Progress("filling the memory bank", num_images, "stdout") as progress:
+    with closing(Progress("filling the memory bank", num_images, "stdout")) as progress:
         for sample in samples:
             yield sample
             progress.update(len(sample["target"]) * world_size())

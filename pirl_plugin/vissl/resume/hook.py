@@ -16,14 +16,13 @@ from vissl.utils.checkpoint import is_checkpoint_phase
 
 from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
 from pirl_plugin.system import watcher
-from pirl_plugin.system.files import remove_unfinished
+from pirl_plugin.system.files import digest_of, remove_unfinished
 from pirl_plugin.system.ranks import on_all_ranks, rank, world_size
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import start_epoch
 from pirl_plugin.vissl.resume.record import (
     Images,
-    digest_of,
     record_of,
     refuse_other_images,
     write_run_config,

@@ -6,11 +6,10 @@ keys that are free, such as :data:`RESUMING`. A key that is not on the list is c
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,21 +181,6 @@ def refuse_another_run(
             f"another config.CHECKPOINT.DIR"
         )
     raise Refused(f"config.{in_words(differs, width=200)}, as in {checkpoint}; {remedy}")
-
-
-def digest_of(paths: Iterable[str], root: str) -> str:
-    """Return the SHA-256 of a list of images, from their paths below ``root``, in order.
-
-    Example:
-        >>> one, two = ["/a/1.jpg", "/a/2.jpg"], ["/b/1.jpg", "/b/2.jpg"]
-        >>> digest_of(one, "/a") == digest_of(two, "/b") != digest_of(one[::-1], "/a")
-        True
-    """
-    prefix = os.path.join(root, "")
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(os.fsencode(path.removeprefix(prefix)) + b"\0")
-    return digest.hexdigest()
 
 
 def refuse_other_images(

@@ -12,11 +12,17 @@ import os
 import re
 import warnings
 from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.names import DISK_FOLDER, TRANSFORMS
+from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.failures import Refused, in_one_sentence
 from pirl_plugin.system.host_config import config_root, literal, quoted
 from pirl_plugin.system.processes import thread_limit, usable_cores
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.sections import COMPUTED, RECORD, is_ours, num_micro_batches
 
@@ -30,7 +36,10 @@ _MOST_READERS = 16  # largest number of processes that read a batch on a CPU
 _PATH_KEYS = re.compile(
     r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
 )
-# Values that files decide: name in YAML → meaning.
+# In YAML, a value that files decide. It is computed where a run starts, before its record, so that
+# a run that continues compares it like all others.
+_INTERPOLATION = re.compile(r"\$\{pirl_at_start:(\w+)(?:,(\d+))?\}")
+# Its name → meaning.
 _MEANING = {
     "half_of_images": "half of the images, at most {default}",
     "size": "size of the initial weights' images; {default} if they do not say it",
@@ -59,7 +68,6 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
     from omegaconf import OmegaConf, open_dict
 
     from pirl_plugin.vissl.run.check import check_composed
-    from pirl_plugin.vissl.run.computed import compute
 
     with in_one_sentence():
         if not is_ours(composed.config):
@@ -68,7 +76,7 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
         rendezvous.follow_torchrun(composed)
         _expand_paths(composed.config)
         num_micro_batches(composed.config)  # refused before other values depend on it
-        computed = compute(composed)
+        computed = _compute(composed)
         check_composed(composed, overrides)
         with open_dict(composed):
             composed.config[COMPUTED] = computed
@@ -171,6 +179,85 @@ def _add_our_configs() -> None:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
+def _compute(composed: DictConfig) -> dict[str, Any]:
+    """Compute the values of a configuration that files decide, and resolve all references.
+
+    Args:
+        composed: the whole configuration, with ``config``; changed in place.
+
+    Returns:
+        Dotted key → computed value.
+
+    Raises:
+        Refused: the trunks of an ensemble have images of different kinds.
+    """
+    from omegaconf import OmegaConf, open_dict
+
+    values: dict[str, Any] = {}
+    keys: dict[str, str] = {}
+    unresolved: Any = OmegaConf.to_container(composed.config, resolve=False)
+    for key, value in flat(unresolved).items():
+        for name, default in _INTERPOLATION.findall(str(value)):
+            keys[key] = name
+            if name == "half_of_images":
+                values[name] = _half_of_images(composed.config, int(default))
+            else:
+                values[name] = _of_weights(composed.config, name, default)
+    with open_dict(composed):
+        composed[COMPUTED] = values
+        OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
+        del composed[COMPUTED]
+    return {key: values[name] for key, name in keys.items()}
+
+
+def _half_of_images(config: DictConfig, most: int) -> int:
+    """Return half of the number of training images, at most ``most``."""
+    from pirl_plugin.images.folders import find_images
+    from pirl_plugin.images.sources import open_source
+
+    data = config.DATA.TRAIN
+    try:
+        (path,) = data.DATA_PATHS
+        (source,) = data.DATA_SOURCES
+        if source == DISK_FOLDER:  # more images do not change the result: stop counting
+            count = sum(1 for _ in islice(find_images(path), 2 * most))
+        else:
+            columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
+            count = len(open_source(path, source, columns=columns))
+    except (OSError, ValueError):
+        count = 0  # the checks of the run name the mistake
+    return min(count // 2, most) or most
+
+
+def _of_weights(config: DictConfig, name: str, default: str) -> Any:
+    """Return ``size``, ``mean`` or ``std`` of the initial weights' images.
+
+    Raises:
+        Refused: the trunks of an ensemble have different values.
+    """
+    from pirl_plugin.checkpoints.load import read_preprocessing
+
+    files = [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]
+    if config.MODEL.TRUNK.NAME == "pirl_ensemble":
+        files = config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+    values = set()
+    for file in files:
+        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
+        preprocessing = read_preprocessing(Path(file)) if is_file else None
+        if preprocessing is not None:
+            values.add(getattr(preprocessing, name))
+    if len(values) > 1:
+        raise Refused(
+            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: expected trunks of "
+            f"images with one {name}, found {sorted(values)}; measure each trunk by itself"
+        )
+    # Random weights, or a file that does not say it.
+    value = values.pop() if values else {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}.get(name)
+    if name == "size":
+        return int(default) if value is None else value
+    return list(value or ())
+
+
 def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
     """``${pirl_epoch:30,70}``: epoch 30 of 70, scaled to the run's number of epochs."""
     return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
@@ -207,8 +294,6 @@ def _gpu_workers(most: int, *, _root_: DictConfig) -> int:
 
 def _cpu_workers(*, _root_: DictConfig) -> int:
     """``${pirl_cpu_workers:}``: a loader worker for each thread of a process except one."""
-    from pirl_plugin.images.names import TRANSFORMS
-
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
     if not names <= set(TRANSFORMS):  # other transforms' draws depend on the number of workers
         return 1
@@ -221,7 +306,7 @@ def _cpu_workers(*, _root_: DictConfig) -> int:
 def _at_start(name: str, default: int = 0, *, _root_: DictConfig) -> Any:
     """``${pirl_at_start:size,224}``: a value that files decide.
 
-    :mod:`pirl_plugin.vissl.run.computed` computes it where a run starts. Before, it is a text.
+    :func:`_compute` computes it where a run starts. Before, it is a text, which says so.
     """
     computed = _root_.get(COMPUTED)
     if computed is None:

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 
 from pirl_plugin.system.comparison import in_words
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import digest_of
 from pirl_plugin.vissl.configs import composed_text
 from pirl_plugin.vissl.hooks.progress import show_start
 from pirl_plugin.vissl.resume.record import (
@@ -15,7 +16,6 @@ from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     RESUMING,
     as_composed,
-    digest_of,
     record_of,
     refuse_other_images,
     run_differences,
