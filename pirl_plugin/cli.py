@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
@@ -47,6 +48,8 @@ def start(command: Callable[[list[str]], int | None]) -> NoReturn:
     from pirl_plugin.system.processes import share_import_path
     from pirl_plugin.system.watcher import watching
 
+    # Before the watcher listens, and after, Python would print a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     prepare_streams()
     share_import_path()
     try:

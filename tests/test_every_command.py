@@ -111,6 +111,14 @@ def test_current_folder__has_no_code_for_a_command(
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
+def test_interrupt__after_a_command_leaves_no_traceback():
+    late = f"import atexit, signal; atexit.register(signal.raise_signal, signal.SIGINT); {START}"
+    done = subprocess.run(
+        [sys.executable, "-c", late, "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 # A read that no signal interrupts, like that of a lost network disk.
 HANG = """
 import os, sys, time

@@ -50,7 +50,7 @@ def how_it_ended(exit_code: int) -> str:
 
 def own_command(*words: str) -> list[str]:
     """Return the command ``pirl-plugin WORDS`` for a process that imports as this one does."""
-    code = f"{_same_import_path()}; from pirl_plugin.cli import main; main()"
+    code = f"{_first_statements()}; from pirl_plugin.cli import main; main()"
     return [sys.executable, "-c", code, *words]
 
 
@@ -66,7 +66,7 @@ def share_import_path() -> None:
     def start_with_same_imports(program: Any, arguments: Sequence[Any], descriptors: Any) -> Any:
         words = list(arguments)
         option = words.index("-c")
-        words[option + 1] = f"{_same_import_path()}; {words[option + 1]}"
+        words[option + 1] = f"{_first_statements()}; {words[option + 1]}"
         # A process that was ended leaves semaphores. Their tracker would have the last word.
         words[option:option] = ["-W", "ignore:resource_tracker"]
         return start(program, words, descriptors)
@@ -74,10 +74,16 @@ def share_import_path() -> None:
     util.spawnv_passfds = start_with_same_imports  # type: ignore[assignment]
 
 
-def _same_import_path() -> str:
-    """Return the first statements of a process that imports from this one's folders only."""
+def _first_statements() -> str:
+    """Return the first statements of a process that imports from this one's folders only.
+
+    Until it handles SIGINT, the signal ends it as others do. Python would print a traceback.
+    """
     folders = [folder or os.getcwd() for folder in sys.path]
-    return f"import sys; sys.path[:] = {folders!a}"
+    return (
+        f"import sys; sys.path[:] = {folders!a}; import signal; "
+        f"signal.signal(signal.SIGINT, signal.SIG_DFL)"
+    )
 
 
 def usable_cores() -> int:

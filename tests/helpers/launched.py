@@ -62,7 +62,7 @@ class Started:
         """What the run said of itself on stderr."""
         return [line for line in self.err.splitlines() if line.startswith("pirl_plugin: ")]
 
-    def wait_for(self, text: str, count: int = 1, seconds: float = 180) -> None:
+    def wait_for(self, text: str, count: int = 1, seconds: float = 600) -> None:
         """Wait until the output holds the text ``count`` times."""
         end = time.monotonic() + seconds
         while self.out.count(text) < count:
@@ -70,7 +70,7 @@ class Started:
             assert time.monotonic() < end, f"no '{text}' in {self.out[-2000:]}{self.err[-2000:]}"
             time.sleep(0.05)
 
-    def status(self, seconds: float = 180) -> int:
+    def status(self, seconds: float = 600) -> int:
         """Wait for the end and return the exit status."""
         return self.process.wait(seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ def _rank_main(
     from pirl_plugin.vissl.import_hook import finder
 
     finder.install()
+    # The server ignores it; torch sends it if the process of the test ends.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     torch.set_num_threads(1)
     if backend == "nccl":
         torch.cuda.set_device(rank)

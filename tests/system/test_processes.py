@@ -11,7 +11,7 @@ from pirl_plugin.system.processes import thread_limit, usable_cores
 
 # Its children of multiprocessing name a folder of their imports that it does not have itself.
 STARTS_CHILDREN = """
-import multiprocessing, sys
+import multiprocessing, signal, sys
 from pirl_plugin.system import processes
 
 def put_path(queue):
@@ -25,11 +25,18 @@ if __name__ == "__main__":
         queue = context.Queue()
         context.Process(target=put_path, args=[queue]).start()
         assert queue.get() == sys.path, method
+    # A signal may end a child before it has a handler; SIGINT would leave a traceback.
+    process = multiprocessing.get_context("spawn").Process(
+        target=signal.raise_signal, args=[signal.SIGINT]
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGINT
     print(processes.run_child(processes.own_command("--version")))
 """
 
 
-def test_children__import_no_file_of_the_current_folder(tmp_path):
+def test_children__import_no_file_of_the_current_folder_and_end_quietly(tmp_path):
     script = tmp_path / "bin" / "script.py"
     script.parent.mkdir()
     script.write_text(STARTS_CHILDREN)
@@ -41,6 +48,7 @@ def test_children__import_no_file_of_the_current_folder(tmp_path):
         [sys.executable, script], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines()[-1:] == ["0"], done.stderr
+    assert done.stderr == ""
     assert not (folder / "ran").exists()
 
 

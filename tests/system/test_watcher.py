@@ -19,6 +19,7 @@ DEAF = """
 import signal, time
 from pirl_plugin.system import watcher
 signal.signal(signal.SIGCHLD, lambda number, frame: None)
+watcher._SAME_SIGNAL_S = 1
 with watcher.watching():
     watcher.current().polled = True
     print("ready", flush=True)
@@ -34,10 +35,10 @@ def test_second_signal__ends_a_process_that_does_not_react():
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGHUP)  # the terminal was closed
         process.send_signal(signal.SIGCHLD)  # a worker has ended: nobody asked the run to end
-        time.sleep(2.2)
+        time.sleep(2)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)  # one Ctrl-C may reach a process more than once
-        time.sleep(2.2)
+        time.sleep(2)
         process.send_signal(signal.SIGUSR1)  # SLURM asks again: no reason to lose the step
         time.sleep(0.2)
         assert process.poll() is None

@@ -14,6 +14,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -196,14 +197,14 @@ class _Ranks:
             Interrupted: the ranks ended on a signal.
         """
         from torch.multiprocessing import start_processes
-        from torch.multiprocessing.spawn import ProcessException
+        from torch.multiprocessing.spawn import ProcessExitedException
 
         try:
             number = self._config.DISTRIBUTED.NUM_PROC_PER_NODE
             ranks = start_processes(_start_rank, work, number, join=False, start_method="spawn")
             while not ranks.join(grace_period=GRACE_S):
                 pass
-        except ProcessException as error:
+        except ProcessExitedException as error:
             self._end(error)
         except BaseException:
             for process in multiprocessing.active_children():
@@ -212,16 +213,15 @@ class _Ranks:
 
     def _end(self, error: Any) -> NoReturn:
         """End the launcher with the cause of the ranks' end."""
-        code = getattr(error, "exit_code", 1)
         for number in STOPPING:
-            if code == 128 + number:  # it has saved
+            if error.exit_code == 128 + number:  # it has saved
                 raise Interrupted(number) from None
         causes = self._causes()
         if causes:
             raise SystemExit(causes[0]) from None
-        # The launcher's signal kills a rank that does not listen yet. And a rank that ends on the
-        # signal is lost to the others, which may still be in the last exchange.
-        if requested() and code in (-requested(), LOST_RANK):
+        # No rank failed by itself. The signal kills a rank that does not listen yet. A rank that
+        # ends on it is lost to the others. And gloo's threads can abort a rank's exit.
+        if requested():
             raise Interrupted(requested()) from None
         rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
         raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
@@ -238,11 +238,10 @@ class _Ranks:
     def _how_it_ended(self, error: Any) -> str:
         from pirl_plugin.vissl.sections import RunSettings, read_section
 
-        name = getattr(error, "signal_name", None)
         minutes = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN").timeout_minutes
-        if name is None and error.exit_code == LOST_RANK:
+        if error.exit_code == LOST_RANK:
             return f"has ended: {another_rank_ended(minutes)}"
-        if name == "SIGABRT" and self._config.DISTRIBUTED.BACKEND == "nccl":
+        if error.exit_code == -signal.SIGABRT and self._config.DISTRIBUTED.BACKEND == "nccl":
             # NCCL's own thread ends a process that has waited too long for another rank.
             return f"was ended by NCCL: {another_rank_ended(minutes)}"
         return how_it_ended(error.exit_code)

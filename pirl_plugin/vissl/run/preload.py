@@ -9,22 +9,17 @@ from pirl_plugin.system.watcher import STOPPING
 _SERVER = os.getpid()
 
 
-def _handle_stopping_signals(handler: signal.Handlers) -> None:
-    for number in STOPPING:
-        signal.signal(number, handler)
-
-
 def _prepare_worker() -> None:
-    """Give a forked process the default handlers, and let it end with this server."""
-    _handle_stopping_signals(signal.SIG_DFL)
+    """Let a forked process end with this server."""
     _prctl_pr_set_pdeathsig(signal.SIGKILL)  # a worker whose read hangs notices nothing
     if os.getppid() != _SERVER:  # it ended before that call: no signal will come
         os._exit(1)
 
 
-# Ranks save at a signal to the whole process group. Without this server, their workers would end
-# first.
-_handle_stopping_signals(signal.SIG_IGN)
+# Ranks save at a signal to the whole process group. Without this server, or without a worker that
+# is only starting, they could not read the step's images.
+for number in STOPPING:
+    signal.signal(number, signal.SIG_IGN)
 gc.disable()  # imports then take less time
 
 import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)

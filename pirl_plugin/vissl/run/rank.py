@@ -83,14 +83,14 @@ def run_rank(
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
     is_spawned = multiprocessing.parent_process() is not None
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
-    prepare_workers(config)
-    _keep_environment_out_of_the_log()
     with contextlib.ExitStack() as stack:
         # If the launcher is this process, it listens and holds the folder's lock already. It locks
         # on the first node only.
         if is_spawned:
             stack.enter_context(watching())
         try:
+            prepare_workers(config)
+            _keep_environment_out_of_the_log()
             if is_spawned and node_id == 0:
                 stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
             # The host finds the process group, and makes none.
