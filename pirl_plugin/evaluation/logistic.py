@@ -62,8 +62,11 @@ class LogisticFits:
 
     @property
     def best(self) -> LayerFit:
-        """The fit that is best on the held-out training images; the test images choose nothing."""
-        return max(self.fits, key=lambda fit: fit.held_out_top1)
+        """The fit that is best on the held-out training images; the test images choose nothing.
+
+        Few held-out images often give several layers the same accuracy: the last of these it is.
+        """
+        return max(reversed(self.fits), key=lambda fit: fit.held_out_top1)
 
     def table(self) -> str:
         """Return a line for each layer."""

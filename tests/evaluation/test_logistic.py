@@ -12,8 +12,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.logistic import FeatureRegression, choose_cost, hold_out
+from pirl_plugin.evaluation.logistic import (
+    FeatureRegression,
+    LayerFit,
+    LogisticFits,
+    choose_cost,
+    hold_out,
+)
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -65,13 +72,14 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     assert 100 * right.mean() == pytest.approx(float(top1), abs=0.01)
 
 
-def test_classifier__of_the_best_layer_sorts_images_without_classes(checkpoint, tmp_path, capsys):
+def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_path, capsys):
     data = write_classes(tmp_path / "data", {"train": 24, "val": 6}, separable=True, classes=3)
     file = fit(checkpoint, data, tmp_path / "out")
     printed = capsys.readouterr().out
     layers = re.findall(r"^  (\S+) +[0-9.]+ +([0-9.]+) +\S+$", printed, re.M)
     assert [name for name, _ in layers] == ["conv1", "res2", "res3", "res4", "res5", "last"]
-    assert f"{file}: the network and the classifier of conv1" in printed  # colours
+    assert f"{file}: the network and the classifier of last" in printed  # all are right
+    file = fit(checkpoint, data, tmp_path / "conv1", "--layer", "conv1")
     photos = tmp_path / "photos"
     photos.mkdir()
     for image in data.glob("val/*/*.png"):
@@ -118,6 +126,19 @@ def test_choose_cost__has_sure_probabilities_for_separable_classes():
     features = torch.eye(3)[labels].repeat(1, 2) + 0.1 * noise
     cost, top1 = choose_cost(features, labels, hold_out(labels))
     assert (cost, top1) == (0.1, 100)
+
+
+def test_best_layer__is_the_last_of_equal_ones():
+    classifiers = [
+        Classifier(torch.zeros(2, 3), torch.zeros(2), ["a", "b"], layer)
+        for layer in ("layer1", "layer2", "last")
+    ]
+    accuracies = [80.0, 90.0, 90.0]
+    fits = [
+        LayerFit(classifier, 0.1, top1, test_top1=0.0)
+        for classifier, top1 in zip(classifiers, accuracies, strict=True)
+    ]
+    assert LogisticFits(fits, 10, 2, 10).best.classifier.layer == "last"
 
 
 def test_hold_out__is_a_fifth_of_each_class():
