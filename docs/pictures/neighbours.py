@@ -23,7 +23,7 @@ import pirl_plugin as pirl
 from pirl_plugin.evaluation.knn import find_neighbors, same_class_share
 from pirl_plugin.quickstart.sample import write_sample_dataset
 
-IMAGES, EPOCHS = 500, 16
+IMAGES, EPOCHS = 2000, 16
 ROWS, NEIGHBOURS = 5, 7
 GREEN, RED = "#1a7f37", "#cf222e"
 

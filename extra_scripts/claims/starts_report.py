@@ -43,6 +43,25 @@ SHORT = (
     ("npid", 94),  # the time of PIRL's 40
     ("published", 0),
 )
+# Differences of the page's table.
+KEY_QUESTIONS = (
+    "PIRL, 40 passes: best layer − last layer",
+    "PIRL, 40 passes − untrained network, best layers",
+    "PIRL, 40 passes − histograms",
+    "PIRL: jigsaw − rotation, 40 passes",
+    "PIRL − NPID, 40 passes",
+    "PIRL, 40 passes − NPID, 94 passes: the same time",
+    "PIRL − NPID, 160 passes",
+    "published weights, 128 px, frozen − PIRL, 40 passes",
+    "published weights, then NPID, 5 passes − frozen, 64 px: kNN",
+    "published weights, then NPID, 5 passes − frozen, 64 px: linear",
+    "published weights, then NPID, 5 passes − frozen, 64 px: linear, 10 %",
+    "published weights, then PIRL, 5 passes − frozen, 64 px: kNN",
+    "published weights, then PIRL, 5 passes − frozen, 64 px: linear",
+    "10 % of the labels, fine-tuned: PIRL (jigsaw), 40 passes − random weights",
+    "10 % of the labels, fine-tuned: NPID, 40 passes − random weights",
+    "10 % of the labels, published weights, 64 px: fine-tuned − linear, best layer",
+)
 ROW = ["start", "passes", "size"]  # what the seeds of a row share
 HEAD_PASSES = 2  # as in starting_points.py
 
@@ -240,10 +259,26 @@ def equal_time_passes(content: dict[str, Any], passes: int) -> int | None:
     return nearest if abs(nearest - equal) < 0.1 * equal else None
 
 
-def questions_table(content: dict[str, Any]) -> str:
-    """Return the questions and their answers, in points of linear top-1 unless said."""
-    lines = ["| difference, points | mean ± 95 % interval, verdict |", "|---|---|"]
-    lines += [f"| {question} | {lead_words(answer)} |" for question, answer in questions(content)]
+def questions_table(contents: list[dict[str, Any]], rows: Sequence[str] = ()) -> str:
+    """Return questions and their answers for each set, in points of linear top-1 unless said.
+
+    Args:
+        contents: of ``starts.json`` of each set.
+        rows: the questions; none: all.
+    """
+    names = [content["setting"]["data"] for content in contents]
+    answers = [dict(questions(content)) for content in contents]
+    asked = [*dict.fromkeys(question for of_set in answers for question in of_set)]
+    lines = [
+        f"| difference, points: mean ± 95 % interval | {' | '.join(names)} |",
+        "|---|" + "---|" * len(names),
+    ]
+    for question in [row for row in rows if row in asked] or asked:
+        cells = [
+            lead_words(of_set[question]).replace(" ", "\u00a0") if question in of_set else "–"
+            for of_set in answers
+        ]
+        lines.append(f"| {' | '.join([question, *cells])} |")
     return "\n".join(lines)
 
 
@@ -336,11 +371,12 @@ def main() -> None:
     options = parser.parse_args()
     contents = [json.loads(file.read_text("utf-8")) for file in options.files]
     blocks = ["# Tables: what to start from", summary_table(contents, SHORT)]
+    blocks += ["## Differences", questions_table(contents, KEY_QUESTIONS)]
     blocks += ["## All rows", summary_table(contents)]
+    blocks += ["## All differences", questions_table(contents)]
     tables: dict[str, Callable[[dict[str, Any]], str]] = {
         "Frozen features": frozen_table,
         "Fine-tuned": tuned_table,
-        "Differences": questions_table,
     }
     for content in contents:
         blocks.append(f"## {content['setting']['data']}")

@@ -1,6 +1,7 @@
 """extra_scripts/claims: starts.py, its report, and scale.py."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -106,9 +107,17 @@ def test_committed_rows__give_the_committed_tables(monkeypatch, tmp_path):
     )
     tables = (tmp_path / "starts.md").read_text("utf-8")
     assert tables == (results / "starts" / "starts.md").read_text("utf-8")
-    short = tables.split("\n\n")[1]
+    blocks = tables.split("\n\n")
+    short, differences = blocks[1], blocks[3]
     for page in (results / "README.md", ROOT / "README.md"):
         assert short in page.read_text("utf-8")
+    page = (results / "README.md").read_text("utf-8")
+    assert differences in page
+    # Each figure of the text beside the tables is one of them.
+    section = page.partition("## What to start from")[2].partition("\n## ")[0]
+    written = re.findall(r"\d+\.\d", section)
+    assert len(written) > 100
+    assert not [figure for figure in written if figure not in tables]
 
 
 def test_scale__goes_on_from_its_checkpoints(monkeypatch, tmp_path):
