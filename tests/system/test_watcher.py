@@ -55,6 +55,7 @@ def test_signals__outside_training_end_at_once_and_inside_set_the_request():
         watcher.current().polled = True  # as training does
         signal.raise_signal(signal.SIGINT)
         assert watcher.requested() == signal.SIGINT
+    assert watcher.requested() == 0  # nothing is watched any more
 
 
 def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
