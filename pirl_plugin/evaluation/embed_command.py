@@ -41,7 +41,8 @@ def main(arguments: list[str]) -> None:
         options.layer = options.layer or classifier.layer
         check_name("--layer", options.layer, [classifier.layer])
         print(f"the classifier of {classifier.layer} has {len(classifier.classes)} classes")
-    network = Layers(trunk, [options.layer or LAST])
+    layer = options.layer or LAST
+    network = Layers(trunk, [layer])
     with locked_files(out=options.out):
         description = describe_features(options, trunk.preprocessing, splits)
         file = FeatureFile(options.out, description, options.data, splits, classifier)
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> None:
         fill([file], [network], trunk.preprocessing, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")
-    print(f"{options.out}: features of {int(file.readable.sum()):,} images")
+    print(f"{options.out}: features of {int(file.readable.sum()):,} images, of the layer {layer}")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

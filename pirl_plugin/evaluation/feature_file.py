@@ -257,12 +257,12 @@ class FeatureFile:
         import pyarrow
         from pyarrow import parquet
 
-        table = {name: column.tolist() for name, column in columns.items()}
         values = pyarrow.array(features.reshape(-1))
-        table["features"] = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
+        rows = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
+        table = pyarrow.table({**columns, "features": rows})
         write_json(self._beside, self._progress)
         with atomic_write(self.path) as file:
-            parquet.write_table(pyarrow.table(table), file, row_group_size=_BLOCK)
+            parquet.write_table(table, file, row_group_size=_BLOCK)
 
 
 def fill(

@@ -46,9 +46,10 @@ class LayerComparison:
 
     def table(self) -> str:
         """Return a line for each layer, under the names of the networks, and the advice."""
+        drawn = ", drawn with seed 0" if self.pooled is None else ""
         first = (
             f"Layers by kNN top-1, percent (k = {self.k}, {self.num_train:,} training and "
-            f"{self.num_test:,} test images):"
+            f"{self.num_test:,} test images{drawn}):"
         )
         lines = [first, "  " + " " * 8 + "".join(f"{name:>17}" for name in self.networks)]
         for layer, accuracies in self.top1.items():

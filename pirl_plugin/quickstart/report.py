@@ -173,7 +173,7 @@ def verdict(gains: Mapping[str, Sequence[float]], method: str = "PIRL") -> page.
         measure = title[0].lower() + title[1:]
         phrase = f"{gain:+.1f} ± {error:.1f} points ({measure})".replace("-", "−")
         phrases.append(f"{phrase}, which may be chance" if abs(gain) <= error else phrase)
-    text = " and ".join(phrases)
+    text = ", and ".join(phrases)
     is_better = any(gain > error for gain, error in gains.values())
     is_worse = any(gain < -error for gain, error in gains.values())
     if is_better and is_worse:

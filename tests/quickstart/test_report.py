@@ -17,10 +17,10 @@ from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 def test_verdict__follows_from_all_measures(subtests):
     """It was on kNN alone: "does not show that PIRL learnt" where linear rose by 15 points."""
     for knn, linear, kind, text in (
-        ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance and +15.5 ± 4.9 points (linear"),
+        ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance, and +15.5 ± 4.9 points (linear"),
         ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learnt: over random weights +"),
         ((-10.0, 6.0), (0.0, 6.0), "bad", "worse than random weights: −10.0 ± 6.0 points (kNN)"),
-        ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ: +10.0 ± 6.0 points (kNN) and −9"),
+        ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ: +10.0 ± 6.0 points (kNN), and −9"),
     ):
         with subtests.test(text):
             verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})

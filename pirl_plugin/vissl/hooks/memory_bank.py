@@ -151,7 +151,7 @@ def _say_estimate(task: Task, seconds_per_batch: float, has_transformed: bool) -
     if rank() == 0 and task.device.type == "cpu" and seconds > _LONG_SECONDS:
         LINE.say(
             f"estimate  about {seconds / 3600:.1f} hours on this machine; less with "
-            f"config.OPTIMIZER.num_epochs=N, or with smaller images and a smaller network, as in "
+            f"config.OPTIMIZER.num_epochs=N, or with images and a network as small as those of "
             f"+config/pirl/machines=cpu_small"
         )
 
