@@ -40,11 +40,12 @@ def _rank_main(
     arguments: tuple[Any, ...],
     backend: str,
 ) -> None:
+    from pirl_plugin.system.watcher import STOPPING
     from pirl_plugin.vissl.import_hook import finder
 
     finder.install()
-    # The server ignores it; torch sends it if the process of the test ends.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in STOPPING:  # the server ignores them; a test that is stopped ends its processes
+        signal.signal(number, signal.SIG_DFL)
     torch.set_num_threads(1)
     if backend == "nccl":
         torch.cuda.set_device(rank)
