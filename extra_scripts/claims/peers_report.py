@@ -159,9 +159,9 @@ def lead_words(found: dict[str, Any]) -> str:
 
 
 def spread(values: Iterable[float]) -> str:
-    """Return mean ± standard deviation over the seeds; the value, if no seed differs."""
+    """Return mean ± standard deviation over the seeds; of one seed, its value."""
     numbers = pd.Series([*values], dtype=float)
-    if numbers.nunique() == 1:
+    if len(numbers) == 1:
         return f"{numbers.mean():.1f}"
     return f"{numbers.mean():.1f} ± {numbers.std():.1f}"
 

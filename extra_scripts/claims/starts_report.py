@@ -129,7 +129,7 @@ def frozen_table(content: dict[str, Any]) -> str:
     for (start, passes, size), part in in_order(frozen_rows(content)):
         cells = [row_title(start, passes, size), str(len(part))]
         for measure in MEASURES:
-            accuracies = [spread(part[f"{measure} {layer}"]) for layer in ("last", "best")]
+            accuracies = [accuracy_of(part[f"{measure} {layer}"]) for layer in ("last", "best")]
             cells.append(accuracies[0] if start == "histograms" else ", ".join(accuracies))
         layers = sorted({*part["knn layer"], *part["linear layer"]})
         cells.append("" if start == "histograms" else ", ".join(map(layer_title, layers)))
@@ -143,6 +143,11 @@ def in_order(rows: pd.DataFrame) -> list[tuple[tuple[str, int, int], pd.DataFram
     groups = {key: part for key, part in rows.groupby(ROW)}
     starts = list(LABELS)
     return sorted(groups.items(), key=lambda item: (starts.index(item[0][0]), *item[0][1:]))
+
+
+def accuracy_of(seeds: pd.Series) -> str:
+    """Return mean ± standard deviation; histograms and published weights depend on no seed."""
+    return spread(seeds.drop_duplicates() if seeds.nunique() == 1 else seeds)
 
 
 def layer_title(name: str) -> str:
@@ -162,7 +167,7 @@ def tuned_table(content: dict[str, Any]) -> str:
         title = row_title(start, passes, size).replace(", frozen", "")
         accuracies = [part.loc[part["fraction"] == f, "top1"] for f in fractions]
         cells = [title, str(part["seed"].nunique())]
-        cells += ["–" if values.empty else spread(values) for values in accuracies]
+        cells += ["–" if values.empty else accuracy_of(values) for values in accuracies]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -322,7 +327,7 @@ def summary_table(contents: list[dict[str, Any]], rows: Sequence[tuple[str, int]
         for key, part in in_order(frozen_rows(content)):
             line = cells.setdefault(key, ["–"] * len(contents))
             line[number] = " / ".join(
-                spread(part[f"{measure} best"]).replace(" ", "\u00a0")
+                accuracy_of(part[f"{measure} best"]).replace(" ", "\u00a0")
                 for measure in ("knn", "linear")
             )
     starts = list(LABELS)
