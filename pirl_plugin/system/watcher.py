@@ -179,7 +179,8 @@ def watching() -> Iterator[None]:
     watcher = Watcher()
     previous = {number: signal.signal(number, watcher) for number in STOPPING}
     previous_descriptor = signal.set_wakeup_fd(watcher.writer, warn_on_full_buffer=False)
-    threading.Thread(target=watcher.watch, name=THREAD, daemon=True).start()
+    thread = threading.Thread(target=watcher.watch, name=THREAD, daemon=True)
+    thread.start()
     try:
         yield
     except Interrupted as interrupted:
@@ -189,6 +190,8 @@ def watching() -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(previous_descriptor)
         os.close(watcher.writer)  # ends the thread
+        # It must not outlive the interpreter: a thread that frees tensors then aborts the process.
+        thread.join()
         # Python would send them SIGTERM, which they ignore, and wait for them.
         kill_workers()
         for number, previous_handler in previous.items():

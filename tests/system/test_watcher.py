@@ -56,6 +56,8 @@ def test_signals__outside_training_end_at_once_and_inside_set_the_request():
         signal.raise_signal(signal.SIGINT)
         assert watcher.requested() == signal.SIGINT
     assert watcher.requested() == 0  # nothing is watched any more
+    # A thread that frees the run's tensors while the interpreter ends would abort the process.
+    assert watcher.THREAD not in {thread.name for thread in threading.enumerate()}
 
 
 def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):

@@ -220,7 +220,7 @@ class _Ranks:
         if causes:
             raise SystemExit(causes[0]) from None
         # No rank failed by itself. The signal kills a rank that does not listen yet. A rank that
-        # ends on it is lost to the others. And gloo's threads can abort a rank's exit.
+        # ends on it is lost to the others.
         if requested():
             raise Interrupted(requested()) from None
         rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
