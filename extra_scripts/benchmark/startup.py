@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         lambda: vissl_loss(options.rows, _DIM, 32_000, -1.0),
     )
     size = _MODEL + options.rows * _DIM * 4
-    title = f"checkpoint of {size / 1e6:,.0f} MB (model and bank)"
+    title = f"a checkpoint of {size / 1e6:,.0f} MB (model and bank)"
     state = {"tensors": list(torch.ones(10, size // 40).unbind())}
     # VISSL's own functions, without this plugin's patches.
     vissl_save = inspect.unwrap(save_checkpoint)
@@ -73,9 +73,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         file = f"{folder}/checkpoint.torch"
         # We write to another file, wait for the disk and rename it. VISSL writes in place.
         savers = [partial(save, folder, state) for save in (save_checkpoint, vissl_save)]
-        add(f"saving a {title}", *savers)
+        add(f"saving {title}", *savers)
         add(
-            title,
+            f"loading {title}",
             lambda: broadcast_object(load_checkpoint(file)),
             lambda: vissl_broadcast(load_checkpoint(file)),
         )
