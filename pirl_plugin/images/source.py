@@ -41,8 +41,10 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         ValueError: there is no image.
     """
 
-    needed_side = NEEDED_SIDE
-    """Pixels of a shorter side that the views need: larger JPEGs are decoded at a smaller size."""
+    needed_side = 0
+    """Pixels of a shorter side that the views need: larger JPEGs are decoded at a smaller size.
+
+    0: nobody has said it, and :data:`~pirl_plugin.images.decode.NEEDED_SIDE` is taken."""
 
     def __init__(
         self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None
@@ -59,7 +61,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         self._rows_being_read = torch.full((1 + _MOST_WORKERS,), _NO_ROW).share_memory_()
 
     def decode_for(self, size: int) -> None:
-        """Decode large JPEGs for views of more than 224 px, as sharp as views of 224 px."""
+        """Decode large JPEGs for views of this size, pixels, as sharp as those of 224 px."""
         self.needed_side = max(self.needed_side, round(NEEDED_SIDE * size / 224))
 
     def __len__(self) -> int:
