@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk, WideResNet, resnet_title
@@ -37,14 +37,13 @@ COUNTER = "num_batches_tracked"
 
 # How programs name the parts of a ResNet: their name -> torchvision's. In all of them, the names
 # inside a part are torchvision's.
-_PART_NAMES: tuple[dict[str, str], ...] = (
-    {name: name for name in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")},
-    # lightly: an nn.Sequential of the children; its 2 (ReLU) and 3 (pooling) have no tensors.
-    {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"},
-)
-# A prefix is a ResNet's if one of these convolutions follows it.
-_MARKED_PARTS = ("layer1", "layer4")
-_MARK = ".0.conv1.weight"
+_OF_TORCHVISION = {name: name for name in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")}
+# lightly: an nn.Sequential of the children; its 2 (ReLU) and 3 (pooling) have no tensors.
+_OF_LIGHTLY = {
+    "0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4",
+}  # fmt: skip
+# What is before one of these convolutions is the prefix of a ResNet.
+_MARK = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<part>layer[14]|[47])\.0\.conv1\.weight")
 # Wrappers of torch put these parts into names, also in the middle of them.
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 # If a file holds several trunks, the first of these is taken, as in the papers' evaluation.
@@ -137,8 +136,8 @@ def find_trunk(
     tensors = dict(_flatten(checkpoint))
     if timm:
         return _timm_trunk(tensors, name, prefix, timm, timm_options or {})
-    described = _prefixes_of(tensors, [DESCRIPTION])
-    if any(_is_at(candidate, prefix) for candidate in described):
+    described = [full.removesuffix(DESCRIPTION) for full in tensors if full.endswith(DESCRIPTION)]
+    if described:
         trunk_prefix = _choose(described, name, prefix)
         timm, options = read_description(tensors[trunk_prefix + DESCRIPTION], name)
         return _timm_trunk(tensors, name, f"{trunk_prefix}net", timm, options)
@@ -148,10 +147,10 @@ def find_trunk(
 def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) -> Trunk:
     """Return the ResNet of a checkpoint."""
     part_names_at: dict[str, dict[str, str]] = {}  # prefix of a ResNet → names of its parts
-    for names in _PART_NAMES:
-        marks = [f"{part}{_MARK}" for part in names if names[part] in _MARKED_PARTS]
-        for candidate in _prefixes_of(tensors, marks):
-            part_names_at.setdefault(candidate, names)
+    for full_name in tensors:
+        if mark := _MARK.fullmatch(full_name):
+            is_lightly = mark["part"].isdecimal()
+            part_names_at[mark["prefix"]] = _OF_LIGHTLY if is_lightly else _OF_TORCHVISION
     if not part_names_at:
         raise Refused(
             f"{name} holds no ResNet: expected tensors such as layer1.0.conv1.weight, after any "
@@ -159,34 +158,30 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
         )
     trunk_prefix = _choose(list(part_names_at), name, prefix)
     part_names = part_names_at[trunk_prefix]
-    # The trunk's tensors by torchvision's names, and the parts beside it.
-    state = {}
-    other_parts = []
-    for full_name, tensor in tensors.items():
-        if full_name.startswith(trunk_prefix):
-            part, _, rest = full_name.removeprefix(trunk_prefix).partition(".")
-            if part in part_names:
-                state[f"{part_names[part]}.{rest}"] = tensor
-            else:
-                other_parts.append(part)
+    full_names = {}  # torchvision's name → name in the file
+    for full_name in tensors:
+        part, _, rest = full_name.removeprefix(trunk_prefix).partition(".")
+        if full_name.startswith(trunk_prefix) and part in part_names:
+            full_names[f"{part_names[part]}.{rest}"] = full_name
 
-    # The network: the depth whose names differ least, and width and stem by conv1's shape.
-    num_differing = {depth: len(_shapes(depth, 1, False).keys() ^ state.keys()) for depth in STAGES}
-    depth = min(STAGES, key=num_differing.__getitem__)
-    stem = state.get("conv1.weight", torch.empty(64, 3, 7, 7))
+    # The network: the depth with the nearest numbers of blocks; width and stem by conv1's shape.
+    block = Bottleneck if "layer1.0.conv3.weight" in full_names else BasicBlock
+    blocks = {tuple(key.split(".")[:2]) for key in full_names if key.startswith("layer")}
+    num_blocks = Counter(layer for layer, _ in blocks)
+    distances = {}  # from the numbers of blocks of each depth
+    for depth, (its_block, stages) in STAGES.items():
+        if its_block is block:
+            differences = [num_blocks[f"layer{i}"] - count for i, count in enumerate(stages, 1)]
+            distances[depth] = sum(map(abs, differences))
+    depth = min(distances, key=distances.__getitem__)
+    stem = tensors.get(full_names.get("conv1.weight", ""), torch.empty(64, 3, 7, 7))
     width = stem.shape[0] / 64
     small_stem = tuple(stem.shape[2:]) == (3, 3)
-    expected = _shapes(depth, width, small_stem)
-    if mismatch := compare(expected, state):
-        place = f" at {trunk_prefix}" if trunk_prefix else ""
-        raise Refused(
-            f"{name}{place} is not a whole trunk; it differs from the nearest, ResNet-{depth} of "
-            f"width {width:g}: {mismatch}; for a network of timm, give --timm NAME"
-        )
-    # As in the network, whatever the file's order: exported files of equal weights are equal.
-    ordered = {key: state[key] for key in expected if key in state}
-    checked = _checked(ordered, other_parts, name)
-    return Trunk(checked, trunk_prefix, depth, width, small_stem)
+    with torch.device("meta"):
+        expected = WideResNet(depth, width, small_stem).state_dict()
+    nearest = f"the nearest, ResNet-{depth} of width {width:g}"
+    state = _whole(tensors, trunk_prefix, full_names, expected, name, nearest)
+    return Trunk(state, trunk_prefix, depth, width, small_stem)
 
 
 def _timm_trunk(
@@ -210,27 +205,14 @@ def _timm_trunk(
             f"{next(iter(expected))}, after any prefix"
         )
     trunk_prefix = _choose(prefixes, name, prefix)
-    state = {key: tensors[trunk_prefix + key] for key in expected if trunk_prefix + key in tensors}
-    if mismatch := compare(expected, state):
-        raise Refused(
-            f"{name} is not timm's {timm}: {mismatch}; give its own name with --timm NAME, or its "
-            f"options with --timm-option KEY=VALUE, such as img_size=384"
-        )
-    other_parts = []
-    for full_name in tensors:
-        if full_name.startswith(trunk_prefix):
-            key = full_name.removeprefix(trunk_prefix)
-            if key not in state:
-                part, _, _ = key.partition(".")
-                other_parts.append(part)
+    full_names = {key: trunk_prefix + key for key in expected if trunk_prefix + key in tensors}
+    images = Preprocessing.from_timm(network.pretrained_cfg, timm)
     return Trunk(
-        _checked(state, other_parts, name),
+        _whole(tensors, trunk_prefix, full_names, expected, name, f"timm's {timm}"),
         trunk_prefix,
         timm=timm,
         options=dict(options),
-        preprocessing=Preprocessing.from_timm(network.pretrained_cfg, timm).of_timm_options(
-            options
-        ),
+        preprocessing=images.of_timm_options(options),
     )
 
 
@@ -273,24 +255,17 @@ def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, 
             yield name, torch.as_tensor(value)
 
 
-def _prefixes_of(tensors: Mapping[str, Tensor], endings: Sequence[str]) -> list[str]:
-    """Return what is before an ending in the tensors' names: nothing, or keys and a dot."""
-    prefixes = []
-    for ending in endings:
-        for name in tensors:
-            prefix = name.removesuffix(ending)
-            if name.endswith(ending) and prefix[-1:] in ("", "."):
-                prefixes.append(prefix)
-    return prefixes
-
-
 def _choose(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
     """Return the prefix of the trunk.
 
     Raises:
         ValueError: none is the user's; or there are several, and none is preferred.
     """
-    matching = [prefix for prefix in prefixes if _is_at(prefix, user_prefix)]
+    matching = []
+    for prefix in prefixes:
+        ends_with_it = f".{prefix}".endswith(f".{(user_prefix or '').strip('.')}.")
+        if user_prefix is None or prefix == user_prefix or ends_with_it:
+            matching.append(prefix)
     if len(matching) == 1:
         return matching[0]
     listed = ", ".join(prefix or "the top" for prefix in prefixes)
@@ -306,48 +281,57 @@ def _choose(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
     )
 
 
-def _is_at(prefix: str, user_prefix: str | None) -> bool:
-    """Return whether a prefix is the user's, or ends with it; any is, if the user gives none."""
-    if user_prefix is None or prefix == user_prefix:
-        return True
-    return f".{prefix}".endswith(f".{user_prefix.strip('.')}.")
-
-
-@lru_cache(maxsize=16)
-def _shapes(depth: int, width: float, small_stem: bool) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a trunk, in the network's order."""
-    with torch.device("meta"):
-        network = WideResNet(depth, width, small_stem)
-    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-
-
-def _checked(
-    tensors: Mapping[str, Tensor], other_parts: Sequence[str], name: str
+def _whole(
+    tensors: Mapping[str, Tensor],
+    prefix: str,
+    full_names: Mapping[str, str],
+    expected: Mapping[str, Tensor],
+    name: str,
+    title: str,
 ) -> dict[str, Tensor]:
-    """Return a trunk's tensors, contiguous; warn of the file's other parts, such as ``fc``.
+    """Return a trunk's tensors, contiguous, in the network's order, whatever the file's.
+
+    So exported files of equal weights are equal. A warning names the file's other parts, such as
+    ``fc``.
+
+    Args:
+        tensors: of the file.
+        prefix: of the trunk.
+        full_names: the network's name of a tensor → its name in the file.
+        expected: the network's tensors.
+        name: of the file.
+        title: of the network, for the message.
 
     Raises:
-        Refused: values are not finite.
+        Refused: tensors are missing, left over or of another shape, or values are not finite.
     """
-    parts = [part for part in dict.fromkeys(other_parts) if part != DESCRIPTION]
-    if parts:
-        logging.root.warning(f"{name}: not part of the trunk: {truncate(parts)}")
-    contiguous = {}
-    not_finite = []
-    for key, tensor in tensors.items():
-        contiguous[key] = tensor.detach().contiguous()
-        if not bool(tensor.isfinite().all()):
-            not_finite.append(key)
+    state = {key: tensors[full_name] for key, full_name in full_names.items()}
+    if mismatch := compare(expected, state):
+        place = f" at {prefix}" if prefix else ""
+        raise Refused(
+            f"{name}{place} is not a whole trunk; it differs from {title}: {mismatch}; for a "
+            f"network of timm, give its own name with --timm NAME, or its options with "
+            f"--timm-option KEY=VALUE, such as img_size=384"
+        )
+    other_parts = set()
+    for full_name in tensors.keys() - full_names.values():
+        if full_name.startswith(prefix):
+            part, _, _ = full_name.removeprefix(prefix).partition(".")
+            other_parts.add(part)
+    other_parts.discard(DESCRIPTION)
+    if other_parts:
+        logging.root.warning(f"{name}: not part of the trunk: {truncate(sorted(other_parts))}")
+    not_finite = [key for key, tensor in state.items() if not bool(tensor.isfinite().all())]
     if not_finite:
         raise Refused(f"{name} has values that are not finite, in {truncate(not_finite)}")
-    return contiguous
+    return {key: state[key].detach().contiguous() for key in expected if key in state}
 
 
-def compare(expected: Mapping[str, Tensor | tuple[int, ...]], tensors: Mapping[str, Tensor]) -> str:
+def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
     """Compare tensors by name and shape. Counters of batch norm may be missing.
 
     Args:
-        expected: name to tensor, or to its shape.
+        expected: name to tensor, whose values do not count.
         tensors: name to tensor.
 
     Returns:
@@ -355,14 +339,14 @@ def compare(expected: Mapping[str, Tensor | tuple[int, ...]], tensors: Mapping[s
 
     Example:
         >>> import torch
-        >>> net = {"conv.weight": (2,), "bn.bias": (3,)}
+        >>> net = {"conv.weight": torch.ones(2), "bn.bias": torch.ones(3)}
         >>> print(compare(net, {"conv.weight": torch.ones(4)}))
         1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
     """
     other_shapes = []
     missing = []
     for name, value in expected.items():
-        shape = tuple(value.shape) if isinstance(value, Tensor) else value
+        shape = tuple(value.shape)
         if name in tensors and tuple(tensors[name].shape) != shape:
             other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
         elif name not in tensors and not name.endswith(COUNTER):

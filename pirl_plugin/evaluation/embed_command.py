@@ -64,8 +64,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "predicted classes. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         kinds.checkpoint_options(published=True),
-        kinds.data_options(data),
-        kinds.image_options(),
+        kinds.image_options(data),
         kinds.feature_options(),
     )
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.checkpoints.load import fetch_trunk, load_trunk
+from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
 from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
@@ -48,7 +48,7 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
-class Crops(Dataset[tuple[Tensor, bool]]):
+class Crops(ConcatDataset[tuple[Tensor, bool]]):
     """Centre crops of the images of sources, which are joined.
 
     Args:
@@ -57,17 +57,14 @@ class Crops(Dataset[tuple[Tensor, bool]]):
     """
 
     def __init__(self, sources: Sequence[ImageSource], size: int) -> None:
+        super().__init__(sources)
+        self._size = size
         for source in sources:
             source.decode_for(size)
-        self._images: ConcatDataset[tuple[Tensor, bool]] = ConcatDataset(sources)
-        self._size = size
-
-    def __len__(self) -> int:
-        return len(self._images)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool]:
         """Return uint8 ``(3, size, size)`` and whether the image could be read."""
-        image, is_valid = self._images[row]
+        image, is_valid = super().__getitem__(row)
         return centre_crop(image, self._size), is_valid
 
 
@@ -84,7 +81,7 @@ def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
     if options.checkpoint is None:
         trunk = fetch_trunk(chosen["timm"], chosen["timm_options"])
     else:
-        trunk = load_trunk(options.checkpoint, **chosen)
+        trunk = read_trunk(options.checkpoint, **chosen).build()
     trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
     print(f"network: {describe_network(trunk)}", flush=True)
     return trunk.to(device)
@@ -317,20 +314,13 @@ def compute_features(
     device = torch.device("cpu") if parameter is None else parameter.device
     with closing(Progress("features", len(rows))) as progress, limited_reads(images):
         for pixels, valid in loader:
-            parts = [
-                _run_networks(trunks, normalize_images(part, preprocessing.mean, preprocessing.std))
-                for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH)
-            ]
-            yield [torch.cat(features) for features in zip(*parts, strict=True)], valid
+            parts = []
+            for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
+                inputs = normalize_images(part, preprocessing.mean, preprocessing.std)
+                outputs: list[Tensor] = []
+                for trunk in trunks:
+                    output = trunk(inputs)  # the trunks of VISSL return a list
+                    outputs += output if isinstance(output, (list, tuple)) else [output]
+                parts.append(outputs)
+            yield [torch.cat(features).flatten(1) for features in zip(*parts, strict=True)], valid
             progress.update(len(valid))
-
-
-def _run_networks(trunks: Sequence[nn.Module], images: Tensor) -> list[Tensor]:
-    """Compute features ``(B, D)`` of normalised images, by one network after the other."""
-    images = images.contiguous(memory_format=torch.channels_last)
-    features = []
-    for trunk in trunks:
-        output = trunk(images)  # the trunks of VISSL return a list
-        tensors = output if isinstance(output, (list, tuple)) else [output]
-        features += [tensor.flatten(1) for tensor in tensors]
-    return features

@@ -229,7 +229,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "untrained network for comparison.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
         kinds.checkpoint_options(published=True),
-        kinds.data_options(),
         kinds.image_options(),
         kinds.feature_options(),
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 _SIZE = 224
@@ -24,9 +23,6 @@ class Preprocessing:
         origin: where the values come from, in words.
         is_known: whether the checkpoint or the user names them; only then, they are written.
 
-    Raises:
-        ValueError: a value is out of range.
-
     Example:
         >>> print(Preprocessing(size=64, origin="of the run"))
         64 px, mean 0.485 0.456 0.406, std 0.229 0.224 0.225 (of the run)
@@ -37,15 +33,6 @@ class Preprocessing:
     std: tuple[float, ...] = IMAGENET_STD
     origin: str = "of ImageNet, because the checkpoint names none"
     is_known: bool = False
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise Refused(f"size = {self.size}: expected at least 1 pixel")
-        if len(self.mean) != 3 or len(self.std) != 3 or not min(self.std) > 0:
-            raise Refused(
-                f"mean = {self.mean}, std = {self.std}: expected a number for each of the three "
-                f"channels, std above 0; set them to the values of the training"
-            )
 
     def __str__(self) -> str:
         mean = "{:.5g} {:.5g} {:.5g}".format(*self.mean)

@@ -124,8 +124,8 @@ class ResNetTrunk(nn.Module):
         super().__init__()
         self.arguments = {"depth": depth, "width": width, "small_stem": small_stem}
         self.title = resnet_title(depth, width, small_stem)
-        self.num_features = feature_width(depth, width)
         net = WideResNet(depth, width, small_stem)
+        self.num_features: int = net.inplanes  # torchvision's number of channels of the last block
         self._feature_blocks = nn.ModuleDict(
             {
                 "conv1": net.conv1,

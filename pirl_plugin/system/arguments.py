@@ -179,25 +179,19 @@ def checkpoint_options(several: bool = False, published: bool = False) -> argpar
     return parent
 
 
-def data_options(data: str = LABELLED_DATA) -> argparse.ArgumentParser:
-    """Return the options of the images, and of columns in tables and Hugging Face data sets.
+def image_options(data: str = LABELLED_DATA) -> argparse.ArgumentParser:
+    """Return the options of the images, and those that replace the checkpoint's kind of images.
 
     Args:
         data: help of ``--data``.
     """
     parent = argparse.ArgumentParser(add_help=False)
-    parent.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data)
-    images = "column of images or of their paths (default: image, img, photo, path, …)"
-    parent.add_argument("--image-column", metavar="NAME", help=images)
-    labels = "column of classes (default: label, labels, class or target)"
-    parent.add_argument("--label-column", metavar="NAME", help=labels)
-    return parent
-
-
-def image_options() -> argparse.ArgumentParser:
-    """Return the options that replace the size and statistics of the checkpoint's images."""
-    parent = argparse.ArgumentParser(add_help=False)
     add = parent.add_argument
+    add("--data", metavar="DIR", type=user_path, required=True, help=data)
+    images = "column of images or of their paths (default: image, img, photo, path, …)"
+    add("--image-column", metavar="NAME", help=images)
+    labels = "column of classes (default: label, labels, class or target)"
+    add("--label-column", metavar="NAME", help=labels)
     channels = ("R", "G", "B")
     default = "(default: as in the checkpoint's training)"
     add("--size", type=whole_number(1, 4096), help=f"side of the images, pixels {default}")

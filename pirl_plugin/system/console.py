@@ -36,26 +36,49 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-class ProgressLine:
+class Progress:
     """A progress line: rewritten in a terminal; elsewhere a new line every 30 s.
 
     Args:
+        name: what is done, for a count of images.
+        total: number of images.
         stream: stdout or stderr.
+
+    Example:
+        >>> with contextlib.closing(Progress("copies", 3)) as progress:
+        ...     progress.update(3)
     """
 
-    def __init__(self, stream: str = "stdout") -> None:
+    def __init__(self, name: str = "", total: int = 0, stream: str = "stderr") -> None:
+        self._name = name
+        self._total = total
         self._stream = stream
+        self._done = 0
+        self._began = time.monotonic()
         self._written = 0.0
+        self._pause_s = 0.0  # to the next line
         self._open = False
 
     def due(self) -> bool:
         """Return whether it is time to write again."""
-        return time.monotonic() - self._written >= (0.5 if self._is_terminal() else 30.0)
+        return time.monotonic() - self._written >= self._pause_s
+
+    def update(self, count: int) -> None:
+        """Count more images; show number, rate and time left if it is time, or all are done."""
+        self._done += count
+        if self._done < self._total and not self.due():
+            return
+        per_second = self._done / max(time.monotonic() - self._began, 1e-9)
+        self.write(
+            f"{self._name}  {self._done:,}/{self._total:,} images  {per_second:,.0f} images/s  "
+            f"{span((self._total - self._done) / max(per_second, 1e-9))} left"
+        )
 
     def write(self, text: str) -> None:
         """Show ``text`` as the current state."""
         self._written = time.monotonic()
-        self._open = self._is_terminal()
+        self._open = bool(getattr(sys, self._stream).isatty())
+        self._pause_s = 0.5 if self._open else 30.0
         if self._open:
             width = shutil.get_terminal_size().columns - 1
             put(f"\r\033[K{text[:width]}", self._stream)  # clears the line
@@ -73,44 +96,9 @@ class ProgressLine:
             put("\n", self._stream)
         self._open = False
 
-    def _is_terminal(self) -> bool:
-        return bool(getattr(sys, self._stream).isatty())
 
-
-LINE = ProgressLine()
+LINE = Progress(stream="stdout")
 """The progress line of this process's run."""
-
-
-class Progress(ProgressLine):
-    """A progress line of a count of images: their number, rate and time left.
-
-    Args:
-        name: what is done.
-        total: number of images.
-        stream: stdout or stderr.
-
-    Example:
-        >>> with contextlib.closing(Progress("copies", 3)) as progress:
-        ...     progress.update(3)
-    """
-
-    def __init__(self, name: str, total: int, stream: str = "stderr") -> None:
-        super().__init__(stream)
-        self._name = name
-        self._total = total
-        self._done = 0
-        self._began = time.monotonic()
-
-    def update(self, count: int) -> None:
-        """Count more images, and show them if the progress line is due, or all are done."""
-        self._done += count
-        if self._done < self._total and not self.due():
-            return
-        per_second = self._done / max(time.monotonic() - self._began, 1e-9)
-        self.write(
-            f"{self._name}  {self._done:,}/{self._total:,} images  {per_second:,.0f} images/s  "
-            f"{span((self._total - self._done) / max(per_second, 1e-9))} left"
-        )
 
 
 def counted(number: int, thing: str) -> str:

@@ -15,6 +15,8 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+
 
 def run_child(command: Sequence[str], **options: Any) -> int:
     """Run a command, and return its exit status.
@@ -92,11 +94,17 @@ def usable_cores() -> int:
     A scheduler pins processes to cores, and a container has a share of processor time. Both are
     often less than the cores of the machine.
     """
+    cores = float(os.cpu_count() or 1)
     if sys.platform == "linux":
         cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, int(min(cores, _container_cores())))
+    # The container's time per period, in control groups of version 2 or 1.
+    for files in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        with contextlib.suppress(OSError, ValueError):  # without a limit, the time is "max" or -1
+            texts = [(_CONTROL_GROUPS / file).read_text() for file in files]
+            quota, period = map(int, " ".join(texts).split())
+            if quota > 0:
+                cores = min(cores, quota / period)
+    return max(1, int(cores))
 
 
 def thread_limit() -> float:
@@ -108,34 +116,6 @@ def thread_limit() -> float:
     if limit.isdecimal() and int(limit) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
         return int(limit)
     return math.inf
-
-
-def _container_cores(
-    root: Path = Path("/sys/fs/cgroup"), own_group: Path = Path("/proc/self/cgroup")
-) -> float:
-    """Return the limit of processor time of this process's control group, in cores.
-
-    Args:
-        root: folder of the control groups, of version 2 or of version 1, which older systems use.
-        own_group: file with the path of this process's group below ``root``.
-
-    Returns:
-        Processor time over time; infinity without a limit.
-    """
-    limits = [math.inf]
-    group = root
-    with contextlib.suppress(OSError):  # there are no control groups, as on macOS
-        group = root / own_group.read_text().rpartition("0::/")[2].strip()
-    for folder in (group, *group.parents):  # the limit of a group also holds for groups in it
-        with contextlib.suppress(OSError, ValueError):  # without a limit, the quota is "max"
-            quota, period = (folder / "cpu.max").read_text().split()
-            limits.append(int(quota) / int(period))
-    with contextlib.suppress(OSError, ValueError):
-        quota = (root / "cpu/cpu.cfs_quota_us").read_text()
-        period = (root / "cpu/cpu.cfs_period_us").read_text()
-        if int(quota) > 0:  # without a limit, the quota is -1
-            limits.append(int(quota) / int(period))
-    return min(limits)
 
 
 def processor_name() -> str:

@@ -277,8 +277,6 @@ def test_preprocessing__of_files_without_a_run_is_imagenets_and_is_not_written(t
     changed = found.with_options(size=96, mean=(0.5, 0.5, 0.5))
     assert (changed.size, changed.mean, changed.std) == (96, (0.5,) * 3, found.std)
     assert "--size, --mean as given" in str(changed)
-    with pytest.raises(ValueError, match=r"std = \(0, 1, 1\): expected .* above 0"):
-        found.with_options(std=(0, 1, 1))
 
 
 def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path):
@@ -286,7 +284,9 @@ def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path
     file = save(net.state_dict(), tmp_path / "vit.pth")
     with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT.* --timm NAME"):
         read_trunk(file)
-    with pytest.raises(ValueError, match=r"not timm's test_vit: .*--timm-option KEY=VALUE"):
+    with pytest.raises(
+        ValueError, match=r"differs from timm's test_vit: .*--timm-option KEY=VALUE"
+    ):
         read_trunk(file, timm="test_vit")
     found = read_trunk(file, timm="test_vit", timm_options={"img_size": 48})
     assert torch.equal(found.tensors["pos_embed"], net.state_dict()["pos_embed"])

@@ -59,31 +59,23 @@ def test_thread_limit__is_the_users_but_not_torchruns(monkeypatch):
     assert thread_limit() == float("inf")
 
 
-def test_usable_cores__are_those_of_affinity_and_container(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the processes of a cluster often have it
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3, 4}, raising=False)
-    monkeypatch.setattr(processes, "_container_cores", lambda: float("inf"))
-    monkeypatch.setattr(processes.sys, "platform", "linux")
-    assert usable_cores() == 5
-    monkeypatch.setattr(processes, "_container_cores", lambda: 0.5)
-    assert usable_cores() == 1
-
-
 @pytest.mark.parametrize(
     ("files", "cores"),
     [
-        ({"cpu.max": "250000 100000"}, 2.5),
-        ({"a/cpu.max": "max 100000", "cpu.max": "400000 100000"}, 4),
-        ({"a/b/cpu.max": "100000 100000", "cpu.max": "400000 100000"}, 1),
+        ({"cpu.max": "250000 100000"}, 2),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "max 100000"}, 5),
         ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, float("inf")),
-        ({}, float("inf")),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 5),
+        ({}, 5),
     ],
 )
-def test_container_cores__is_the_lowest_limit_of_the_groups_above(tmp_path, files, cores):
+def test_usable_cores__are_those_of_affinity_and_container(tmp_path, monkeypatch, files, cores):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the processes of a cluster often have it
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3, 4}, raising=False)
+    monkeypatch.setattr(processes.sys, "platform", "linux")
+    monkeypatch.setattr(processes, "_CONTROL_GROUPS", tmp_path)
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
-    own = tmp_path / "own"
-    own.write_text("4:memory:/x\n0::/a/b\n")
-    assert processes._container_cores(tmp_path, own) == cores
+    assert usable_cores() == cores

@@ -103,7 +103,7 @@ def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor
         for name, tensor in tensors.items()
         if name in model or (_part(name) in parts and not name.endswith(COUNTER))
     }
-    expected: dict[str, Tensor | tuple[int, ...]] = dict(model)
+    expected = dict(model)
     for name in expected:
         if "pos_embedding" in name and name in tensors:
             expected[name] = tensors[name]

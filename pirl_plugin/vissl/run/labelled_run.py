@@ -32,7 +32,6 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
         description,
         example,
         kinds.checkpoint_options(published=True),
-        kinds.data_options(),
         kinds.image_options(),
     )
     add = parser.add_argument
