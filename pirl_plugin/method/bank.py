@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -20,7 +19,6 @@ from pirl_plugin.system.ranks import gather, gather_objects, on_all_ranks, rank,
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
 _SEED_FACTOR = 0x9E3779B1  # so that the generators of near seeds and blocks differ
-_HUGE_PAGE = 2**21
 _EPSILON = 1e-12  # as in torch.nn.functional.normalize
 
 
@@ -85,8 +83,10 @@ class MemoryBank(nn.Module):
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Draw the random rows that this rank holds."""
         num_local = len(range(self._rank, self.num_rows, self._ranks))
+        # Numpy asks Linux for huge pages: random reads then need fewer address look-ups.
+        memory = np.empty(num_local * dim * dtype.itemsize, np.uint8)
         # On the CPU, also within torch.device("cuda") or Lightning's configure_model.
-        rows = _advise_huge_pages(torch.empty(num_local, dim, dtype=dtype, device="cpu"))
+        rows = torch.from_numpy(memory).view(dtype).view(num_local, dim)
         filled = 0
         for block, start in enumerate(range(0, self.num_rows, _BLOCK)):
             generator = torch.Generator().manual_seed((seed * _SEED_FACTOR + block) & 0xFFFFFFFF)
@@ -162,7 +162,7 @@ class MemoryBank(nn.Module):
         index = self.check_batch(index, embeddings)
         embeddings = embeddings.detach().float()
         if index.device.type == "cpu":
-            on_all_ranks(lambda: self._check_values(index, embeddings))
+            on_all_ranks(partial(self._check_values, index, embeddings))
         else:
             self.index_check.check(index)
         index = index.masked_fill(index >= self.num_rows, -1)  # refused later
@@ -331,16 +331,3 @@ def check_momentum(name: str, momentum: float) -> None:
     """Raise ``ValueError`` if the weight of the old rows cannot be used."""
     fits = is_number(momentum) and 0 <= momentum < 1
     check(name, momentum, fits, "a number in [0, 1), the weight of the old row")
-
-
-def _advise_huge_pages(tensor: Tensor) -> Tensor:
-    """Ask Linux for huge pages for a new tensor: random reads then need fewer address look-ups."""
-    if sys.platform == "linux" and tensor.nbytes >= 32 * _HUGE_PAGE:
-        # The whole pages inside the tensor.
-        first = tensor.data_ptr()
-        start = (first + _HUGE_PAGE - 1) // _HUGE_PAGE * _HUGE_PAGE
-        length = (first + tensor.nbytes - start) // _HUGE_PAGE * _HUGE_PAGE
-        madvise = ctypes.CDLL(None).madvise
-        madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        madvise(start, length, mmap.MADV_HUGEPAGE)
-    return tensor

@@ -136,6 +136,7 @@ class PIRLLoss(nn.Module):
             embedding_dim=embedding_dim,
             bank=BankConfig.of(bank),
         )
+        self._function = estimator if callable(estimator) else ESTIMATORS[estimator]
         self.norm_constant = config.norm_constant
         self.seed = config.bank.seed
         self.step = 0
@@ -186,7 +187,8 @@ class PIRLLoss(nn.Module):
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
         # Mistakes that would change results in silence.
-        self._compare_ranks()
+        if world_size() > 1 and not self._ranks_compared:
+            self._compare_ranks()
         self.bank.index_check.refuse_noted()
         self.bank.index_check.check(index)
 
@@ -303,12 +305,6 @@ class PIRLLoss(nn.Module):
         # −1 is no row either. The check would take it for an image that is left out.
         self.bank.index_check.check(negatives.masked_fill(negatives < 0, -2))
 
-    @property
-    def _function(self) -> Callable[..., Tensor]:
-        """The estimator, as it was written."""
-        estimator = self.config.estimator
-        return estimator if callable(estimator) else ESTIMATORS[estimator]
-
     def _estimator(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
         """Return the estimator as a function of positive and negative scores.
 
@@ -344,8 +340,6 @@ class PIRLLoss(nn.Module):
 
     def _compare_ranks(self) -> None:
         """Raise ``ValueError`` on all ranks, once, if their settings differ. Collective."""
-        if self._ranks_compared or world_size() == 1:
-            return
         self._ranks_compared = True
         config = self.config
         settings = {field.name: repr(getattr(config, field.name)) for field in fields(config)}

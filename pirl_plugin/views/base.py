@@ -83,7 +83,9 @@ class Views:
             >>> ImageViews.from_entry(entry).photometric.hue
             0.1
         """
-        parameters = {key: entry[key] for key in entry if key not in ("name", "indices")}
+        parameters = dict(entry)
+        for key in ("name", "indices"):
+            parameters.pop(key, None)
         photometric = parameters.pop("photometric", None) or {}
         return cls(**{**photometric, **parameters})
 

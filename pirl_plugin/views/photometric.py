@@ -83,11 +83,13 @@ class Photometric:
     flip_p: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self) if field.name != "blur_sigma"):
-            value = getattr(self, name)
-            limit = _LIMITS.get(name, 1.0)
+        for field in fields(self):
+            if field.name == "blur_sigma":
+                continue
+            value = getattr(self, field.name)
+            limit = _LIMITS.get(field.name, 1.0)
             fits = is_number(value) and 0 <= value <= limit
-            check(name, value, fits, f"a number in [0, {limit:g}]; 0 switches it off")
+            check(field.name, value, fits, f"a number in [0, {limit:g}]; 0 switches it off")
         sigma = self.blur_sigma
         fits = len(sigma) == 2 and 0 < sigma[0] <= sigma[1] < math.inf
         deviations = "two deviations in pixels, such as [0.1, 2.0]; blur_p = 0 switches it off"

@@ -36,7 +36,8 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
         Raises:
             ValueError: the loss cannot use a key or a value.
         """
-        settings = {key: value for key, value in loss_config.items() if key != "name"}
+        settings = dict(loss_config)
+        settings.pop("name", None)
         try:
             return cls(**settings)
         except Refused as error:  # it names the argument

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,30 +24,30 @@ if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
 
 
+@dataclass(frozen=True)
 class Outputs:
     """Where the measures of a run are written: the host's TensorBoard and its ``stdout.json``.
 
-    Args:
+    Attributes:
         tensorboard: the host's ``SummaryWriter``; None without ``USE_TENSORBOARD``.
         json_lines: the open ``stdout.json``; None on other ranks than rank 0.
     """
 
-    def __init__(self, tensorboard: Any = None, json_lines: Any = None) -> None:
-        self._tensorboard = tensorboard
-        self._json_lines = json_lines
+    tensorboard: Any = None
+    json_lines: Any = None
 
     def write_scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Write values to TensorBoard, if it is on, as ``GROUP/NAME``."""
-        if self._tensorboard is None:
+        if self.tensorboard is None:
             return
         for name, value in values.items():
-            self._tensorboard.add_scalar(f"{group}/{name.replace(' ', '_')}", value, step)
+            self.tensorboard.add_scalar(f"{group}/{name.replace(' ', '_')}", value, step)
 
     def write_line(self, line: Mapping[str, Any]) -> None:
         """Append a line to ``stdout.json``; only rank 0 has it open."""
-        if self._json_lines is not None:
-            self._json_lines.write(json.dumps(line) + "\n")
-            self._json_lines.flush()  # a command reads it after the run, in this process
+        if self.json_lines is not None:
+            self.json_lines.write(json.dumps(line) + "\n")
+            self.json_lines.flush()  # a command reads it after the run, in this process
 
 
 class FiniteHook(QuietHook):

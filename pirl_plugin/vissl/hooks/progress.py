@@ -5,18 +5,18 @@ The host's log goes to ``log.txt``. ``PIRL_PLUGIN_CONSOLE=log`` shows it on the 
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import final_checkpoint
 from pirl_plugin.system.console import LINE, counted, next_commands, put, span
-from pirl_plugin.vissl.sections import RECORD, num_ranks
+from pirl_plugin.vissl.sections import RECORD
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -37,19 +37,15 @@ def shows_progress() -> bool:
     return os.environ.get(_VARIABLE) == "page"
 
 
-def hide_log_behind_progress(module: Any) -> None:
-    """Wrap ``setup_logging``: if progress is shown, the host's log goes only to ``log.txt``."""
-    original = module.setup_logging
-
-    @functools.wraps(original)
-    def setup_logging(name: str, *args: object, **kwargs: object) -> None:
-        original(name, *args, **kwargs)
-        for handler in logging.getLogger(name).handlers if shows_progress() else ():
-            if getattr(handler, "stream", None) is sys.stdout:
-                handler.addFilter(_is_shown_beside_progress)
-                handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-
-    module.setup_logging = setup_logging
+def hide_log_behind_progress(
+    name: str, *args: object, original: Callable[..., None], **kwargs: object
+) -> None:
+    """If progress is shown, let the host's log go only to ``log.txt``: its ``setup_logging``."""
+    original(name, *args, **kwargs)
+    for handler in logging.getLogger(name).handlers if shows_progress() else ():
+        if getattr(handler, "stream", None) is sys.stdout:
+            handler.addFilter(_is_shown_beside_progress)
+            handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
 
 
 def _is_shown_beside_progress(record: logging.LogRecord) -> bool:
@@ -102,14 +98,6 @@ class ProgressHook(QuietHook):
         self._began = time.monotonic()
         # Time and number of the first step of the epoch that this process has seen.
         self._first_step: tuple[float, int] | None = None
-
-    @classmethod
-    def from_config(cls, config: AttrDict) -> ProgressHook:
-        """Build the hook from the host's configuration."""
-        export_to = None
-        if config.LOSS.name == "pirl_loss":
-            export_to = "timm" if config.MODEL.TRUNK.NAME == "pirl_timm" else "torchvision"
-        return cls(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA * num_ranks(config), export_to)
 
     def on_start(self, task: Task) -> None:
         """Show the number of images, epochs and steps."""

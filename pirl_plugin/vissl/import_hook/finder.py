@@ -5,7 +5,7 @@ The steps that register our parts are here too; the table lists them.
 
 import sys
 
-from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE, PARTS
+from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE, PARTS, REPLACED
 
 TYPE_CHECKING = False  # importing typing would double the import time of this module
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class ImportHook:
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """Return the other finders' spec of a module in the table; its loader runs our steps."""
-        if name not in BEFORE and name not in AFTER:
+        if name not in BEFORE and name not in AFTER and name not in REPLACED:
             return None
         for finder in sys.meta_path:  # an editable install of the host has its own finder
             if finder is self or not hasattr(finder, "find_spec"):
@@ -36,17 +36,17 @@ class ImportHook:
 def install() -> ImportHook:
     """Install the import hook in this process, once, and return it.
 
-    For modules of the host that are already loaded, as in a notebook, run the ``AFTER`` steps.
+    For modules of the host that are already loaded, as in a notebook, do what follows their import.
     """
     for finder in sys.meta_path:
         if isinstance(finder, ImportHook):
             return finder
     hook = ImportHook()
     sys.meta_path.insert(0, hook)
-    for name, steps in AFTER.items():
+    for name in {**AFTER, **REPLACED}:
         module = sys.modules.get(name)
         if module is not None and not getattr(module.__spec__, "_initializing", False):
-            _take(steps, module)
+            _finish(module)
     return hook
 
 
@@ -55,19 +55,29 @@ def _take_steps_in(loader: object, name: str) -> None:
     body: Callable[[ModuleType], None] = loader.exec_module  # type: ignore[attr-defined]
 
     def exec_module(module: "ModuleType") -> None:
-        _take(BEFORE.get(name, ()), module)
+        from pkgutil import resolve_name
+
+        for step in BEFORE.get(name, ()):
+            resolve_name(step)(module)
         body(module)
-        _take(AFTER.get(name, ()), module)
+        _finish(module)
 
     loader.exec_module = exec_module  # type: ignore[attr-defined]
 
 
-def _take(steps: "Sequence[str]", module: "ModuleType") -> None:
-    """Call each ``package.module:function`` of ``steps`` with ``module``, in order."""
+def _finish(module: "ModuleType") -> None:
+    """Take the ``AFTER`` steps of a module, and replace its functions that ``REPLACED`` names."""
+    from functools import partial, partialmethod
     from pkgutil import resolve_name
 
-    for step in steps:
+    for step in AFTER.get(module.__name__, ()):
         resolve_name(step)(module)
+    for name, replacement in REPLACED.get(module.__name__, {}).items():
+        class_name, _, function = name.rpartition(".")
+        owner = getattr(module, class_name) if class_name else module
+        bind = partialmethod if class_name else partial
+        original = getattr(owner, function)
+        setattr(owner, function, bind(resolve_name(replacement), original=original))
 
 
 def register_parts(module: "ModuleType") -> None:

@@ -46,15 +46,15 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.finder"
-_PATCHES = "pirl_plugin.vissl.repairs"
+_REPAIRS = "pirl_plugin.vissl.repairs"
 
 # Steps before the body of a host module.
 BEFORE: dict[str, tuple[str, ...]] = {
-    "vissl": (f"{_PATCHES}.environment:silence_host_warnings",),
-    "classy_vision": (f"{_PATCHES}.environment:silence_host_warnings",),
-    "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}.environment:alias_kinetics400",),
-    "vissl.utils.misc": (f"{_PATCHES}.environment:provide_pkg_resources",),
-    "vissl.utils.collect_env": (f"{_PATCHES}.environment:provide_pkg_resources",),
+    "vissl": (f"{_REPAIRS}.environment:silence_host_warnings",),
+    "classy_vision": (f"{_REPAIRS}.environment:silence_host_warnings",),
+    "classy_vision.dataset.classy_kinetics400": (f"{_REPAIRS}.environment:alias_kinetics400",),
+    "vissl.utils.misc": (f"{_REPAIRS}.environment:provide_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_REPAIRS}.environment:provide_pkg_resources",),
 }
 
 # Steps after the body of a host module.
@@ -69,35 +69,58 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_REGISTRATION}:register_parts",
         f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
     ),
-    "vissl.data.dataset_catalog": (
-        f"{_PATCHES}.labels:data_paths_suffice",
-        f"{_PATCHES}.labels:register_our_datasets",
-    ),
-    "vissl.data.ssl_dataset": (f"{_PATCHES}.labels:labels_of_our_sources",),
-    "vissl.meters.accuracy_list_meter": (f"{_PATCHES}.labels:accuracy_is_of_images_with_a_class",),
-    "vissl.losses.cross_entropy_multiple_output_single_target": (
-        f"{_PATCHES}.labels:loss_without_classes_is_zero",
-    ),
-    "vissl.utils.misc": (f"{_PATCHES}.environment:withdraw_pkg_resources",),
-    "vissl.utils.collect_env": (f"{_PATCHES}.environment:withdraw_pkg_resources",),
-    "vissl.utils.profiler": (f"{_PATCHES}.environment:go_on_without_nvtx",),
-    "classy_vision.generic.distributed_util": (f"{_PATCHES}.transfers:broadcast_without_copies",),
-    "classy_vision.dataset.dataloader_async_gpu_wrapper": (
-        f"{_PATCHES}.transfers:copy_after_the_step_before",
-    ),
-    "vissl.trainer.trainer_main": (f"{_PATCHES}.svm:extract_features_on_cpu",),
+    "vissl.data.dataset_catalog": (f"{_REPAIRS}.labels:register_our_datasets",),
     "vissl.trainer.train_task": (f"{_REGISTRATION}:register_our_task",),
-    "vissl.utils.io": (f"{_PATCHES}.svm:missing_average_precision_is_a_failure",),
-    "vissl.utils.svm_utils.evaluate": (f"{_PATCHES}.svm:average_precision_on_current_numpy",),
-    "vissl.utils.svm_utils.svm_low_shot_trainer": (
-        f"{_PATCHES}.svm:low_shot_test_on_current_numpy",
-    ),
-    "extra_scripts.create_low_shot_samples": (f"{_PATCHES}.svm:low_shot_samples_from_a_list",),
-    "vissl.utils.checkpoint": (
-        f"{_PATCHES}.transfers:save_whole",
-        f"{_PATCHES}.transfers:link_newest",
-    ),
-    "vissl.utils.logger": ("pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",),
-    "vissl.utils.hydra_config": ("pirl_plugin.vissl.run.compose:wrap_composing",),
-    "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.run.launch:guard_launcher",),
+    "vissl.utils.misc": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
+    "vissl.utils.profiler": (f"{_REPAIRS}.environment:go_on_without_nvtx",),
+}
+
+# Host module -> its functions and methods that ours replace. Ours has the same arguments, and gets
+# the host's function as ``original``.
+REPLACED: dict[str, dict[str, str]] = {
+    "classy_vision.generic.distributed_util": {
+        "broadcast_object": f"{_REPAIRS}.transfers:broadcast_without_copies",
+    },
+    "classy_vision.dataset.dataloader_async_gpu_wrapper": {
+        "DataloaderAsyncGPUWrapper.preload": f"{_REPAIRS}.transfers:copy_after_the_step_before",
+    },
+    "vissl.data.dataset_catalog": {
+        "get_data_files": f"{_REPAIRS}.labels:data_paths_suffice",
+    },
+    "vissl.data.ssl_dataset": {
+        "GenericSSLDataset.load_labels": f"{_REPAIRS}.labels:labels_of_our_sources",
+    },
+    "vissl.losses.cross_entropy_multiple_output_single_target": {
+        "SmoothCrossEntropy.forward": f"{_REPAIRS}.labels:loss_without_classes_is_zero",
+    },
+    "vissl.meters.accuracy_list_meter": {
+        "AccuracyListMeter.update": f"{_REPAIRS}.labels:accuracy_is_of_images_with_a_class",
+    },
+    "vissl.trainer.trainer_main": {
+        "SelfSupervisionTrainer.extract": f"{_REPAIRS}.svm:extract_features_on_cpu",
+    },
+    "vissl.utils.checkpoint": {
+        "save_checkpoint": f"{_REPAIRS}.transfers:save_whole",
+        "create_file_symlink": f"{_REPAIRS}.transfers:link_newest",
+    },
+    "vissl.utils.svm_utils.evaluate": {
+        "get_precision_recall": f"{_REPAIRS}.svm:average_precision_on_current_numpy",
+    },
+    "vissl.utils.svm_utils.svm_low_shot_trainer": {
+        "SVMLowShotTrainer.test": f"{_REPAIRS}.svm:low_shot_test_on_current_numpy",
+    },
+    "extra_scripts.create_low_shot_samples": {
+        "generate_low_shot_samples": f"{_REPAIRS}.svm:low_shot_samples_from_a_list",
+    },
+    "vissl.utils.logger": {
+        "setup_logging": "pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",
+    },
+    "vissl.utils.hydra_config": {
+        "compose_hydra_configuration": "pirl_plugin.vissl.run.compose:compose_and_check",
+        "convert_to_attrdict": "pirl_plugin.vissl.run.compose:record_and_convert",
+    },
+    "vissl.utils.distributed_launcher": {
+        "launch_distributed": "pirl_plugin.vissl.run.launch:launch_distributed",
+    },
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -29,28 +28,27 @@ LAYOUT: dict[str, tuple[str, str]] = {
 }
 
 
-def data_paths_suffice(module: Any) -> None:
+def data_paths_suffice(
+    split: str, dataset_config: AttrDict, *, original: Callable[..., Any]
+) -> tuple[list[str], list[str]]:
     """Never worked: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError``.
 
     ``get_data_files`` then looks for labels in the catalog, by ``DATASET_NAMES``. It leaves out a
     path of labels that does not exist.
     """
-    original: Callable[..., tuple[list[str], list[str]]] = module.get_data_files
+    from vissl.data.dataset_catalog import VisslDatasetCatalog
 
-    @functools.wraps(original)
-    def get_data_files(split: str, dataset_config: AttrDict) -> tuple[list[str], list[str]]:
-        config = dataset_config[split]
-        has_data = module.VisslDatasetCatalog.has_data
-        in_catalog = all(has_data(name) for name in config.DATASET_NAMES)
-        if not config.DATA_PATHS or config.LABEL_PATHS or in_catalog:
-            return original(split, dataset_config)
+    config = dataset_config[split]
+    in_catalog = all(map(VisslDatasetCatalog.has_data, config.DATASET_NAMES))
+    needs_no_labels = config.DATA_PATHS and not config.LABEL_PATHS and not in_catalog
+    if needs_no_labels:
         config.LABEL_PATHS = [""] * len(config.DATA_PATHS)  # the empty path never exists
-        try:
-            return original(split, dataset_config)
-        finally:
+    try:
+        files: tuple[list[str], list[str]] = original(split, dataset_config)
+    finally:
+        if needs_no_labels:
             config.LABEL_PATHS = []
-
-    module.get_data_files = get_data_files
+    return files
 
 
 def register_our_datasets(module: Any) -> None:
@@ -74,61 +72,46 @@ def register_our_datasets(module: Any) -> None:
         catalog.register_data(name, paths)
 
 
-def labels_of_our_sources(module: Any) -> None:
+def labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable[..., Any]) -> None:
     """Never worked: ``load_labels`` takes labels only from files and from torchvision's data sets.
 
     Ours give ``get_labels()``, like those of torchvision.
     """
-    dataset = module.GenericSSLDataset
-    original = dataset.load_labels
-
-    @functools.wraps(original)
-    def load_labels(self: GenericSSLDataset) -> None:
-        sources = self.label_sources
-        # The host calls get_labels() of the sources with this name.
-        self.label_sources = [
-            "torchvision_dataset" if {label, data} <= set(SOURCES) else label
-            for label, data in zip(sources, self.data_sources, strict=False)
-        ]
-        try:
-            original(self)
-        finally:
-            self.label_sources = sources
-
-    dataset.load_labels = load_labels
+    sources = dataset.label_sources
+    # The host calls get_labels() of the sources with this name.
+    dataset.label_sources = [
+        "torchvision_dataset" if {label, data} <= set(SOURCES) else label
+        for label, data in zip(sources, dataset.data_sources, strict=False)
+    ]
+    try:
+        original(dataset)
+    finally:
+        dataset.label_sources = sources
 
 
-def accuracy_is_of_images_with_a_class(module: Any) -> None:
+def accuracy_is_of_images_with_a_class(
+    meter: AccuracyListMeter,
+    model_output: Tensor | list[Tensor],
+    target: Tensor,
+    *,
+    original: Callable[..., Any],
+) -> None:
     """Never worked: the label −1, which the host's loss ignores, ends the run in its meter."""
-    meter = module.AccuracyListMeter
-    original = meter.update
-
-    @functools.wraps(original)
-    def update(
-        self: AccuracyListMeter, model_output: Tensor | list[Tensor], target: Tensor
-    ) -> None:
-        outputs = model_output if isinstance(model_output, list) else [model_output]
-        if target.ndim == 1:  # not labels of mixed images, (B, classes)
-            has_class = target >= 0
-            if not has_class.any():
-                return
-            outputs = [output[has_class] for output in outputs]
-            target = target[has_class]
-        original(self, outputs, target)
-
-    meter.update = update
+    outputs = model_output if isinstance(model_output, list) else [model_output]
+    if target.ndim == 1:  # not labels of mixed images, (B, classes)
+        has_class = target >= 0
+        if not has_class.any():
+            return
+        outputs = [output[has_class] for output in outputs]
+        target = target[has_class]
+    original(meter, outputs, target)
 
 
-def loss_without_classes_is_zero(module: Any) -> None:
+def loss_without_classes_is_zero(
+    loss: SmoothCrossEntropy, input: Tensor, target: Tensor, *, original: Callable[..., Any]
+) -> Tensor:
     """Never worked: the mean loss of a batch in which no image has a class is not a number."""
-    loss = module.SmoothCrossEntropy
-    original = loss.forward
-
-    @functools.wraps(original)
-    def forward(self: SmoothCrossEntropy, input: Tensor, target: Tensor) -> Tensor:
-        if target.ndim == 1 and (target == self.ignore_index).all():
-            return input.sum() * 0.0  # with a gradient, for the processes to average
-        result: Tensor = original(self, input, target)
-        return result
-
-    loss.forward = forward
+    if target.ndim == 1 and (target == loss.ignore_index).all():
+        return input.sum() * 0.0  # with a gradient, for the processes to average
+    result: Tensor = original(loss, input, target)
+    return result

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +14,32 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 
-def extract_features_on_cpu(module: Any) -> None:
+def extract_features_on_cpu(
+    trainer: Any, output_folder: str, *, original: Callable[..., Any], **options: bool
+) -> object:
     """Never worked: ``SelfSupervisionTrainer.extract`` asserts a GPU.
 
     Its loop, ``_extract_split_features``, calls ``.cuda()`` on each batch. Both are so in VISSL
     0.1.6 and in git main. The extraction of predictions, which only git main has, stays the host's.
     """
-    trainer = module.SelfSupervisionTrainer
-    original = trainer.extract
+    from vissl.trainer import trainer_main as host
 
-    @functools.wraps(original)
-    def extract(self: Any, output_folder: str, **options: bool) -> object:
-        task = self.task
-        if task.device.type != "cpu" or options.get("extract_predictions"):
-            return original(self, output_folder, **options)
-        # The steps of the original, without its assertion.
-        task.prepare_extraction(pin_memory=self.cfg.DATA.PIN_MEMORY)
-        if hasattr(task, "add_dummy_layer"):  # git main
-            task.add_dummy_layer()
-        else:
-            self._add_dummy_layer()
-        task.init_distributed_data_parallel_model()
-        layers = module.get_trunk_output_feature_names(self.cfg.MODEL) or ["heads"]
-        for split in task.available_splits:
-            task.data_iterator = _on_cpu(task.dataloaders[split.lower()])
-            self._extract_split_features(layers, task, split, output_folder)
-        self._cleanup_task()
-        return None
-
-    trainer.extract = extract
+    task = trainer.task
+    if task.device.type != "cpu" or options.get("extract_predictions"):
+        return original(trainer, output_folder, **options)
+    # The steps of the original, without its assertion.
+    task.prepare_extraction(pin_memory=trainer.cfg.DATA.PIN_MEMORY)
+    if hasattr(task, "add_dummy_layer"):  # git main
+        task.add_dummy_layer()
+    else:
+        trainer._add_dummy_layer()
+    task.init_distributed_data_parallel_model()
+    layers = host.get_trunk_output_feature_names(trainer.cfg.MODEL) or ["heads"]
+    for split in task.available_splits:
+        task.data_iterator = _on_cpu(task.dataloaders[split.lower()])
+        trainer._extract_split_features(layers, task, split, output_folder)
+    trainer._cleanup_task()
+    return None
 
 
 class StaysOnCPU(torch.Tensor):
@@ -61,104 +57,80 @@ def _on_cpu(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {**batch, "data": images}
 
 
-def average_precision_on_current_numpy(module: Any) -> None:
+def average_precision_on_current_numpy(
+    targets: Any, scores: Any, weights: Any = None, *, original: Callable[..., Any]
+) -> tuple[Any, ...]:
     """Broke: numpy has no ``np.float`` any more, and a matrix cell takes no one-element array.
 
     Either error ends the child process of the VOC07 SVM tool, and it prints ``AP: [-1]``.
     """
-    original = module.get_precision_recall
-
-    @functools.wraps(original)
-    def get_precision_recall(targets: Any, scores: Any, weights: Any = None) -> tuple[Any, ...]:
-        if weights is None:  # the original would use np.float
-            weights = np.ones(len(targets))
-        precision, recall, thresholds, average = original(targets, scores, weights)
-        return precision, recall, thresholds, float(np.asarray(average).item())
-
-    module.get_precision_recall = get_precision_recall
+    if weights is None:  # the original would use np.float
+        weights = np.ones(len(targets))
+    precision, recall, thresholds, average = original(targets, scores, weights)
+    return precision, recall, thresholds, float(np.asarray(average).item())
 
 
-def missing_average_precision_is_a_failure(module: Any) -> None:
-    """Broke: the tool of the VOC07 SVM reports one that failed as ``AP: [-1]``, with status 0."""
-    original = module.load_file
-
-    @functools.wraps(original)
-    def load_file(filename: str, *args: object, **kwargs: object) -> object:
-        if Path(filename).name == "test_ap.npy" and not Path(filename).exists():
-            raise SystemExit(
-                f"pirl_plugin: no average precision in {filename}: training the SVM failed, and "
-                f"its error is above"
-            )
-        return original(filename, *args, **kwargs)
-
-    module.load_file = load_file
-
-
-def low_shot_test_on_current_numpy(module: Any) -> None:
+def low_shot_test_on_current_numpy(
+    trainer: Any,
+    features: NDArray[np.float32],
+    targets: NDArray[np.int32],
+    sample_num: int,
+    low_shot_kvalue: int,
+    *,
+    original: object,
+) -> None:
     """Broke: the low-shot test puts a mean of one element, an array, into a matrix cell.
 
     This method writes the same file: the mean over classes of the average precision of each cost,
     float64 ``(1, costs)``.
     """
+    from vissl.utils.svm_utils import svm_low_shot_trainer as host
 
-    def test(
-        self: Any,
-        features: NDArray[np.float32],
-        targets: NDArray[np.int32],
-        sample_num: int,
-        low_shot_kvalue: int,
-    ) -> None:
-        if self.normalize:
-            features = self._normalize_features(features)
-        sample = f"sample{sample_num}_k{low_shot_kvalue}"
-        means = []
-        for cost in self.costs_list:
-            precisions = []
-            for number in self.cls_list:
-                file = self._get_svm_low_shot_model_filename(number, cost, sample)
-                scores = module.load_file(file).decision_function(features)
-                tested_scores, tested_labels = self._get_cls_feats_labels(number, scores, targets)
-                *_, precision = module.get_precision_recall(tested_labels, tested_scores)
-                precisions.append(precision)
-            means.append(np.mean(precisions))
-        module.save_file(np.array([means]), f"{self.output_dir}/test_ap_{sample}.npy")
-
-    module.SVMLowShotTrainer.test = test
+    if trainer.normalize:
+        features = trainer._normalize_features(features)
+    sample = f"sample{sample_num}_k{low_shot_kvalue}"
+    means = []
+    for cost in trainer.costs_list:
+        precisions = []
+        for number in trainer.cls_list:
+            file = trainer._get_svm_low_shot_model_filename(number, cost, sample)
+            scores = host.load_file(file).decision_function(features)
+            tested_scores, tested_labels = trainer._get_cls_feats_labels(number, scores, targets)
+            *_, precision = host.get_precision_recall(tested_labels, tested_scores)
+            precisions.append(precision)
+        means.append(np.mean(precisions))
+    host.save_file(np.array([means]), f"{trainer.output_dir}/test_ap_{sample}.npy")
 
 
-def low_shot_samples_from_a_list(module: Any) -> None:
+def low_shot_samples_from_a_list(
+    dataset_name: str,
+    targets: Any,
+    k_values: str | Sequence[int],
+    sample_inds: Sequence[int],
+    output_path: str,
+    layername: str,
+    images_data_file: str | None = None,  # only of Places
+    *,
+    original: Callable[..., Any],
+) -> object:
     """Broke: the low-shot tool calls ``split`` on its list of k, and passes too few arguments."""
-    original = module.generate_low_shot_samples
-
-    @functools.wraps(original)
-    def generate_low_shot_samples(
-        dataset_name: str,
-        targets: Any,
-        k_values: str | Sequence[int],
-        sample_inds: Sequence[int],
-        output_path: str,
-        layername: str,
-        images_data_file: str | None = None,  # only of Places
-    ) -> object:
-        if not isinstance(k_values, str):
-            k_values = ",".join(map(str, k_values))
-        try:
-            return original(
-                dataset_name,
-                targets,
-                k_values,
-                sample_inds,
-                output_path,
-                layername,
-                images_data_file,
-            )
-        except ValueError as error:  # of random.sample
-            raise SystemExit(
-                f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: expected each class "
-                f"to have k images, and k · (classes − 1) others; lower them ({error})"
-            ) from None
-
-    module.generate_low_shot_samples = generate_low_shot_samples
+    if not isinstance(k_values, str):
+        k_values = ",".join(map(str, k_values))
+    try:
+        return original(
+            dataset_name,
+            targets,
+            k_values,
+            sample_inds,
+            output_path,
+            layername,
+            images_data_file,
+        )
+    except ValueError as error:  # of random.sample
+        raise SystemExit(
+            f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: expected each class "
+            f"to have k images, and k · (classes − 1) others; lower them ({error})"
+        ) from None
 
 
 def remove_old_results(config: AttrDict) -> None:

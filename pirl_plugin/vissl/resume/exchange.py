@@ -62,9 +62,14 @@ class ExchangeHook(QuietHook):
         Raises:
             Refused: too many of the last images could not be read; all ranks raise it.
         """
+        valid = sample.get("data_valid")
+        if isinstance(valid, list):  # the host uses both forms
+            valid = valid[0]
         # One sum of integers for everything: the numbers of images, and of ranks for each request.
+        counts = [0, 0]  # a benchmark's batch may not say which images are valid
+        if isinstance(valid, torch.Tensor):
+            counts = [int((valid.long() < 1).sum()), valid.numel()]
         own_request = self.request()
-        counts = [*_count_unreadable(sample)]
         counts += [int(own_request == request) for request in _REQUESTS]
         device = task.device if world_size() > 1 else "cpu"
         sums = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
@@ -111,13 +116,3 @@ class ExchangeHook(QuietHook):
         self._named.update(new)
         if new and rank() == 0:
             logging.warning(f"{len(new)} files could not be read: {', '.join(new)}")
-
-
-def _count_unreadable(sample: Mapping[str, object]) -> tuple[int, int]:
-    """Return the numbers of unreadable and of all images in a batch; (0, 0) if it has no record."""
-    valid = sample.get("data_valid")
-    if isinstance(valid, list):  # the host uses both forms
-        valid = valid[0]
-    if not isinstance(valid, torch.Tensor):
-        return 0, 0
-    return int((valid.long() < 1).sum()), valid.numel()

@@ -108,7 +108,7 @@ def record_before_host(composed: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf, open_dict
 
     with open_dict(composed):
-        computed = composed.pop(COMPUTED, None) or {}
+        computed = dict(composed.pop(COMPUTED, None) or {})
     values: Any = OmegaConf.to_container(composed)
     initial = values["MODEL"]["WEIGHTS_INIT"]
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
@@ -116,7 +116,7 @@ def record_before_host(composed: DictConfig) -> dict[str, Any]:
     return {
         "config": _Text(json.dumps(values, default=str)),
         "weights": weights_of(values),
-        "computed": {key: str(value) for key, value in computed.items()},
+        "computed": computed,
     }
 
 

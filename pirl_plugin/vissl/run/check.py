@@ -136,8 +136,6 @@ def check_slurm(config: AttrDict) -> None:
     Raises:
         Refused: there is no SLURM on this machine, or no partition is named.
     """
-    if not config.SLURM.USE_SLURM:
-        return
     if shutil.which("srun") is None:
         raise Refused(
             "config.SLURM.USE_SLURM = true: expected SLURM's srun on the PATH, found none; load "

@@ -58,9 +58,8 @@ def compose(overrides: list[str]) -> DictConfig:
     with in_one_sentence(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
         warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
-        readable = [_readable_override(override) for override in overrides]
         with hydra.initialize_config_module("vissl.config"):
-            return hydra.compose("defaults", readable)
+            return hydra.compose("defaults", list(map(_readable_override, overrides)))
 
 
 def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
@@ -83,45 +82,40 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
     return composed
 
 
-def wrap_composing(module: Any) -> None:
-    """Give the host's functions our configs and checks, and record a run before the host."""
-    convert = module.convert_to_attrdict
+def compose_and_check(overrides: list[str], *, original: object) -> DictConfig:
+    """Compose as the host does, with our configs, and check a run of ours."""
+    return check(compose(overrides), overrides)
 
-    @functools.wraps(convert)
-    def convert_to_attrdict(
-        cfg: DictConfig, cmdline_args: list[str] | None = None, dump_config: bool = True
-    ) -> tuple[AttrDict, AttrDict]:
-        if not is_ours(cfg.config):
-            return convert(cfg, cmdline_args, dump_config=dump_config)
-        from pirl_plugin.vissl.resume.record import record_before_host
-        from pirl_plugin.vissl.run.check import check_slurm
 
-        with in_one_sentence():
-            record = record_before_host(cfg.config)
-            # The run writes the file after its start.
-            args, config = convert(cfg, cmdline_args, dump_config=False)
-            config[RECORD] = record
-            _choose_task(config)
+def record_and_convert(
+    cfg: DictConfig,
+    cmdline_args: list[str] | None = None,
+    dump_config: bool = True,
+    *,
+    original: Callable[..., tuple[AttrDict, AttrDict]],
+) -> tuple[AttrDict, AttrDict]:
+    """Record a run of ours, let the host convert its configuration, and give it our task."""
+    if not is_ours(cfg.config):
+        return original(cfg, cmdline_args, dump_config=dump_config)
+    from pirl_plugin.vissl.resume.record import record_before_host
+    from pirl_plugin.vissl.run.check import check_slurm
+
+    with in_one_sentence():
+        record = record_before_host(cfg.config)
+        # The run writes the file after its start.
+        args, config = original(cfg, cmdline_args, dump_config=False)
+        config[RECORD] = record
+        task = config.TRAINER.TASK_NAME
+        if task != "self_supervision_task":  # the host's FSDP and SDP choose another
+            raise Refused(
+                f"config.TRAINER.TASK_NAME = {task}: expected self_supervision_task; set "
+                f"neither config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP nor "
+                f"config.MODEL.SHARDED_DDP_SETUP.USE_SDP"
+            )
+        config.TRAINER.TASK_NAME = "pirl_task"
+        if config.SLURM.USE_SLURM:
             check_slurm(config)
-        return args, config
-
-    module.compose_hydra_configuration = lambda overrides: check(compose(overrides), overrides)
-    module.convert_to_attrdict = convert_to_attrdict
-
-
-def _choose_task(config: AttrDict) -> None:
-    """Give a run of this plugin its task in place of the host's usual one.
-
-    Raises:
-        Refused: the host shards the model or the optimiser.
-    """
-    name = config.TRAINER.TASK_NAME
-    if name != "self_supervision_task":
-        raise Refused(
-            f"config.TRAINER.TASK_NAME = {name}: expected self_supervision_task; set neither "
-            f"config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP nor config.MODEL.SHARDED_DDP_SETUP.USE_SDP"
-        )
-    config.TRAINER.TASK_NAME = "pirl_task"
+    return args, config
 
 
 def _readable_override(override: str) -> str:
@@ -149,7 +143,7 @@ def _expand_paths(config: DictConfig) -> None:
     for split in ("TRAIN", "TEST"):
         paths = config.DATA[split].DATA_PATHS
         paths = [paths] if isinstance(paths, str) else list(paths or [])
-        config.DATA[split].DATA_PATHS = [_expanded(path) for path in paths]
+        config.DATA[split].DATA_PATHS = list(map(_expanded, paths))
     folder = config.CHECKPOINT.DIR
     config.SLURM.LOG_FOLDER = _expanded(config.SLURM.LOG_FOLDER or f"{folder}/slurm")
     config.CHECKPOINT.DIR = _expanded(folder)
@@ -179,14 +173,14 @@ def _add_our_configs() -> None:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
-def _compute(composed: DictConfig) -> dict[str, Any]:
+def _compute(composed: DictConfig) -> dict[str, str]:
     """Compute the values of a configuration that files decide, and resolve all references.
 
     Args:
         composed: the whole configuration, with ``config``; changed in place.
 
     Returns:
-        Dotted key → computed value.
+        Dotted key → computed value, as a text.
 
     Raises:
         Refused: the trunks of an ensemble have images of different kinds.
@@ -194,20 +188,20 @@ def _compute(composed: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf, open_dict
 
     values: dict[str, Any] = {}
-    keys: dict[str, str] = {}
+    computed: dict[str, str] = {}
     unresolved: Any = OmegaConf.to_container(composed.config, resolve=False)
     for key, value in flat(unresolved).items():
         for name, default in _INTERPOLATION.findall(str(value)):
-            keys[key] = name
             if name == "half_of_images":
                 values[name] = _half_of_images(composed.config, int(default))
             else:
                 values[name] = _of_weights(composed.config, name, default)
+            computed[key] = str(values[name])
     with open_dict(composed):
         composed[COMPUTED] = values
         OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
         del composed[COMPUTED]
-    return {key: values[name] for key, name in keys.items()}
+    return computed
 
 
 def _half_of_images(config: DictConfig, most: int) -> int:

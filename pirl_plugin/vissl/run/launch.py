@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import logging
 import multiprocessing
@@ -83,18 +82,17 @@ def main(overrides: list[str]) -> int:
     return 0
 
 
-def guard_launcher(module: Any) -> None:
-    """Replace the host's launcher for runs of this plugin."""
-    launch = module.launch_distributed
-
-    @functools.wraps(launch)
-    def launch_distributed(
-        cfg: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
-    ) -> object:
-        launch_here = launch_run if RECORD in cfg else launch
-        return launch_here(cfg, node_id, engine_name, hook_generator)
-
-    module.launch_distributed = launch_distributed
+def launch_distributed(
+    cfg: AttrDict,
+    node_id: int,
+    engine_name: str,
+    hook_generator: Callable[[Any], Any],
+    *,
+    original: Callable[..., object],
+) -> object:
+    """Launch a run of this plugin by :func:`launch_run`, and any other run by the host."""
+    launch = launch_run if RECORD in cfg else original
+    return launch(cfg, node_id, engine_name, hook_generator)
 
 
 def launch_run(

@@ -12,7 +12,6 @@ from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.checkpoint import get_checkpoint_folder
 
-from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.loader import start_training_worker, wait_for_images
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.watcher import current
@@ -32,6 +31,7 @@ from pirl_plugin.vissl.hooks.progress import ProgressHook, shows_progress
 from pirl_plugin.vissl.resume import position
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
+from pirl_plugin.vissl.resume.record import global_batch
 from pirl_plugin.vissl.sections import TIMEOUT, MonitorSettings, RunSettings, read_section
 
 if TYPE_CHECKING:
@@ -100,21 +100,18 @@ class PIRLTask(SelfSupervisionTask):
                 worker_init_fn=start,
                 split=split.lower(),
             )
-        self._limit_reads()
+        # From now on, the watcher ends this process if the read of an image takes too long.
+        if watcher := current():
+            sources = [
+                part.source
+                for dataset in self.datasets.values()
+                for part in dataset.data_objs
+                if isinstance(part, PIRLDiskDataset)
+            ]
+            minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
+            folder = Path(get_checkpoint_folder(self.config))
+            watcher.waits.append(wait_for_images(sources, minutes, TIMEOUT, folder))
         return loaders
-
-    def _limit_reads(self) -> None:
-        """Let the watcher end this process if the read of an image takes too long."""
-        watcher = current()
-        if watcher is None:
-            return
-        sources: list[ImageSource] = []
-        for dataset in self.datasets.values():
-            data = dataset.data_objs
-            sources += [part.source for part in data if isinstance(part, PIRLDiskDataset)]
-        minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
-        folder = Path(get_checkpoint_folder(self.config))
-        watcher.waits.append(wait_for_images(sources, minutes, TIMEOUT, folder))
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Build the model, and prepare it before DistributedDataParallel wraps it."""
@@ -181,5 +178,8 @@ def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHo
     # The hook that saves comes after the hook that sets the bank's size.
     hooks += host.values()
     if shows_progress() and rank() == 0:
-        hooks.append(ProgressHook.from_config(config))
+        export_to = None
+        if has_bank:
+            export_to = "timm" if config.MODEL.TRUNK.NAME == "pirl_timm" else "torchvision"
+        hooks.append(ProgressHook(global_batch(config), export_to))
     return hooks

@@ -76,6 +76,7 @@ def run_rank(
         SystemExit: the work failed. A spawned rank's launcher reads ``failure.txt``.
     """
     from torch import distributed
+    from vissl.engines import extract_features, train
     from vissl.utils import distributed_launcher as host
 
     from pirl_plugin.system.ranks import has_lost_rank
@@ -90,7 +91,8 @@ def run_rank(
             stack.enter_context(watching())
         try:
             prepare_workers(config)
-            _keep_environment_out_of_the_log()
+            for engine in (train, extract_features):  # the environment may contain secrets
+                engine.print_system_env_info = lambda variables: None
             if is_spawned and node_id == 0:
                 stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
             # The host finds the process group, and makes none.
@@ -202,14 +204,6 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
                 f"nodes share, but rank 0 resumes from {first_name} and rank {number} from "
                 f"{other_name}"
             )
-
-
-def _keep_environment_out_of_the_log() -> None:
-    """Make the host log no environment variables in this process: they may contain secrets."""
-    from vissl.engines import extract_features, train
-
-    for engine in (train, extract_features):
-        engine.print_system_env_info = lambda variables: None
 
 
 def _sentence(error: Exception, config: AttrDict) -> str:

@@ -11,6 +11,7 @@ from pirl_plugin.system.console import LINE, next_commands, program_name
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.hooks.progress import ProgressHook
+from pirl_plugin.vissl.run.pirl_task import hooks_of_run
 from tests.helpers.configs import compose
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -156,11 +157,15 @@ def test_commands__name_the_script_where_path_does_not_have_it(monkeypatch):
     assert knn == f"{script} knn --checkpoint a.torch --data DIR"
 
 
-def test_hook__gets_batch_and_export_from_the_configuration():
+def test_hook__gets_batch_and_export_from_the_configuration(monkeypatch):
     config = compose("config=pretrain/pirl/jigsaw_8node")
-    hook = ProgressHook.from_config(config)
-    assert (hook._images_per_step, hook._export_to) == (8 * 4 * 32, "torchvision")
-    config.MODEL.TRUNK.NAME = "pirl_timm"
-    assert ProgressHook.from_config(config)._export_to == "timm"
-    config.LOSS.name = "cross_entropy"
-    assert ProgressHook.from_config(config)._export_to is None
+    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
+    for trunk, loss, export_to in (
+        ("resnet", "pirl_loss", "torchvision"),
+        ("pirl_timm", "pirl_loss", "timm"),
+        ("pirl_timm", "cross_entropy", None),
+    ):
+        config.MODEL.TRUNK.NAME = trunk
+        config.LOSS.name = loss
+        *_, hook = hooks_of_run(config, [])
+        assert (hook._images_per_step, hook._export_to) == (8 * 4 * 32, export_to)

@@ -1,5 +1,7 @@
 """The import hook: it costs nothing where the host is not imported, and is there where it is."""
 
+import importlib
+import inspect
 import os
 import subprocess
 import sys
@@ -98,3 +100,15 @@ def test_table__names_functions_that_exist(steps):
     for module, names in steps.items():
         for name in names:
             assert callable(resolve_name(name)), f"{module}: {name}"
+
+
+def test_table__replaces_each_function_of_the_host_once(subtests):
+    for module, functions in table.REPLACED.items():
+        host = importlib.import_module(module)
+        for name, path in functions.items():
+            with subtests.test(module=module, name=name):
+                class_name, _, function = name.rpartition(".")
+                owner = getattr(host, class_name) if class_name else host
+                bound = inspect.getattr_static(owner, function)
+                assert bound.func is resolve_name(path)
+                assert inspect.isfunction(bound.keywords["original"])
