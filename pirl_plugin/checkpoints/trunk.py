@@ -45,7 +45,7 @@ _OF_LIGHTLY = {
 # What is before one of these convolutions is the prefix of a ResNet.
 _MARK = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<part>layer[14]|[47])\.0\.conv1\.weight")
 # Wrappers of torch put these parts into names, also in the middle of them.
-_WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+_WRAPPERS = re.compile(r"\b(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
 # If a file holds several trunks, the first of these is taken, as in the papers' evaluation.
 _PREFERRED = (
     "classy_state_dict.base_model.model.trunk.",  # VISSL: not the momentum encoder in its loss
@@ -166,13 +166,15 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
 
     # The network: the depth with the nearest numbers of blocks; width and stem by conv1's shape.
     block = Bottleneck if "layer1.0.conv3.weight" in full_names else BasicBlock
-    blocks = {tuple(key.split(".")[:2]) for key in full_names if key.startswith("layer")}
-    num_blocks = Counter(layer for layer, _ in blocks)
+    num_blocks = Counter(
+        key.partition(".")[0] for key in full_names if key.endswith(".conv1.weight")
+    )
     distances = {}  # from the numbers of blocks of each depth
     for depth, (its_block, stages) in STAGES.items():
         if its_block is block:
-            differences = [num_blocks[f"layer{i}"] - count for i, count in enumerate(stages, 1)]
-            distances[depth] = sum(map(abs, differences))
+            distances[depth] = sum(
+                abs(num_blocks[f"layer{i}"] - count) for i, count in enumerate(stages, 1)
+            )
     depth = min(distances, key=distances.__getitem__)
     stem = tensors.get(full_names.get("conv1.weight", ""), torch.empty(64, 3, 7, 7))
     width = stem.shape[0] / 64
@@ -250,9 +252,7 @@ def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{path}{key}.")
         elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
-            parts = f"{path}{key}".split(".")
-            name = ".".join(part for part in parts if part not in _WRAPPERS)
-            yield name, torch.as_tensor(value)
+            yield _WRAPPERS.sub("", f"{path}{key}"), torch.as_tensor(value)
 
 
 def _choose(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
@@ -352,13 +352,11 @@ def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> st
         elif name not in tensors and not name.endswith(COUNTER):
             missing.append(name)
     left_over = [name for name in tensors if name not in expected]
-
-    total = sum(not name.endswith(COUNTER) for name in expected)
     differences = []
     if other_shapes:
         differences.append(f"{len(other_shapes)} of another shape: {truncate(other_shapes)}")
     if missing:
-        differences.append(f"{len(missing)} of {total} missing: {truncate(missing)}")
+        differences.append(f"{len(missing)} of {len(expected)} missing: {truncate(missing)}")
     if left_over:
         differences.append(f"{len(left_over)} left over: {truncate(left_over)}")
     return "; ".join(differences)

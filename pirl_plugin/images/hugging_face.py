@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.system.failures import Refused
 
 _STATE = "state.json"  # of save_to_disk, in the folder of a split
-_DEPTH = 3  # of folders, such as data/train/0000.parquet
+_DEPTH = 2  # of folders, such as data/train/0000.parquet
 
 
 class HuggingFaceSource(MapSource):
@@ -95,7 +95,17 @@ def find_data_files(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     if saved:
         return {path.name: _arrow_files(path) for path in saved}
     # Parquet files: two data sets in a folder would be mixed.
-    files = list(_parquet_files(top, _DEPTH, is_download=(top / "README.md").is_file()))
+    is_download = (top / "README.md").is_file()
+    files = []
+    for path, folders_here, names in os.walk(top, followlinks=True):
+        files += [Path(path, name) for name in sorted(names) if name.endswith(".parquet")]
+        depth = len(Path(path).relative_to(top).parts)
+        entered = []  # os.walk goes on into these: ``data``, splits, or all of a download
+        for name in sorted(folders_here):
+            is_usual = name.lower() in SPLIT_NAMES | {"data"}
+            if depth < _DEPTH and not name.startswith(".") and (is_download or is_usual):
+                entered.append(name)
+        folders_here[:] = entered
     splits: dict[str, list[str]] = {}
     folders: dict[Path, str] = {}  # of each data set, with one of its files
     for file in files:
@@ -107,18 +117,6 @@ def find_data_files(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
         listed = ", ".join(str(path) for path in folders)
         raise Refused(f"{folder} holds the data sets {listed}: expected one; give its folder")
     return splits
-
-
-def _parquet_files(folder: Path, depth: int, is_download: bool) -> Iterator[Path]:
-    """Yield the parquet files in a folder and in ``data``, folders of splits, or of a download."""
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    for name in names:
-        if name.endswith(".parquet"):
-            yield folder / name
-    for name in names:
-        is_usual = name.lower() in SPLIT_NAMES | {"data"}
-        if depth > 1 and not name.startswith(".") and (is_download or is_usual):
-            yield from _parquet_files(folder / name, depth - 1, is_download)
 
 
 def _arrow_files(folder: Path) -> list[str]:

@@ -70,8 +70,7 @@ class MapSource(ImageSource):
         self._key: Any = columns.image
         # A data set with a format of its own, such as tensors, gives images in this format.
         if _is_of_package(dataset) and dataset.format["type"] is None:
-            column = _image_column(dataset, columns, self.path)
-            warn_once(f"{self.path}: images from the column {column!r}")
+            column = _column("image", dataset, columns, self.path)
             self._items = _encoded_images(dataset, column)
             self._key = column
 
@@ -205,9 +204,7 @@ def _labels_of(dataset: Any, columns: Columns, place: str) -> list[Any]:
         names_and_none = [*dataset.classes, None]  # the last is for NO_CLASS, −1
         return [names_and_none[index] for index in dataset.labels()]
     if _is_of_package(dataset):
-        column = _label_column(dataset, columns, place)
-        warn_once(f"{place}: labels from the column {column!r}")
-        return _labels_in(dataset, column)
+        return _labels_in(dataset, _column("label", dataset, columns, place))
     values = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if values is None or callable(values):
         raise NoLabels(
@@ -230,23 +227,36 @@ def _is_of_package(dataset: Any) -> bool:
     return package is not None and isinstance(dataset, package.Dataset)
 
 
-def _image_column(dataset: Any, columns: Columns, place: str) -> str:
-    """Return the name of the column of images.
+def _column(kind: str, dataset: Any, columns: Columns, place: str) -> str:
+    """Return the column of images or of labels: a known name, or the only one of this type.
+
+    Args:
+        kind: ``image`` or ``label``.
+        dataset: a data set of the package ``datasets``.
+        columns: the user's choice.
+        place: what messages call the data set.
 
     Raises:
-        Refused: there is none, or there are several and no name is known.
+        Refused: there is none, or there are several and no name is known; ``NoLabels`` for labels.
     """
     import datasets
 
-    kinds = dataset.features
-    image_columns = [
-        name
-        for name, kind in kinds.items()
-        if isinstance(kind, datasets.Image) or (isinstance(kind, dict) and set(kind) == _ENCODED)
-    ]
-    column: str | None = columns.find("image", image_columns, place, image_columns)
+    of_type = []  # images, or classes
+    scalars = []  # may be labels too, if their name is known
+    for name, value in dataset.features.items():
+        is_encoded = isinstance(value, dict) and set(value) == _ENCODED
+        is_image = isinstance(value, datasets.Image) or is_encoded
+        is_class = isinstance(value, datasets.ClassLabel)
+        fits = is_image if kind == "image" else is_class
+        if fits:
+            of_type.append(name)
+        elif kind == "label" and isinstance(value, datasets.Value) and "binary" not in value.dtype:
+            scalars.append(name)
+    column: str | None = columns.find(kind, of_type + scalars, place, of_type)
     if column is None:
-        raise Refused(f"{place}: {choose('image', image_columns or kinds)}")
+        refusal = NoLabels if kind == "label" else Refused
+        raise refusal(f"{place}: {choose(kind, of_type or dataset.features)}")
+    warn_once(f"{place}: {kind}s from the column {column!r}")
     return column
 
 
@@ -258,27 +268,6 @@ def _encoded_images(dataset: Any, column: str) -> Any:
     import datasets
 
     return dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
-
-
-def _label_column(dataset: Any, columns: Columns, place: str) -> str:
-    """Return the name of the column of labels: a known name, or the only column of classes.
-
-    Raises:
-        NoLabels: there is none, or there are several and no name is known.
-    """
-    import datasets
-
-    kinds = dataset.features
-    scalars = [
-        name
-        for name, kind in kinds.items()
-        if isinstance(kind, datasets.Value) and "binary" not in kind.dtype
-    ]
-    of_classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-    column: str | None = columns.find("label", of_classes + scalars, place, of_classes)
-    if column is None:
-        raise NoLabels(f"{place}: {choose('label', of_classes or kinds)}")
-    return column
 
 
 def _labels_in(dataset: Any, column: str) -> list[Any]:

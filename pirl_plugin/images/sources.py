@@ -229,7 +229,13 @@ def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource
     # Two splits, or one beside nothing else; otherwise a single source.
     train, test = find_splits(root, lists=True)
     if train is not None and test is not None:
-        _say_unused(root, train, test)
+        unused = [
+            path.name
+            for path in sorted(root.iterdir())
+            if path not in (train, test) and path.name.partition(".")[0].lower() in SPLIT_NAMES
+        ]
+        if unused:  # such as ``test`` beside ``validation``
+            warn_once(f"{root}: {train.name} and {test.name} are used, and {', '.join(unused)} not")
         return {
             "train": open_source(train, columns=columns),
             "val": open_source(test, columns=columns),
@@ -241,16 +247,6 @@ def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource
     if isinstance(source, HuggingFaceSource) and source.num_splits > 1:
         return {"train": source, "val": open_source(root, split="test", columns=columns)}
     return {"": source}
-
-
-def _say_unused(root: Path, train: Path, test: Path) -> None:
-    """Say once which splits beside the two are not used, such as ``test`` beside ``validation``."""
-    unused = []
-    for path in sorted(root.iterdir()):
-        if path not in (train, test) and path.name.partition(".")[0].lower() in SPLIT_NAMES:
-            unused.append(path.name)
-    if unused:
-        warn_once(f"{root}: {train.name} and {test.name} are used, and {', '.join(unused)} not")
 
 
 def _say_shared(train: ImageSource, test: ImageSource) -> None:
