@@ -7,10 +7,10 @@ Its settings are in :mod:`pirl_plugin.method.settings`, the estimators of L_NCE 
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -49,10 +49,10 @@ class LastStep:
     """
 
     terms: dict[str, Tensor] = field(default_factory=dict)
-    moved: Tensor = field(default_factory=lambda: torch.zeros(2))
+    moved: Tensor = field(default_factory=partial(torch.zeros, 2))
     queries: dict[str, Tensor] = field(default_factory=dict)
-    positives: Tensor = field(default_factory=lambda: torch.zeros(0))
-    valid: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    positives: Tensor = field(default_factory=partial(torch.zeros, 0))
+    valid: Tensor = field(default_factory=partial(torch.zeros, 0, dtype=torch.bool))
 
 
 class PIRLLoss(nn.Module):
@@ -316,7 +316,7 @@ class PIRLLoss(nn.Module):
         # Z is unknown until a rank has a valid image. Until then the loss is 0 for any Z.
         num_rows = self.bank.num_rows
         z = self.norm_constant or num_rows
-        return functools.partial(self._function, norm_constant=z, num_rows=num_rows)
+        return partial(self._function, norm_constant=z, num_rows=num_rows)
 
     def _estimate_norm_constant(self, scores: BankScores, valid: Tensor) -> None:
         """Set Z to |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.

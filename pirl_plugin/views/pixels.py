@@ -61,19 +61,6 @@ def as_pixels(image: Any) -> torch.Tensor:
     Raises:
         ValueError: it has another type or shape, values of 32 bits, or no pixels.
     """
-    pixels = _rgb(image)
-    if pixels.numel() == 0:
-        height, width = pixels.shape[1:]
-        raise Refused(f"the image has {height} × {width} pixels: expected at least 1 × 1")
-    return pixels
-
-
-def as_image(pixels: torch.Tensor) -> Image.Image:
-    """Return a uint8 tensor (3, H, W), RGB, as a PIL image."""
-    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
-
-
-def _rgb(image: Any) -> torch.Tensor:
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         if image.ndim == 3 and image.shape[2] == 1:
             image = image[:, :, 0]
@@ -81,9 +68,10 @@ def _rgb(image: Any) -> torch.Tensor:
             image = Image.fromarray(image)
     if isinstance(image, Image.Image):
         if image.mode[0] in "IF":  # PIL's conversion would clip the values
-            return _deep_grey_to_rgb(image)
-        image = image if image.mode == "RGB" else image.convert("RGB")
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+            image = _deep_grey_to_rgb(image)
+        else:
+            rgb = image if image.mode == "RGB" else image.convert("RGB")
+            image = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
     kind = f"a {type(image).__name__}"
     if hasattr(image, "dtype"):
         kind = f"{image.dtype} values of shape {tuple(image.shape)}"
@@ -93,7 +81,16 @@ def _rgb(image: Any) -> torch.Tensor:
             f"the image is {kind}: expected a PIL image, a uint8 tensor (3, H, W) or an array "
             f"(H, W, 3) of uint8; apply the views before ToTensor and Normalize"
         )
-    return image[:3].expand(3, -1, -1)
+    if image.numel() == 0:
+        height, width = image.shape[1:]
+        raise Refused(f"the image has {height} × {width} pixels: expected at least 1 × 1")
+    pixels: torch.Tensor = image[:3].expand(3, -1, -1)
+    return pixels
+
+
+def as_image(pixels: torch.Tensor) -> Image.Image:
+    """Return a uint8 tensor (3, H, W), RGB, as a PIL image."""
+    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
 
 
 def _deep_grey_to_rgb(image: Image.Image) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from pirl_plugin.system.failures import Refused
@@ -29,8 +30,8 @@ class InputSettings:
         ValueError: a value cannot be used.
     """
 
-    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # per channel, 0 to 1
-    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))  # per channel, 0 to 1
+    mean: list[float] = field(default_factory=partial(list, IMAGENET_MEAN))  # per channel, 0 to 1
+    std: list[float] = field(default_factory=partial(list, IMAGENET_STD))  # per channel, 0 to 1
     channels_last: bool = True  # memory format of inputs and weights; faster convolutions
     autocast: str | None = None  # or bfloat16: type of the model's computation; never of the loss
     compile: bool = False  # compile the trunk; takes minutes, again for each new shape

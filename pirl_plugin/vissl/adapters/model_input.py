@@ -37,14 +37,15 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     if not has_our_images and num_parts == 1:
         return
     settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
-    model.to(memory_format=_format_of(settings))
+    memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
+    model.to(memory_format=memory_format)
     if settings.compile:
         # Images and patches have two shapes; dynamic shapes would be slower for both.
         getattr(model, "trunk", model).compile(dynamic=False)
     forward = model.forward
 
     def prepared(batch: Inputs) -> Any:
-        return forward(prepare_batch(batch, settings))
+        return forward(prepare_batch(batch, settings, memory_format))
 
     run: Callable[[Inputs], Any] = prepared
     if settings.autocast == "bfloat16":
@@ -57,17 +58,15 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     model.forward = run
 
 
-def prepare_batch(batch: object, settings: InputSettings) -> Any:
+def prepare_batch(
+    batch: object, settings: InputSettings, memory_format: torch.memory_format
+) -> Any:
     """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalised to float32."""
     if isinstance(batch, dict):
-        return {key: prepare_batch(value, settings) for key, value in batch.items()}
+        return {key: prepare_batch(value, settings, memory_format) for key, value in batch.items()}
     if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
         return batch
-    return normalize_images(batch, settings.mean, settings.std, _format_of(settings))
-
-
-def _format_of(settings: InputSettings) -> torch.memory_format:
-    return torch.channels_last if settings.channels_last else torch.contiguous_format
+    return normalize_images(batch, settings.mean, settings.std, memory_format)
 
 
 def in_micro_batches(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -94,12 +93,14 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     start = time.monotonic()
     num_images = task.loss.bank.num_rows
     if rank() == 0:
-        logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
+        logging.info(f"PIRL: filling the memory bank, {num_images:,} rows")
     # The host's model computes each input of this list (multi_input_with_head_mapping_forward).
     heads = task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]
+    progress = Progress("filling the memory bank", num_images, "stdout")
+    is_shown = rank() == 0 and shows_progress()
     try:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
-        for number, sample in enumerate(_shown(_samples(task), num_images)):
+        for number, sample in enumerate(_samples(task)):
             if number == 0:
                 first_batch = time.monotonic()  # it also starts the loader's workers
             if number == _TIMED_BATCHES:
@@ -113,7 +114,10 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
                 output = task.model(sample["input"])
             f_image, _ = image_and_transformed(output)
             task.loss.fill_bank(sample["target"], f_image)
+            if is_shown:  # the progress of all ranks
+                progress.update(len(sample["target"]) * world_size())
     finally:
+        progress.close()
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads
     if rank() == 0:
         logging.info(f"PIRL: filled the memory bank in {time.monotonic() - start:.0f} s")
@@ -124,17 +128,6 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         compute_start_iter=False,
         train_phase_idx=task.train_phase_idx,
     )
-
-
-def _shown(samples: Iterable[dict[str, Any]], num_images: int) -> Iterator[dict[str, Any]]:
-    """Yield samples; the first rank's console shows the progress of all ranks."""
-    if rank() != 0 or not shows_progress():
-        yield from samples
-        return
-    with closing(Progress("filling the memory bank", num_images, "stdout")) as progress:
-        for sample in samples:
-            yield sample
-            progress.update(len(sample["target"]) * world_size())
 
 
 def _say_estimate(task: Task, seconds_per_batch: float, has_transformed: bool) -> None:

@@ -23,12 +23,15 @@ class ImportHook:
         """Return the other finders' spec of a module in the table; its loader runs our steps."""
         if name not in BEFORE and name not in AFTER and name not in REPLACED:
             return None
+        from functools import partial
+
         for finder in sys.meta_path:  # an editable install of the host has its own finder
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             if spec := finder.find_spec(name, path, target):
                 if spec.loader is not None:
-                    _take_steps_in(spec.loader, name)
+                    body = spec.loader.exec_module
+                    spec.loader.exec_module = partial(_execute, body)  # type: ignore[method-assign]
                 return spec
         return None
 
@@ -50,19 +53,14 @@ def install() -> ImportHook:
     return hook
 
 
-def _take_steps_in(loader: object, name: str) -> None:
-    """Replace ``loader.exec_module``, so that our steps run around the body of module ``name``."""
-    body: Callable[[ModuleType], None] = loader.exec_module  # type: ignore[attr-defined]
+def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None:
+    """Execute the body of a module, with our steps before and after it."""
+    from pkgutil import resolve_name
 
-    def exec_module(module: "ModuleType") -> None:
-        from pkgutil import resolve_name
-
-        for step in BEFORE.get(name, ()):
-            resolve_name(step)(module)
-        body(module)
-        _finish(module)
-
-    loader.exec_module = exec_module  # type: ignore[attr-defined]
+    for step in BEFORE.get(module.__name__, ()):
+        resolve_name(step)(module)
+    body(module)
+    _finish(module)
 
 
 def _finish(module: "ModuleType") -> None:

@@ -73,8 +73,10 @@ class ExchangeHook(QuietHook):
         counts += [int(own_request == request) for request in _REQUESTS]
         device = task.device if world_size() > 1 else "cpu"
         sums = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
-        ranks = dict(zip(_REQUESTS, sums[2:], strict=True))  # request -> number of ranks
-        self.agreed = max((request for request in _REQUESTS if ranks[request]), default=0)
+        self.agreed = 0
+        for request, num_ranks in zip(_REQUESTS, sums[2:], strict=True):
+            if num_ranks:
+                self.agreed = max(self.agreed, request)
         self._count(task, *sums[:2])
 
     def _count(self, task: Task, unreadable: int, images: int) -> None:

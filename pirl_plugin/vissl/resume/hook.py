@@ -112,7 +112,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         scaler = scaler_of(task)
         if scaler is not None and _SCALER in section:
             scaler.load_state_dict(section[_SCALER])
-        _poll_signals(True)
+        if process_watcher := watcher.current():
+            process_watcher.polled = True  # signals wait for the next step
 
     def on_phase_start(self, task: Task) -> None:
         """Continue the schedule of the learning rate."""
@@ -138,7 +139,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
 
     def on_end(self, task: Task) -> None:
         """From now on, let signals end the process at once: no step reads them any more."""
-        _poll_signals(False)
+        if process_watcher := watcher.current():
+            process_watcher.polled = False
 
     def _checkpoint_model(
         self, task: Task, mode_frequency: int, mode_num: int, mode: str = "phase"
@@ -253,13 +255,6 @@ def _images_of(task: Task) -> dict[str, Images]:
             paths = map(source.source.path_of, range(len(source)))  # a list may take gigabytes
             images[split]["sha256"] = digest_of(paths, folder)
     return images
-
-
-def _poll_signals(polled: bool) -> None:
-    """Let signals wait for the next step, or not."""
-    handler = watcher.current()
-    if handler is not None:
-        handler.polled = polled
 
 
 def stop(number: int, where: str) -> NoReturn:

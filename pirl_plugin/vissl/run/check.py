@@ -127,7 +127,8 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
             f"config.DISTRIBUTED.RUN_ID=HOST:PORT and node_id=N on each node; on one machine add "
             f"+config/pirl/machines=1node_8gpu, 1gpu or cpu"
         )
-    _check_device(config)
+    if config.MACHINE.DEVICE == "gpu":
+        _check_gpus(config)
 
 
 def check_slurm(config: AttrDict) -> None:
@@ -149,13 +150,13 @@ def check_slurm(config: AttrDict) -> None:
         )
 
 
-def _check_device(config: AttrDict) -> None:
+def _check_gpus(config: AttrDict) -> None:
     """Check that there are as many GPUs as processes, and say why there are fewer."""
     import torch
 
     processes = config.DISTRIBUTED.NUM_PROC_PER_NODE
     gpus = torch.cuda.device_count()
-    if config.MACHINE.DEVICE != "gpu" or processes <= gpus:
+    if processes <= gpus:
         return
     problem = (
         f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {processes} with config.MACHINE.DEVICE = gpu: "

@@ -22,12 +22,14 @@ def prepare(model, **settings):
 def test_prepare__equals_to_tensor_and_normalize():
     image = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
     expected = tv.normalize(image.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
-    prepared = prepare_batch({"images": image, "label": torch.arange(2)}, InputSettings())
+    prepared = prepare_batch(
+        {"images": image, "label": torch.arange(2)}, InputSettings(), torch.channels_last
+    )
     torch.testing.assert_close(prepared["images"], expected, atol=1e-5, rtol=0)
     assert prepared["images"].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(prepared["label"], torch.arange(2))
     floats = torch.randn(2, 3, 4, 4)
-    assert prepare_batch(floats, InputSettings()) is floats
+    assert prepare_batch(floats, InputSettings(), torch.channels_last) is floats
 
 
 def test_prepare_model__hangs_before_the_model_and_runs_it_in_bfloat16():
