@@ -129,7 +129,7 @@ def test_gpus__that_are_missing_are_explained(found, environment, message, monke
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Refused, match=message.replace("PROC", "NUM_PROC_PER_NODE")):
-        checks._check_device(config)
+        checks._check_gpus(config)
 
 
 def test_slurm__that_is_missing_is_named(monkeypatch):
