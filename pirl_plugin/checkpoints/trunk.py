@@ -105,9 +105,11 @@ class Trunk:
         network: AnyTrunk
         if self.timm:
             network = TimmTrunk(self.timm, self.options)
+            layers = network.net
         else:
             network = ResNetTrunk(self.depth, self.width, self.small_stem)
-        network.load_state_dict(self.vissl_state(), strict=False)  # counters may be missing
+            layers = network._feature_blocks
+        layers.load_state_dict(self.tensors, strict=False)  # counters may be missing
         network.preprocessing = self.preprocessing
         return network.eval()
 

@@ -193,14 +193,14 @@ class LabelledFeatures:
 
     Attributes:
         features: of each layer of each network, those of the first network first: float16
-            ``(N + M, D)``, the training images first. They may be larger than the memory.
+            ``(N, D)`` and ``(M, D)``. They may be larger than the memory.
         train_rows: int64 ``(N,)``, rows of the training images' source.
         test_rows: int64 ``(M,)``, rows of the test images' source.
         train_labels: int64 ``(N,)``.
         test_labels: int64 ``(M,)``.
     """
 
-    features: list[Tensor]
+    features: list[tuple[Tensor, Tensor]]
     train_rows: Tensor
     test_rows: Tensor
     train_labels: Tensor
@@ -215,7 +215,7 @@ class LabelledFeatures:
         Args:
             images: training and test images.
             rows: int64 ``(N + M,)``, sorted rows of all images, the training images first.
-            features: see the attributes.
+            features: of each layer of each network, ``(N + M, D)``.
 
         Raises:
             Refused: there are no training images, or no test images.
@@ -228,12 +228,11 @@ class LabelledFeatures:
             )
         train_rows, test_rows = rows.tensor_split([num_train])
         train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])
-        return cls(features, train_rows, test_rows - len(images.train), train_labels, test_labels)
-
-    def split(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of the training and of the test images, ``(N, D)`` and ``(M, D)``."""
-        train, test = features.tensor_split([len(self.train_rows)])
-        return train, test
+        pairs = []
+        for part in features:
+            train, test = part.tensor_split([num_train])
+            pairs.append((train, test))
+        return cls(pairs, train_rows, test_rows - len(images.train), train_labels, test_labels)
 
 
 def labelled_features(

@@ -141,8 +141,7 @@ def _measure(
     test_labels = measured.test_labels
     accuracies: list[dict[str, float]] = []  # of each network: k → top-1
     neighbors = []
-    for features in measured.features:
-        train, test = measured.split(features)
+    for train, test in measured.features:
         rows, cosines = find_neighbors(test, train, max(options.k), device=options.device)
         neighbors.append(rows.cpu())
         top1_by_k = {}

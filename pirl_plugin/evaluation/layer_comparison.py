@@ -100,9 +100,8 @@ def compare_layers(
     train_labels = measured.train_labels
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
     answers: dict[str, Tensor] = {}  # of the first network, left out one by one
-    for number, features in enumerate(measured.features):
+    for number, (gallery, queries) in enumerate(measured.features):
         layer = layers[number % len(layers)]
-        gallery, queries = measured.split(features)
         neighbors = find_neighbors(queries, gallery, k)
         percent = vote(*neighbors, train_labels, measured.test_labels, temperature)
         top1[layer].append(round(percent, 2))

@@ -110,8 +110,7 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
             f"{images.train.path}: expected two or more images of a class, to choose C; add images"
         )
     fits = []
-    for layer, features in zip(layers, measured.features, strict=True):
-        train, test = measured.split(features)
+    for layer, (train, test) in zip(layers, measured.features, strict=True):
         print(f"fits a logistic regression to {layer}, {train.shape[1]:,} dimensions", flush=True)
         chosen_from = train[choosing]
         cost, held_out_top1 = choose_cost(chosen_from, train_classes[choosing], is_held_out)

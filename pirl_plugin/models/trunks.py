@@ -196,7 +196,3 @@ class GridAvgPool2d(nn.Module):
         if tuple(windows) == self.grid:
             return avg_pool2d(features, self.kernel_size, self.stride, self.padding)
         return adaptive_avg_pool2d(features, self.grid)
-
-    def extra_repr(self) -> str:
-        """Return the arguments, for ``print(model)``."""
-        return f"grid={self.grid}, kernel_size={self.kernel_size}, stride={self.stride}"

@@ -85,8 +85,9 @@ def measure_labelled(
     measured = compared.pooled or labelled_features(trunks, [LAST], images, workers=0)
     train_features = {}
     test_features = {}
-    for name, features in zip(networks, measured.features, strict=True):
-        train_features[name], test_features[name] = measured.split(features)
+    for name, (train, test) in zip(networks, measured.features, strict=True):
+        train_features[name] = train
+        test_features[name] = test
     train_rows = measured.train_rows.tolist()
     test_rows = measured.test_rows.tolist()
     classes = images.classes
