@@ -7,11 +7,10 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import connection, process
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pirl_plugin.system.processes import how_it_ended
-from pirl_plugin.system.watcher import STOPPING, Wait, waiting
+from pirl_plugin.system.watcher import STOPPING, Reader, Wait, waiting
 
 TIMEOUT_MINUTES = 10.0
 """The longest time in which a command reads no other image."""
@@ -20,43 +19,6 @@ NICE = 10  # of a loader worker. Not SCHED_IDLE: other programs would take all p
 
 class KilledWorkerError(RuntimeError):
     """A loader's worker was killed, so that its batches are lost."""
-
-
-class Reader(Protocol):
-    """A source of images."""
-
-    def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers read at this moment."""
-
-
-def wait_for_images(
-    sources: Sequence[Reader],
-    minutes: float | None = None,
-    key: str = "",
-    folder: Path | None = None,
-) -> Wait:
-    """Return the wait for images, which ends this process if none is read for too long.
-
-    Args:
-        sources: where the images come from.
-        minutes: the limit; None: ``TIMEOUT_MINUTES``.
-        key: of the configuration, if it has the limit.
-        folder: folder for ``failure.txt``; None for a temporary folder.
-    """
-    limit = TIMEOUT_MINUTES if minutes is None else minutes
-
-    def being_read() -> list[str]:
-        return [path for source in sources for path in source.being_read()]
-
-    def explain() -> str:
-        paths = being_read()
-        activity = f"reading {', '.join(paths[:3])}" if paths else "a read"
-        return (
-            f"no image was read for {limit:g} minutes{f' ({key})' if key else ''}: {activity} does "
-            f"not return; check the file and its disk or mount, and start again"
-        )
-
-    return Wait(limit, explain, being_read, folder)
 
 
 @contextmanager
@@ -70,7 +32,7 @@ def limited_reads(sources: Sequence[Reader]) -> Iterator[None]:
         KilledWorkerError: a worker was killed.
     """
     try:
-        with waiting(wait_for_images(sources)):
+        with waiting(Wait(sources, TIMEOUT_MINUTES)):
             yield
     except (EOFError, OSError) as error:
         cause = killed_worker()

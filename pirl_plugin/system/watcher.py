@@ -1,4 +1,4 @@
-"""What ends a process early: its signals, and a wait that takes too long.
+"""What ends a process early: its signals, and a read that takes too long.
 
 The main thread runs no Python code while a read does not return, or while it waits in a collective.
 So one other thread watches: it ends the process at a second signal, or after a time limit.
@@ -14,12 +14,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from pirl_plugin.system.failures import PREFIX, record
 
@@ -49,22 +49,29 @@ class Interrupted(SystemExit):
         self.sentence = f"{PREFIX}{name}: ended; the same command continues from what is saved"
 
 
+class Reader(Protocol):
+    """A source of images."""
+
+    def being_read(self) -> list[str]:
+        """Return the paths that this process and its loader workers read at this moment."""
+
+
 @dataclass(eq=False)
 class Wait:
-    """What a process may wait for, with a limit of the time without progress.
+    """A wait for images, which ends this process if none is read for too long.
 
     Attributes:
-        minutes: the longest time in which the activity may stay the same.
-        explain: returns the sentence about a wait that took too long.
-        activity: returns what is done at this moment; a value that is false: nothing.
+        sources: where the images come from.
+        minutes: the longest time in which the same images are read.
+        key: of the configuration, if it has the limit.
         folder: folder for ``failure.txt``; None for a temporary folder.
     """
 
+    sources: Sequence[Reader]
     minutes: float
-    explain: Callable[[], str]
-    activity: Callable[[], object]
+    key: str = ""
     folder: Path | None = None
-    _last_activity: object = None
+    _last_paths: Sequence[str] = ()
     _waited_s: float = 0.0
 
     def is_over(self) -> bool:
@@ -73,11 +80,24 @@ class Wait:
         It counts the pauses. So the time in which the whole process was suspended, as by Ctrl-Z,
         does not count.
         """
-        activity = self.activity()
-        is_same = bool(activity) and activity == self._last_activity
+        paths = self._being_read()
+        is_same = bool(paths) and paths == self._last_paths
         self._waited_s = self._waited_s + _PAUSE_S if is_same else 0.0
-        self._last_activity = activity
+        self._last_paths = paths
         return self._waited_s >= 60 * self.minutes
+
+    def sentence(self) -> str:
+        """Return the sentence about a read that takes too long."""
+        paths = self._being_read()
+        activity = f"reading {', '.join(paths[:3])}" if paths else "a read"
+        key = f" ({self.key})" if self.key else ""
+        return (
+            f"no image was read for {self.minutes:g} minutes{key}: {activity} does not return; "
+            f"check the file and its disk or mount, and start again"
+        )
+
+    def _being_read(self) -> list[str]:
+        return [path for source in self.sources for path in source.being_read()]
 
 
 class Watcher:
@@ -86,7 +106,7 @@ class Watcher:
     Attributes:
         requested: number of the signal that asked this process to end; 0 for none.
         polled: whether training reads ``requested`` after each step. Then no signal stops it.
-        waits: what this process may wait for at this moment.
+        waits: for images, at this moment.
     """
 
     def __init__(self) -> None:
@@ -145,7 +165,7 @@ def requested() -> int:
 
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
-    """Limit what this process waits for in a block; nothing happens without a watcher."""
+    """Limit a wait for images in a block; nothing happens without a watcher."""
     watcher = current()
     if watcher is None:
         yield
@@ -233,7 +253,7 @@ def _end_wait(wait: Wait) -> None:
     """End the process, and leave the stack of the main thread in ``failure.txt``."""
     frame = sys._current_frames()[threading.main_thread().ident or 0]
     stack = "Stack of the main thread:\n" + "".join(traceback.format_stack(frame))
-    text = f"{PREFIX}{wait.explain()}"
+    text = f"{PREFIX}{wait.sentence()}"
     end_process(record(text, stack, wait.folder) or text, 1)
 
 

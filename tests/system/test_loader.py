@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from pirl_plugin.images.sources import open_source
 from pirl_plugin.system import loader
-from pirl_plugin.system.loader import wait_for_images
-from pirl_plugin.system.watcher import Interrupted, watching
+from pirl_plugin.system.watcher import Interrupted, Wait, watching
 from tests.helpers.images import save_grey
 
 
@@ -74,5 +73,5 @@ def test_wait__names_the_image_that_a_worker_reads(tmp_path):
     assert torch.cat(list(batches_of(Watches()))).all()
     assert source.being_read() == []
     with source.reading(2):
-        text = wait_for_images([source], 3, "KEY").explain()
+        text = Wait([source], 3, "KEY").sentence()
     assert text.startswith(f"no image was read for 3 minutes (KEY): reading {tmp_path}/2.png does")

@@ -100,22 +100,24 @@ def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(
 # Waits that make progress, do nothing or are short, then one in which a read does not return.
 HANGS = """
 import os, pathlib, sys, time
+from types import SimpleNamespace
 from pirl_plugin.system import watcher
 folder = pathlib.Path(sys.argv[1])
-start = time.monotonic()
-moving = watcher.Wait(0.02, lambda: "it moves", lambda: time.monotonic() // 0.6, folder)
-idle = watcher.Wait(0.02, lambda: "it does nothing", list, folder)
-still = watcher.Wait(0.02, lambda: "it hangs", lambda: True, folder)
+def wait(being_read, minutes=0.02):
+    return watcher.Wait([SimpleNamespace(being_read=being_read)], minutes, folder=folder)
+moving = wait(lambda: [f"{time.monotonic() // 0.6}.jpg"])
+idle = wait(list)
+still = wait(lambda: ["hangs.jpg"])
 with watcher.watching():
     with watcher.waiting(moving), watcher.waiting(idle):
         time.sleep(2.5)
     for _ in range(3):
-        with watcher.waiting(watcher.Wait(0.02, lambda: "it is short", lambda: True)):
+        with watcher.waiting(wait(lambda: ["short.jpg"])):
             time.sleep(0.9)
     time.sleep(2.5)  # the main thread computes
     os.mkfifo(folder / "fifo")
     with watcher.waiting(still):
-        with watcher.waiting(watcher.Wait(9, lambda: "it may take long", lambda: True)):
+        with watcher.waiting(wait(lambda: ["long.jpg"], minutes=9)):
             open(folder / "fifo")
 """
 
@@ -126,7 +128,8 @@ def test_wait__without_progress_ends_the_process_and_leaves_its_stack(tmp_path):
     )
     assert done.returncode == 1
     file = tmp_path / "failure.txt"
-    assert done.stderr == f"pirl_plugin: it hangs (traceback in {file})\n"
+    assert done.stderr.startswith("pirl_plugin: no image was read for 0.02 minutes: reading hangs")
+    assert done.stderr.endswith(f"(traceback in {file})\n")
     assert "in <module>" in file.read_text()
 
 
@@ -137,7 +140,7 @@ def watchers():
 def test_watching__is_one_thread_that_ends():
     for thread in watchers():  # of an earlier test
         thread.join(10)
-    with watcher.watching(), watcher.watching(), watcher.waiting(Wait(1, lambda: "", lambda: True)):
+    with watcher.watching(), watcher.watching(), watcher.waiting(Wait([], 1)):
         (thread,) = watchers()
     thread.join(10)
     assert watchers() == []

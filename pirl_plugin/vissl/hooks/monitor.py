@@ -1,10 +1,9 @@
-"""What a run measures: terms of the loss, the memory bank, a warning if it collapses, and NaN."""
+"""What a run measures: terms of the loss, the memory bank, and a warning if it collapses."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from torch import Tensor
 from pirl_plugin.evaluation.finished_runs import TESTED
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.images.source import evenly_spaced
-from pirl_plugin.system.ranks import gather, on_all_ranks, rank, sum_over_ranks, world_size
+from pirl_plugin.system.ranks import gather, rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -48,27 +47,6 @@ class Outputs:
         if self.json_lines is not None:
             self.json_lines.write(json.dumps(line) + "\n")
             self.json_lines.flush()  # a command reads it after the run, in this process
-
-
-class FiniteHook(QuietHook):
-    """Stops a run whose loss is not finite, and names the cause or the step."""
-
-    def on_loss_and_meter(self, task: Task) -> None:
-        """Check the loss, the mean over all ranks; the host has just waited for it.
-
-        Raises:
-            ValueError: an index is outside the data set; on a GPU, it makes the loss NaN.
-            FloatingPointError: the loss is not finite; all ranks raise it.
-        """
-        if math.isfinite(task.losses[-1]):
-            return
-        bank = getattr(task.loss, "bank", None)
-        if bank is not None:
-            on_all_ranks(lambda: bank.index_check.refuse_noted(wait=True))
-        raise FloatingPointError(
-            f"the loss is not finite, step {task.iteration}: this step was not saved; start "
-            f"again with a lower learning rate, from the last checkpoint"
-        )
 
 
 class TestedHook(QuietHook):

@@ -1,16 +1,17 @@
-"""The exchange between ranks in each step: unreadable images, and requests to save or to stop."""
+"""The exchange between ranks in each step: unreadable images, requests to save or stop; NaN."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
+from pirl_plugin.system.ranks import gather_objects, on_all_ranks, rank, sum_over_ranks, world_size
 from pirl_plugin.system.watcher import STOPPING
 from pirl_plugin.vissl.task import QuietHook
 
@@ -24,6 +25,8 @@ WINDOW = 10_000  # images for the share of unreadable images
 
 class ExchangeHook(QuietHook):
     """Adds up over ranks, in each step: unreadable images, and requests to save or to stop.
+
+    It also stops a run whose loss is not finite.
 
     A signal reaches ranks at different times, but all must act on it after the same step.
 
@@ -53,8 +56,23 @@ class ExchangeHook(QuietHook):
         self._name_unreadable(task)
 
     def on_loss_and_meter(self, task: Task) -> None:
-        """Exchange after the host has waited for the loss, before the optimiser's step."""
+        """Exchange, and check the mean loss of all ranks, for which the host has just waited.
+
+        Raises:
+            Refused: see :meth:`exchange`.
+            ValueError: an index is outside the data set; on a GPU, it makes the loss NaN.
+            FloatingPointError: the loss is not finite; all ranks raise it.
+        """
         self.exchange(task, task.last_batch.sample)
+        if math.isfinite(task.losses[-1]):
+            return
+        bank = getattr(task.loss, "bank", None)
+        if bank is not None:
+            on_all_ranks(partial(bank.index_check.refuse_noted, wait=True))
+        raise FloatingPointError(
+            f"the loss is not finite, step {task.iteration}: this step was not saved; start "
+            f"again with a lower learning rate, from the last checkpoint"
+        )
 
     def exchange(self, task: Task, sample: Mapping[str, object]) -> None:
         """Collective: count a batch's unreadable images, and agree on a request.

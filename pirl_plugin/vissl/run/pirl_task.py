@@ -12,21 +12,15 @@ from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.checkpoint import get_checkpoint_folder
 
-from pirl_plugin.system.loader import start_training_worker, wait_for_images
+from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
-from pirl_plugin.system.watcher import current
+from pirl_plugin.system.watcher import Wait, current
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.monitor import (
-    FiniteHook,
-    MonitorHook,
-    Outputs,
-    PIRLReportHook,
-    TestedHook,
-)
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, PIRLReportHook, TestedHook
 from pirl_plugin.vissl.hooks.progress import ProgressHook, shows_progress
 from pirl_plugin.vissl.resume import position
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
@@ -110,7 +104,7 @@ class PIRLTask(SelfSupervisionTask):
             ]
             minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
             folder = Path(get_checkpoint_folder(self.config))
-            watcher.waits.append(wait_for_images(sources, minutes, TIMEOUT, folder))
+            watcher.waits.append(Wait(sources, minutes, TIMEOUT, folder))
         return loaders
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
@@ -167,7 +161,7 @@ def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHo
 
     has_bank = config.LOSS.name == "pirl_loss"
     # What stops a run on a fault comes before a hook that acts on the fault.
-    hooks: list[ClassyHook] = [exchange, FiniteHook()]
+    hooks: list[ClassyHook] = [exchange]
     if config.TEST_MODEL:
         hooks.append(TestedHook(outputs))
     if has_bank:

@@ -13,7 +13,7 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks import memory_bank
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.monitor import FiniteHook, Outputs, PIRLReportHook
+from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from tests.helpers.tasks import FakeTask
 
@@ -82,7 +82,7 @@ def test_hooks__name_a_row_that_a_gpu_found_outside(task):
     """A GPU does not compare at once; the loss of all ranks is NaN then."""
     task.iteration = 7
     task.losses = [torch.nan]
-    hook = FiniteHook()
+    hook = ExchangeHook(1.0)
     with pytest.raises(FloatingPointError, match="step 7"):  # another cause
         hook.on_loss_and_meter(task)
     task.loss.bank.index_check.note(torch.tensor([4, ROWS]))

@@ -7,18 +7,9 @@ import pytest
 import torch
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.hooks.monitor import FiniteHook
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.sections import RunSettings, read_section
 from tests.helpers.tasks import FakeTask
-
-
-def test_finite__names_the_step():
-    task = FakeTask(iteration=7, losses=[float("nan")], loss=None)
-    with pytest.raises(FloatingPointError, match="the loss is not finite, step 7: "):
-        FiniteHook().on_loss_and_meter(task)
-    task.losses = [1.0]
-    FiniteHook().on_loss_and_meter(task)
 
 
 def task_of(images, bad=()):
@@ -29,7 +20,19 @@ def task_of(images, bad=()):
         device=torch.device("cpu"),
         datasets={"train": data([None] * images)},
         config=SimpleNamespace(DATA={"TRAIN": train}),
+        losses=[1.0],
     )
+
+
+def test_loss__that_is_not_finite_stops_the_run_and_names_the_step():
+    hook, task = ExchangeHook(0.05), task_of(4)
+    task.last_batch = SimpleNamespace(sample={})
+    hook.on_loss_and_meter(task)
+    task.losses = [float("nan")]
+    task.iteration = 7
+    task.loss = None
+    with pytest.raises(FloatingPointError, match="the loss is not finite, step 7: "):
+        hook.on_loss_and_meter(task)
 
 
 @pytest.mark.parametrize(
