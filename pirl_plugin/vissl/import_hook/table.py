@@ -73,7 +73,6 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.trainer.train_task": (f"{_REGISTRATION}:register_our_task",),
     "vissl.utils.misc": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
-    "vissl.utils.profiler": (f"{_REPAIRS}.environment:go_on_without_nvtx",),
 }
 
 # Host module -> its functions and methods that ours replace. Ours has the same arguments, and gets
@@ -103,6 +102,9 @@ REPLACED: dict[str, dict[str, str]] = {
     "vissl.utils.checkpoint": {
         "save_checkpoint": f"{_REPAIRS}.transfers:save_whole",
         "create_file_symlink": f"{_REPAIRS}.transfers:link_newest",
+    },
+    "vissl.utils.profiler": {
+        "is_nvtx_available": f"{_REPAIRS}.environment:nvtx_is_installed",
     },
     "vissl.utils.svm_utils.evaluate": {
         "get_precision_recall": f"{_REPAIRS}.svm:average_precision_on_current_numpy",
