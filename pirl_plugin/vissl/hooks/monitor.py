@@ -150,12 +150,6 @@ class MonitorHook(QuietHook):
         self._labels: Tensor | None = None
         self._loss = torch.tensor(0.0)
 
-    def on_start(self, task: Task) -> None:
-        """Choose the rows, the same on all ranks, and read their classes on rank 0."""
-        self._rows = torch.tensor(evenly_spaced(task.loss.bank.num_rows, self.settings.rows))
-        if rank() == 0:
-            self._labels = labels_of(task.datasets["train"], self._rows)
-
     def on_update(self, task: Task) -> None:
         """Keep the loss: at the end of the epoch, the task no longer has it."""
         if task.train:
@@ -168,6 +162,10 @@ class MonitorHook(QuietHook):
         if not is_due or not step.queries:
             return
         bank = task.loss.bank
+        if len(self._rows) == 0:  # the first time
+            self._rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
+            if rank() == 0:
+                self._labels = labels_of(task.datasets["train"], self._rows)
         sample = bank.lookup(self._rows.to(bank.rows.device))
         pairs = _pairs_of(step)
         if rank() == 0:

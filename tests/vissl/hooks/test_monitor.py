@@ -77,7 +77,6 @@ def test_hook__measures_the_rows_and_the_last_step():
     lines, written = Lines(), {}
     task = make_task(make_loss())
     hook = MonitorHook(MonitorSettings(rows=20, k=3), make_outputs(lines, written))
-    hook.on_start(task)
     seen = []
     forward = task.loss.forward
 
@@ -113,7 +112,6 @@ def measured_in(rank, world_size, placement):
     lines = Lines()
     task = make_task(loss)
     hook = MonitorHook(MonitorSettings(rows=25, k=3), make_outputs(lines))
-    hook.on_start(task)
     for seed in range(2):
         epoch(hook, task, rank, world_size, seed=seed)
     return lines.lines
@@ -136,7 +134,6 @@ def test_hook__leaves_random_states_and_the_loss_alone():
         task = make_task(make_loss())
         torch.manual_seed(3), np.random.seed(3), random.seed(3)
         hook = MonitorHook(MonitorSettings(), make_outputs())
-        hook.on_start(task)
         if not measures:
             hook.on_phase_end = lambda task: None
         for seed in range(2):
@@ -153,7 +150,6 @@ def test_hook__leaves_random_states_and_the_loss_alone():
 def test_hook__names_a_collapse(caplog):
     task = make_task(make_loss())
     hook = MonitorHook(MonitorSettings(), make_outputs())
-    hook.on_start(task)
     with caplog.at_level(logging.WARNING):
         epoch(hook, task)
         assert caplog.text == ""
@@ -165,7 +161,6 @@ def test_hook__names_a_collapse(caplog):
 def test_hook__measures_every_so_many_epochs_of_training():
     task, lines = make_task(make_loss()), Lines()
     hook = MonitorHook(MonitorSettings(every=2), make_outputs(lines))
-    hook.on_start(task)
     for _ in range(4):
         epoch(hook, task)
     task.train = False
