@@ -103,6 +103,9 @@ REPLACED: dict[str, dict[str, str]] = {
         "save_checkpoint": f"{_REPAIRS}.transfers:save_whole",
         "create_file_symlink": f"{_REPAIRS}.transfers:link_newest",
     },
+    "vissl.utils.io": {
+        "load_file": f"{_REPAIRS}.svm:missing_average_precision_is_a_failure",
+    },
     "vissl.utils.profiler": {
         "is_nvtx_available": f"{_REPAIRS}.environment:nvtx_is_installed",
     },

@@ -70,6 +70,18 @@ def average_precision_on_current_numpy(
     return precision, recall, thresholds, float(np.asarray(average).item())
 
 
+def missing_average_precision_is_a_failure(
+    filename: str, *args: object, original: Callable[..., object], **kwargs: object
+) -> object:
+    """Broke: the tool of the VOC07 SVM reports one that failed as ``AP: [-1]``, with status 0."""
+    if Path(filename).name == "test_ap.npy" and not Path(filename).exists():
+        raise SystemExit(
+            f"pirl_plugin: no average precision in {filename}: training the SVM failed, and its "
+            f"error is above"
+        )
+    return original(filename, *args, **kwargs)
+
+
 def low_shot_test_on_current_numpy(
     trainer: Any,
     features: NDArray[np.float32],
