@@ -5,7 +5,7 @@ The steps that register our parts are here too; the table lists them.
 
 import sys
 
-from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE, PARTS, REPLACED
+from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE, NAMED, PARTS, REPLACED
 
 TYPE_CHECKING = False  # importing typing would double the import time of this module
 if TYPE_CHECKING:
@@ -85,22 +85,8 @@ def register_parts(module: "ModuleType") -> None:
     registry, parts = PARTS[module.__name__]
     for name, path in parts.items():
         resolve_name(registry)[name] = resolve_name(path)
-
-
-def give_whole_sample_to_our_transforms(module: "ModuleType") -> None:
-    """Make the host pass the row and validity of an image to our transforms, besides pixels."""
-    from pkgutil import resolve_name
-
-    types = resolve_name(f"{module.__name__}.ssl_transforms_wrapper:DEFAULT_TRANSFORM_TYPES")
-    names = types["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
-    _, transforms = PARTS[module.__name__]
-    names.extend(transforms.keys() - names)
-
-
-def let_data_limit_apply_to_our_sources(module: "ModuleType") -> None:
-    """Add our sources to the host's set of sources that support ``DATA_LIMIT``."""
-    _, sources = PARTS[module.__name__]
-    module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(sources)
+    if module.__name__ in NAMED:
+        resolve_name(NAMED[module.__name__])(parts)
 
 
 def register_our_task(module: "ModuleType") -> None:

@@ -45,6 +45,17 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
+# Host module -> what takes the names of our parts, besides the registry.
+NAMED: dict[str, str] = {
+    # DATA_LIMIT applies to these sources.
+    "vissl.data": "vissl.data:DATA_SOURCES_WITH_SUBSET_SUPPORT.update",
+    # The host passes the whole sample to these transforms: row and validity, besides the pixels.
+    "vissl.data.ssl_transforms": (
+        "vissl.data.ssl_transforms.ssl_transforms_wrapper"
+        ":_TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH.extend"
+    ),
+}
+
 _REGISTRATION = "pirl_plugin.vissl.import_hook.finder"
 _REPAIRS = "pirl_plugin.vissl.repairs"
 
@@ -59,16 +70,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
 
 # Steps after the body of a host module.
 AFTER: dict[str, tuple[str, ...]] = {
-    module: (f"{_REGISTRATION}:register_parts",) for module in PARTS
-} | {
-    "vissl.data.ssl_transforms": (
-        f"{_REGISTRATION}:register_parts",
-        f"{_REGISTRATION}:give_whole_sample_to_our_transforms",
-    ),
-    "vissl.data": (
-        f"{_REGISTRATION}:register_parts",
-        f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
-    ),
+    **dict.fromkeys(PARTS, (f"{_REGISTRATION}:register_parts",)),
     "vissl.data.dataset_catalog": (f"{_REPAIRS}.labels:register_our_datasets",),
     "vissl.trainer.train_task": (f"{_REGISTRATION}:register_our_task",),
     "vissl.utils.misc": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
