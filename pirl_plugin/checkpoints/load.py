@@ -12,11 +12,22 @@ from typing import Any
 from torch import Tensor
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, run_config
-from pirl_plugin.checkpoints.trunk import Trunk, find_trunk
+from pirl_plugin.checkpoints.trunk import (
+    Trunk,
+    choose_prefix,
+    find_resnet,
+    find_timm_network,
+    flatten,
+)
 from pirl_plugin.checkpoints.write import PREPROCESSING
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import STAGES
-from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
+from pirl_plugin.models.timm_trunk import (
+    DESCRIPTION,
+    TimmTrunk,
+    check_description,
+    read_description,
+)
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
 
@@ -104,20 +115,32 @@ def read_trunk(
     content of the file is given if it has been read.
     """
     path = Path(path)
+    name = str(path)
     if content is None:
         content = read_checkpoint(path, trust_pickle)
     preprocessing = read_preprocessing(path, content)
+    tensors = dict(flatten(content))
+    # The network: the user names it, or the file or the one beside it does, or it is a ResNet.
+    options = dict(timm_options or {})
     timm_config = _timm_config(path)
+    descriptions = [full_name for full_name in tensors if full_name.endswith(DESCRIPTION)]
     if timm is not None:
         if preprocessing is not None:
-            preprocessing = preprocessing.of_timm_options(timm_options)
+            preprocessing = preprocessing.of_timm_options(options)
     elif timm_config:
-        options = timm_config.get("model_args") or {}
-        described, options = check_description(timm_config["architecture"], options, str(path))
-        if described not in _RESNETS:
-            timm = described
-            timm_options = options
-    trunk = find_trunk(content, str(path), prefix=prefix, timm=timm, timm_options=timm_options)
+        described = timm_config.get("model_args") or {}
+        timm, options = check_description(timm_config["architecture"], described, name)
+        if timm in _RESNETS:
+            timm = None
+    elif descriptions:
+        prefixes = [full_name.removesuffix(DESCRIPTION) for full_name in descriptions]
+        trunk_prefix = choose_prefix(prefixes, name, prefix)
+        timm, options = read_description(tensors[trunk_prefix + DESCRIPTION], name)
+        prefix = f"{trunk_prefix}net"
+    if timm is None:
+        trunk = find_resnet(tensors, name, prefix)
+    else:
+        trunk = find_timm_network(tensors, name, prefix, timm, options)
     return trunk if preprocessing is None else replace(trunk, preprocessing=preprocessing)
 
 

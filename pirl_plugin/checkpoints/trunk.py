@@ -25,7 +25,6 @@ from pirl_plugin.models.timm_trunk import (
     TimmTrunk,
     create_network,
     describe,
-    read_description,
     resolve_source,
     timm_title,
 )
@@ -114,40 +113,17 @@ class Trunk:
         return network.eval()
 
 
-def find_trunk(
-    checkpoint: Mapping[str, object],
-    name: str,
-    *,
-    prefix: str | None = None,
-    timm: str | None = None,
-    timm_options: Mapping[str, object] | None = None,
-) -> Trunk:
-    """Find the trunk of a checkpoint: a ResNet, or a network of timm.
+def find_resnet(tensors: Mapping[str, Tensor], name: str, prefix: str | None) -> Trunk:
+    """Find the ResNet of a checkpoint.
 
     Args:
-        checkpoint: nested dictionaries; arrays count as tensors.
-        name: name of the checkpoint in errors.
-        prefix: prefix of the trunk's tensors, or its end, if the file has several trunks.
-        timm: timm's name of the network, if the file does not have it.
-        timm_options: keyword arguments of ``timm.create_model``, with ``timm``.
+        tensors: of :func:`flatten`.
+        name: of the file, for errors.
+        prefix: prefix of the trunk's tensors, or its end; None: there is one trunk.
 
     Raises:
-        ValueError: there is no trunk, several trunks, an incomplete one, or values that are not
-            finite; or the network is timm's, and timm is not installed.
+        Refused: there is no ResNet, there are several, or it is not whole.
     """
-    tensors = dict(_flatten(checkpoint))
-    if timm:
-        return _timm_trunk(tensors, name, prefix, timm, timm_options or {})
-    described = [full.removesuffix(DESCRIPTION) for full in tensors if full.endswith(DESCRIPTION)]
-    if described:
-        trunk_prefix = _choose(described, name, prefix)
-        timm, options = read_description(tensors[trunk_prefix + DESCRIPTION], name)
-        return _timm_trunk(tensors, name, f"{trunk_prefix}net", timm, options)
-    return _resnet_trunk(tensors, name, prefix)
-
-
-def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) -> Trunk:
-    """Return the ResNet of a checkpoint."""
     part_names_at: dict[str, dict[str, str]] = {}  # prefix of a ResNet → names of its parts
     for full_name in tensors:
         if mark := _MARK.fullmatch(full_name):
@@ -158,7 +134,7 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
             f"{name} holds no ResNet: expected tensors such as layer1.0.conv1.weight, after any "
             f"prefix; for a network of timm, such as a ViT, give its name with --timm NAME"
         )
-    trunk_prefix = _choose(list(part_names_at), name, prefix)
+    trunk_prefix = choose_prefix(list(part_names_at), name, prefix)
     part_names = part_names_at[trunk_prefix]
     full_names = {}  # torchvision's name → name in the file
     for full_name in tensors:
@@ -188,14 +164,26 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
     return Trunk(state, trunk_prefix, depth, width, small_stem)
 
 
-def _timm_trunk(
+def find_timm_network(
     tensors: Mapping[str, Tensor],
     name: str,
     prefix: str | None,
     timm: str,
     options: Mapping[str, object],
 ) -> Trunk:
-    """Return the network of timm of a checkpoint."""
+    """Find the network of timm of a checkpoint.
+
+    Args:
+        tensors: of :func:`flatten`.
+        name: of the file, for errors.
+        prefix: prefix of the trunk's tensors, or its end; None: there is one trunk.
+        timm: timm's name of the network.
+        options: keyword arguments of ``timm.create_model``.
+
+    Raises:
+        Refused: there is no such network, there are several, or it is not whole; or timm is not
+            installed.
+    """
     source = timm  # perhaps an address, which a checkpoint does not name
     timm, described = resolve_source(source)
     options = {**described, **options}
@@ -208,7 +196,7 @@ def _timm_trunk(
             f"{name} holds no {timm}: expected its {len(expected)} tensors, such as "
             f"{next(iter(expected))}, after any prefix"
         )
-    trunk_prefix = _choose(prefixes, name, prefix)
+    trunk_prefix = choose_prefix(prefixes, name, prefix)
     full_names = {key: trunk_prefix + key for key in expected if trunk_prefix + key in tensors}
     images = Preprocessing.from_timm(network.pretrained_cfg, timm)
     return Trunk(
@@ -246,18 +234,18 @@ def _prefixes_of_network(
     return complete or [prefix for prefix, count in same_name.items() if count == most]
 
 
-def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
+def flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield all tensors and arrays of nested dictionaries, with their dotted names."""
     for key, value in node.items():
         if isinstance(value, nn.Module):  # only in files whose code was allowed to run
             value = value.state_dict()
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{path}{key}.")
+            yield from flatten(value, f"{path}{key}.")
         elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
             yield _WRAPPERS.sub("", f"{path}{key}"), torch.as_tensor(value)
 
 
-def _choose(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
+def choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
     """Return the prefix of the trunk.
 
     Raises:

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 
 from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines, main
 from pirl_plugin.checkpoints.load import load_trunk, read_trunk
-from pirl_plugin.checkpoints.trunk import find_trunk
 from pirl_plugin.checkpoints.write import detectron2_options, save_trunk, to_detectron2
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from tests.helpers.export_files import (
@@ -153,7 +152,7 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     assert same(again.tensors, found.tensors)
     net = timm.create_model("test_vit")
     file = save({"model": prefixed(net.state_dict(), "module.")}, tmp_path / "plain.pth")
-    named = find_trunk(torch.load(file), "plain", timm="test_vit")
+    named = read_trunk(file, timm="test_vit")
     assert torch.equal(named.tensors["cls_token"], net.state_dict()["cls_token"])
 
 
@@ -201,7 +200,7 @@ def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path)
 
 def test_detectron2_options__of_the_papers_wide_network():
     state = WideResNet(50, 2).state_dict()
-    found = find_trunk(state, "c2x")
+    found = read_trunk("c2x", content=state)
     assert found.title == "ResNet-50 of width 2"
     options = detectron2_options(found)
     assert options["MODEL.RESNETS.RES2_OUT_CHANNELS"] == 512  # 256 at width 1
