@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features, to_half
 from pirl_plugin.images.classes import NoLabels
-from pirl_plugin.images.fingerprint import content_digest, content_stamp, names_digest
+from pirl_plugin.images.source import content_stamp
 from pirl_plugin.images.sources import ImageSource, joined_labels
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import LAST
@@ -304,8 +304,10 @@ def describe_features(
     checkpoint: list[Any] = [weights_name(options)]
     if options.checkpoint is not None:
         checkpoint.append(content_stamp(options.checkpoint))
-    names = {split: names_digest(source) for split, source in splits.items()}
-    contents = {split: content_digest(source) for split, source in splits.items()}
+    names = {}
+    contents = {}
+    for split, source in splits.items():
+        names[split], contents[split] = source.fingerprint()
     with suppress(NoLabels):
         classes, labels = joined_labels(splits)
         contents["classes"] = hashlib.sha256(json.dumps(classes).encode()).hexdigest()

@@ -22,10 +22,10 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.fingerprint import content_stamp
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import write_index
+from pirl_plugin.images.source import content_stamp
 from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused

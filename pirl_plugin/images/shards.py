@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
-from pirl_plugin.images.fingerprint import content_stamp
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
 from pirl_plugin.images.names import INDEX
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource, content_stamp, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
 

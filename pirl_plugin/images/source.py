@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, get_worker_info
 from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import digest_of
 
 _GREY = 128  # level of the image that replaces an unreadable one
 _GREY_SIDE = 224  # pixels
@@ -139,6 +140,17 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """Return the paths of the files that hold the images, in order."""
         return self.paths()
 
+    def fingerprint(self) -> tuple[str, str]:
+        """Return digests of the images' names, and of sizes and times of their files, in order.
+
+        Files of features compare it, so that images that were replaced under their names are
+        noticed. Tars, Arrow and parquet have the sizes and times of these files; a data set in
+        memory has none, and only its length is known, by its names. A resumed run compares only the
+        paths, because a copy of the images on a node's own disk may have other times.
+        """
+        names = digest_of(map(self.name_of, range(len(self))))
+        return names, digest_of(map(content_stamp, self.files()))
+
     @functools.cached_property
     def named_classes(self) -> Classes:
         """The classes of the images; the images without one are counted once, in the log.
@@ -188,6 +200,18 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 def warn_once(message: str) -> None:
     """Log a warning, unless this process has logged it before."""
     logging.root.warning(message)
+
+
+def content_stamp(path: str | os.PathLike[str]) -> str:
+    """Return size and time of change (ns) of a file; ``missing`` if there is none.
+
+    It follows links. Copies and indexes of tars compare it too.
+    """
+    try:
+        state = os.stat(path)
+    except OSError:
+        return "missing"
+    return f"{state.st_size} {state.st_mtime_ns}"
 
 
 def printable(path: str) -> str:

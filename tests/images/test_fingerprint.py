@@ -12,7 +12,6 @@ import torch
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images import prepare
-from pirl_plugin.images.fingerprint import content_digest, names_digest
 from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
@@ -22,7 +21,7 @@ from tests.helpers.kinds import KINDS, add_member, grey, write_kind
 
 def digests(root):
     data = open_labelled(root)
-    return [(names_digest(source), content_digest(source)) for source in (data.train, data.test)]
+    return [data.train.fingerprint(), data.test.fingerprint()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
