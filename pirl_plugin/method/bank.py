@@ -104,7 +104,7 @@ class MemoryBank(nn.Module):
         Raises:
             ValueError: an index is outside the data set. A GPU waits for this check.
         """
-        self.index_check.check_now(index)
+        self.index_check.check(index, lowest=0, wait=True)
         return self.fetch(index)
 
     def fetch(self, index: Tensor) -> Tensor:

@@ -33,27 +33,20 @@ class IndexCheck:
         is_cuda = self._device.type == "cuda"
         self._on_host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_cuda)
 
-    def check(self, index: Tensor) -> None:
-        """Refuse an index outside the data set, or note it for later; −1 leaves an image out.
+    def check(self, index: Tensor, lowest: int = -1, wait: bool = False) -> None:
+        """Refuse an index outside the data set; on a GPU, note it for later.
 
         Args:
             index: int64 of any shape.
-
-        Raises:
-            ValueError: on a CPU, an index is outside the data set.
-        """
-        if index.device.type == "cpu":
-            self.check_now(index, lowest=-1)
-        else:
-            self.note(index)
-
-    def check_now(self, index: Tensor, lowest: int = 0) -> None:
-        """Refuse an index below ``lowest`` or outside the data set; this waits for a GPU.
+            lowest: smallest index; −1 leaves an image out.
+            wait: whether to wait for a GPU, and refuse at once there too.
 
         Raises:
             ValueError: there is such an index.
         """
-        if index.numel():
+        if index.device.type != "cpu" and not wait:
+            self.note(index)
+        elif index.numel():
             smallest, largest = torch.stack(index.aminmax()).tolist()
             self._check_range(smallest, largest, lowest)
 
