@@ -68,5 +68,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         kinds.feature_options(),
     )
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
-    parser.add_argument("--out", type=kinds.features_file, required=True, help=out)
+    file = kinds.output_file(".npz", ".csv", ".parquet")
+    parser.add_argument("--out", type=file, required=True, help=out)
     return parser.parse_args(arguments)

@@ -236,10 +236,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     number = kinds.whole_number(1)
     add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
     page = "write a page with the accuracies and some nearest neighbours"
-    add("--report", metavar="FILE.html", type=kinds.output_file, help=page)
+    add("--report", metavar="FILE.html", type=kinds.output_file(), help=page)
     temperature = "temperature of the votes"
     add("--temperature", type=kinds.positive_number, default=0.07, help=temperature)
     features = "file of embed, NAME.npz: read if it exists, or else written; a stopped one resumes"
-    add("--features", type=kinds.npz_file, help=features)
+    add("--features", type=kinds.output_file(".npz"), help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
     return parser.parse_args(arguments)

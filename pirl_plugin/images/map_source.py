@@ -70,8 +70,12 @@ class MapSource(ImageSource):
         self._key: Any = columns.image
         # A data set with a format of its own, such as tensors, gives images in this format.
         if _is_of_package(dataset) and dataset.format["type"] is None:
+            import datasets
+
             column = _column("image", dataset, columns, self.path)
-            self._items = _encoded_images(dataset, column)
+            # Encoded: the package itself would decode them with all decoders of PIL.
+            encoded = datasets.Image(decode=False)
+            self._items = dataset.select_columns([column]).cast_column(column, encoded)
             self._key = column
 
     def path_of(self, row: int) -> str:
@@ -258,16 +262,6 @@ def _column(kind: str, dataset: Any, columns: Columns, place: str) -> str:
         raise refusal(f"{place}: {choose(kind, of_type or dataset.features)}")
     warn_once(f"{place}: {kind}s from the column {column!r}")
     return column
-
-
-def _encoded_images(dataset: Any, column: str) -> Any:
-    """Return a data set with only the encoded images: rows ``{column: {"bytes", "path"}}``.
-
-    The package itself would decode them with all decoders of PIL.
-    """
-    import datasets
-
-    return dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
 
 
 def _labels_in(dataset: Any, column: str) -> list[Any]:

@@ -58,9 +58,10 @@ class ShardSource(ImageSource):
         folder = Path(path)
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
             raise Refused(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
-        self._tars = _tars_of(folder)
-        self._stamps = _stamps(folder, self._tars)
-        members = _read_index(folder, self._tars) or _scan_all(folder, self._tars)
+        stamps = _stamps(folder)
+        self._tars = list(stamps)
+        self._stamps = list(stamps.values())
+        members = _read_index(folder, stamps) or _scan_all(folder, self._tars)
         self._members = members.rows
         self._label_texts = members.labels
         super().__init__(path, members.names)
@@ -117,33 +118,27 @@ def _opened(tar: str, stamp: str) -> FileIO:
     return file
 
 
-def _tars_of(folder: Path) -> list[str]:
-    """Return the names of the tars in a folder, sorted."""
-    return sorted(tar.name for tar in folder.glob("*.tar"))
-
-
-def _stamps(folder: Path, tars: list[str]) -> list[str]:
-    """Return size and time of change of each tar."""
-    return [content_stamp(folder / tar) for tar in tars]
+def _stamps(folder: Path) -> dict[str, str]:
+    """Return the names of the tars in a folder, sorted, with size and time of change of each."""
+    return {tar.name: content_stamp(tar) for tar in sorted(folder.glob("*.tar"))}
 
 
 def write_index(folder: Path) -> None:
     """Write the index of all tars of a folder. Raises ``ValueError`` if a tar cannot be read."""
-    tars = _tars_of(folder)
-    stamps = _stamps(folder, tars)
-    members = _scan_all(folder, tars)
+    stamps = _stamps(folder)
+    members = _scan_all(folder, list(stamps))
     with atomic_write(folder / INDEX) as file:
         np.savez_compressed(
             file,
-            tars=np.array(tars, np.str_),
-            stamps=np.array(stamps, np.str_),
+            tars=np.array(list(stamps), np.str_),
+            stamps=np.array(list(stamps.values()), np.str_),
             names=np.array(members.names, np.str_),
             members=members.rows,
             labels=np.array(members.labels, np.str_),
         )
 
 
-def _read_index(folder: Path, tars: list[str]) -> Members | None:
+def _read_index(folder: Path, stamps: dict[str, str]) -> Members | None:
     """Read the index of a folder; return None if there is none, or it is of other tars.
 
     Raises:
@@ -154,8 +149,8 @@ def _read_index(folder: Path, tars: list[str]) -> Members | None:
         return None
     try:
         with np.load(file) as index:
-            listed = index["tars"].tolist()
-            stamps = index["stamps"].tolist()
+            pairs = zip(index["tars"].tolist(), index["stamps"].tolist(), strict=True)
+            listed = dict(pairs)
             names = index["names"].tolist()
             members = Members(names, index["members"], index["labels"].tolist())
     except Exception as error:  # zip, zlib and numpy raise many types for damaged files
@@ -163,12 +158,12 @@ def _read_index(folder: Path, tars: list[str]) -> Members | None:
             f"{file} is damaged ({type(error).__name__}: {error}): remove it; then the tars "
             f"themselves are read at each start"
         ) from error
-    if missing := sorted(set(listed) - set(tars)):
+    if missing := sorted(listed.keys() - stamps.keys()):
         raise Refused(
             f"{file} lists {len(listed)} tars, and {missing[0]} is missing: restore it, or remove "
             f"the index to use the other tars only"
         )
-    if listed != tars or stamps != _stamps(folder, tars):
+    if list(listed.items()) != list(stamps.items()):  # in order: the rows number the tars
         warn_once(
             f"{file} is of other tars, or they were copied without their times (cp -p keeps them): "
             f"the tars themselves are read at each start"

@@ -14,8 +14,6 @@ from typing import Any
 from pirl_plugin.system.failures import Refused
 
 MAX_SEED = 2**32 - 1
-FEATURES_FORMATS = (".npz", ".csv", ".parquet")
-"""Endings of files of features."""
 LABELLED_DATA = (
     "folder with train and val (or validation, test): class folders, tars, Hugging Face data sets, "
     "or lists train.csv, val.csv; or a Hugging Face data set with two splits"
@@ -49,34 +47,29 @@ def output_folder(text: str) -> Path:
     return path
 
 
-def output_file(text: str) -> Path:
-    """Parse the path of a file that can be written."""
-    path = user_path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: expected a file, but this is a folder")
-    _check_writable(path.parent, text)
-    return path
+def output_file(*endings: str) -> Callable[[str], Path]:
+    """Return a type of paths of files that can be written.
 
+    Args:
+        endings: of their names, such as ``.npz``; none: any.
+    """
 
-def features_file(text: str) -> Path:
-    """Parse the path of a file of features, and check what its format needs."""
-    path = output_file(text)
-    if path.suffix not in FEATURES_FORMATS:
-        formats = ", ".join(FEATURES_FORMATS)
-        raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {formats}")
-    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise argparse.ArgumentTypeError(
-            f"{text}: a .parquet file needs pyarrow, which is not installed: pip install pyarrow"
-        )
-    return path
+    def file(text: str) -> Path:
+        path = user_path(text)
+        if path.is_dir():
+            raise argparse.ArgumentTypeError(f"{text}: expected a file, but this is a folder")
+        if endings and path.suffix not in endings:
+            listed = ", ".join(endings)
+            raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {listed}")
+        if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+            raise argparse.ArgumentTypeError(
+                f"{text}: a .parquet file needs pyarrow, which is not installed: pip install "
+                f"pyarrow"
+            )
+        _check_writable(path.parent, text)
+        return path
 
-
-def npz_file(text: str) -> Path:
-    """Parse the path of a file that ends in ``.npz``."""
-    path = output_file(text)
-    if path.suffix != ".npz":
-        raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in .npz")
-    return path
+    return file
 
 
 def _check_writable(folder: Path, text: str) -> None:
