@@ -96,8 +96,9 @@ class ProgressHook(QuietHook):
         self._images_per_step = images_per_step
         self._export_to = export_to
         self._began = time.monotonic()
-        # Time and number of the first step of the epoch that this process has seen.
-        self._first_step: tuple[float, int] | None = None
+        # The epoch, and time and number of its first step that this process has seen.
+        self._epoch = -1
+        self._first_step = (0.0, 0)
 
     def on_start(self, task: Task) -> None:
         """Show the number of images, epochs and steps."""
@@ -110,16 +111,13 @@ class ProgressHook(QuietHook):
             epochs = counted(task.num_train_phases, "epoch")
             LINE.say(f"training  {images}, {epochs}, {counted(task.max_iteration, 'step')}")
 
-    def on_phase_start(self, task: Task) -> None:
-        """Begin an epoch. Its first step is not timed, because it starts the loader's workers."""
-        self._first_step = None
-
     def on_step(self, task: Task) -> None:
         """Show the step, if the progress line is due."""
         if not task.train:
             return
         steps_done = self._steps_done(task)
-        if self._first_step is None:
+        if task.train_phase_idx != self._epoch:  # not timed: it starts the loader's workers
+            self._epoch = task.train_phase_idx
             self._first_step = (time.monotonic(), steps_done)
             return
         per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)

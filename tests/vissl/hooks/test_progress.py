@@ -83,7 +83,6 @@ def clock(monkeypatch):
 
 
 def steps(hook, clock, first, last, seconds, **options):
-    hook.on_phase_start(task(first - 1, **options))
     for step in range(first, last + 1):
         clock[0] += seconds
         hook.on_step(task(step, **options))
