@@ -88,7 +88,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             Refused: the list of images differs; all ranks raise it.
         """
         folder = Path(task.checkpoint_folder)
-        section = section_of(task.checkpoint or {})
+        section = section_of(task.checkpoint) if task.checkpoint else {}
 
         def begin() -> None:
             if rank() != 0:
