@@ -89,7 +89,7 @@ def test_startup__has_a_row_for_each_part(figures, monkeypatch):
     compared = [
         "loss of 2,000 rows",
         "saving a checkpoint of 3 MB (model and bank)",
-        "checkpoint of 3 MB (model and bank)",
+        "loading a checkpoint of 3 MB (model and bank)",
     ]
     assert list(rows)[-3:] == compared
     assert all(rows[what]["speedup_over_vissl"] > 0 for what in compared)
