@@ -141,9 +141,11 @@ def _advice(answers: dict[str, Tensor]) -> str:
         return ""
     best = max(answers, key=lambda layer: int(answers[layer].sum()))
     gain, interval = paired_gain(answers[best], answers[LAST])
-    if gain <= interval / 1.96:
+    standard_error = interval / 1.96
+    if gain <= standard_error:
         return ""
     return (
         f"By leave-one-out on the training images, {best} is better than the pooled features "
-        f"({gain:+.1f} ± {interval:.1f} points): --layer {best} of knn and embed takes it"
+        f"({gain:+.1f} points, with a standard error of {standard_error:.1f}): --layer {best} of "
+        f"knn and embed takes it"
     )
