@@ -74,14 +74,23 @@ class UnreadableImageError(ValueError):
     """An image cannot be decoded; the message says why."""
 
 
+def open_regular(path: str, flags: int) -> int:
+    """Open a regular file: the ``opener`` of ``open``. Opening a pipe would wait for its writer.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe or device.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path!r} is not a regular file")
+    return descriptor
+
+
 def read_file(path: str) -> bytearray:
-    """Read a regular file whole. Raises ``OSError`` if that fails, or for a pipe or device."""
-    # Otherwise, opening a pipe would wait for its writer.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        state = os.fstat(file.fileno())
-        if not stat.S_ISREG(state.st_mode):
-            raise OSError(f"{path!r} is not a regular file")
-        content = bytearray(state.st_size)
+    """Read a regular file whole. Raises ``OSError`` if that fails."""
+    with open(path, "rb", opener=open_regular) as file:
+        content = bytearray(os.fstat(file.fileno()).st_size)
         del content[file.readinto(content) :]
     return content
 

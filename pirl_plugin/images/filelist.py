@@ -15,6 +15,7 @@ import numpy as np
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
+from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.source import ImageSource, printable, warn_once
@@ -60,7 +61,7 @@ class FileListSource(ImageSource):
             columns = BY_NAME
         paths = []
         self._labels: list[str | None] = []
-        with open(file, "rb") as stream:
+        with open(file, "rb", opener=open_regular) as stream:
             header, rows = _read(stream, file, columns)
             path_column = columns.find("image", header, file)
             if path_column is None:

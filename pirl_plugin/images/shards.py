@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
+from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.source import ImageSource, content_stamp, warn_once
@@ -111,7 +112,7 @@ def _opened(tar: str, stamp: str) -> FileIO:
     Raises:
         OSError: it cannot be opened, or has another size or time than its index was made with.
     """
-    file = open(tar, "rb", buffering=0)
+    file = open(tar, "rb", buffering=0, opener=open_regular)
     if content_stamp(tar) != stamp:
         file.close()
         raise OSError(f"{tar} was replaced after its headers were read")
@@ -212,7 +213,10 @@ def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
     contents: dict[str, tarfile.TarInfo] = {}  # by name: the member with the content
     labels: dict[str, str] = {}  # by key
     try:
-        with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with (
+            open(path, "rb", opener=open_regular) as file,
+            tarfile.open(fileobj=file, mode="r:") as tar,
+        ):
             for member in _members_to_the_end(tar, file):
                 if member.isdir():
                     continue

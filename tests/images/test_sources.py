@@ -458,3 +458,11 @@ class Stream(IterableDataset):
 def test_streams__are_refused_in_a_sentence(stream):
     with pytest.raises(ValueError, match=r"expected a map-style data set, with len\(data\)"):
         open_source(stream)
+
+
+def test_open__a_list_or_tar_that_is_a_pipe_does_not_wait_for_its_writer(tmp_path):
+    (tmp_path / "tars").mkdir()
+    for pipe, opened in (("list.txt", "list.txt"), ("tars/0.tar", "tars")):
+        os.mkfifo(tmp_path / pipe)
+        with pytest.raises((OSError, ValueError), match="is not a regular file"):
+            open_source(tmp_path / opened)
