@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 NOT_SET = "not set"
 """The value of a key that is missing."""
@@ -40,14 +40,27 @@ def differences(
     return differs
 
 
-def flat(values: Mapping[str, object]) -> dict[str, object]:
+def flat(values: object, key: str = "") -> dict[str, object]:
     """Return dotted key → value of everything in nested mappings; a list of numbers is a value.
+
+    Args:
+        values: mappings, lists, and values of JSON.
+        key: dotted key of ``values`` themselves; empty for a whole configuration.
 
     Example:
         >>> flat({"a": {"b": [1, 2], "c": [{"d": 3}]}})
         {'a.b': [1, 2], 'a.c[0].d': 3}
     """
-    return dict(_leaves("", values))
+    leaves: dict[str, object] = {}
+    if isinstance(values, Mapping):
+        for name, part in values.items():
+            leaves |= flat(part, f"{key}.{name}" if key else str(name))
+    elif isinstance(values, list) and any(isinstance(part, (Mapping, list)) for part in values):
+        for number, part in enumerate(values):
+            leaves |= flat(part, f"{key}[{number}]")
+    else:
+        leaves[key] = values
+    return leaves
 
 
 def in_words(
@@ -66,17 +79,6 @@ def in_words(
     if len(differs) > 3:
         phrases.append(f"{len(differs) - 3} more")
     return "; ".join(phrases)
-
-
-def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _leaves(f"{key}.{name}" if key else str(name), part)
-    elif isinstance(value, list) and any(isinstance(part, (Mapping, list)) for part in value):
-        for number, part in enumerate(value):
-            yield from _leaves(f"{key}[{number}]", part)
-    else:
-        yield key, value
 
 
 def _is_in(key: str, sections: Sequence[str]) -> bool:

@@ -13,12 +13,14 @@ Value = TypeVar("Value")
 
 def world_size() -> int:
     """Return the number of processes."""
-    return distributed.get_world_size() if _distributed() else 1
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 1
+    return distributed.get_world_size()
 
 
 def rank() -> int:
     """Return the rank of this process, from 0."""
-    return distributed.get_rank() if _distributed() else 0
+    return distributed.get_rank() if world_size() > 1 else 0
 
 
 def gather(local: Tensor) -> Tensor:
@@ -99,7 +101,3 @@ def has_lost_rank(error: BaseException) -> bool:
             except RuntimeError:
                 return True
     return False
-
-
-def _distributed() -> bool:
-    return distributed.is_available() and distributed.is_initialized()

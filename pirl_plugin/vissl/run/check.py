@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.method.settings import PIRLLossConfig
 from pirl_plugin.system.failures import Refused, sentence
 from pirl_plugin.vissl.resume.folder import Keep
-from pirl_plugin.vissl.run import rendezvous
+from pirl_plugin.vissl.run.rank import torchrun_local_rank
 from pirl_plugin.vissl.sections import (
     InputSettings,
     MonitorSettings,
@@ -170,7 +170,7 @@ def _check_gpus(config: AttrDict) -> None:
             f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu, or "
             f"cpu_small to pre-train"
         )
-    if rendezvous.local_rank() is not None:
+    if torchrun_local_rank() is not None:
         raise Refused(
             f"{problem}; let each process see all GPUs of its node, as with srun --gpu-bind=none, "
             f"or start torchrun with --nproc-per-node {gpus}"

@@ -7,7 +7,6 @@ configuration, such as the learning rates.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import warnings
@@ -16,6 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hydra
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf, open_dict
+
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.names import DISK_FOLDER, TRANSFORMS
 from pirl_plugin.system.comparison import flat
@@ -23,12 +28,10 @@ from pirl_plugin.system.failures import Refused, in_one_sentence
 from pirl_plugin.system.host_config import config_root, literal, quoted
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.vissl.run import rendezvous
+from pirl_plugin.vissl.run.rank import follow_torchrun
 from pirl_plugin.vissl.sections import COMPUTED, RECORD, is_ours, num_micro_batches
 
 if TYPE_CHECKING:
-    from hydra.core.config_search_path import ConfigSearchPath
-    from omegaconf import DictConfig
     from vissl.config import AttrDict
 
 _MOST_READERS = 16  # largest number of processes that read a batch on a CPU
@@ -50,11 +53,19 @@ _MEANING = {
 _SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
 
 
+class PIRLSearchPath(SearchPathPlugin):
+    """Adds ``configs/`` of this plugin to Hydra's search path, after the host's folder."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Append the folder."""
+        search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
+
+
 def compose(overrides: list[str]) -> DictConfig:
     """Compose a configuration as the host does, but without importing torch."""
-    import hydra
-
-    _add_our_configs()
+    Plugins.instance().register(PIRLSearchPath)
+    for name, resolver in RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
     with in_one_sentence(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
         warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
@@ -64,15 +75,13 @@ def compose(overrides: list[str]) -> DictConfig:
 
 def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
     """Check a run of ours, and fill in what files decide; report a mistake in one sentence."""
-    from omegaconf import OmegaConf, open_dict
-
     from pirl_plugin.vissl.run.check import check_composed
 
     with in_one_sentence():
         if not is_ours(composed.config):
             OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
             return composed
-        rendezvous.follow_torchrun(composed)
+        follow_torchrun(composed)
         _expand_paths(composed.config)
         num_micro_batches(composed.config)  # refused before other values depend on it
         computed = _compute(composed)
@@ -155,24 +164,6 @@ def _expanded(path: object) -> str:
     return literal(os.path.expanduser(str(path)))
 
 
-@functools.cache
-def _add_our_configs() -> None:
-    """Append our folder to Hydra's search path, after the host's folder; register resolvers."""
-    from hydra.core.plugins import Plugins
-    from hydra.plugins.search_path_plugin import SearchPathPlugin
-    from omegaconf import OmegaConf
-
-    class PIRLSearchPath(SearchPathPlugin):
-        """Adds ``configs/`` of this plugin to Hydra's search path."""
-
-        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-            search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
-
-    Plugins.instance().register(PIRLSearchPath)
-    for name, resolver in RESOLVERS.items():
-        OmegaConf.register_new_resolver(name, resolver, replace=True)
-
-
 def _compute(composed: DictConfig) -> dict[str, str]:
     """Compute the values of a configuration that files decide, and resolve all references.
 
@@ -185,8 +176,6 @@ def _compute(composed: DictConfig) -> dict[str, str]:
     Raises:
         Refused: the trunks of an ensemble have images of different kinds.
     """
-    from omegaconf import OmegaConf, open_dict
-
     values: dict[str, Any] = {}
     computed: dict[str, str] = {}
     unresolved: Any = OmegaConf.to_container(composed.config, resolve=False)

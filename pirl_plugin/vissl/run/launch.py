@@ -24,8 +24,13 @@ from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.processes import how_it_ended, share_import_path
 from pirl_plugin.system.watcher import GRACE_S, STOPPING, Interrupted, requested, watching
-from pirl_plugin.vissl.run import rendezvous
-from pirl_plugin.vissl.run.rank import LOST_RANK, another_rank_ended, prepare_workers, run_rank
+from pirl_plugin.vissl.run.rank import (
+    LOST_RANK,
+    another_rank_ended,
+    prepare_workers,
+    run_rank,
+    torchrun_local_rank,
+)
 from pirl_plugin.vissl.sections import RECORD
 
 if TYPE_CHECKING:
@@ -59,9 +64,7 @@ def main(overrides: list[str]) -> int:
 
     composed = composing.compose(overrides)
     section = composed.config
-    is_one_process = (
-        section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or rendezvous.local_rank() is not None
-    )
+    is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun_local_rank() is not None
     if is_one_process and not section.SLURM.USE_SLURM:
         prepare_workers(section)  # their server imports the host at the same time as this process
     from vissl.utils import hydra_config
@@ -117,7 +120,7 @@ def launch_run(
     share_import_path()
     # A log.txt on a full disk would print a traceback for each line.
     logging.raiseExceptions = False
-    local_rank = rendezvous.local_rank()  # before the host sets LOCAL_RANK
+    local_rank = torchrun_local_rank()  # before the host sets LOCAL_RANK
     if local_rank is None:
         node_id = host.get_node_id(node_id)
     is_first = node_id == 0 and not local_rank

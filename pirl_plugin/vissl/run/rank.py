@@ -1,4 +1,7 @@
-"""The work of one rank: join the process group, run the host's engine, report a failure."""
+"""The work of one rank: meet the other ranks, run the host's engine, report a failure.
+
+The module ``launch`` starts the ranks of a node, or torchrun does.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,6 @@ from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.loader import killed_worker
 from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.system.watcher import watching
-from pirl_plugin.vissl.run import rendezvous
 from pirl_plugin.vissl.sections import (
     MICRO_BATCHES,
     RECORD,
@@ -43,6 +45,13 @@ RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 _CHECK_NETWORK = (
     "check that all nodes run, and that their network interfaces reach each other, or set "
     "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to those that do"
+)
+# Of Kubernetes' operators and scripts, Open MPI, MPICH, and srun.
+_NUMBERS_OF_PROCESSES = (
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "SLURM_STEP_NUM_TASKS",
 )
 LOST_RANK = 3
 """Exit status of a spawned rank that has lost another one, which may have written the cause."""
@@ -141,6 +150,52 @@ def another_rank_ended(minutes: float) -> str:
     )
 
 
+def torchrun_local_rank() -> int | None:
+    """Return this process's rank on its node; None if torchrun did not start it."""
+    return int(os.environ["LOCAL_RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
+
+
+def follow_torchrun(composed: DictConfig) -> None:
+    """If torchrun started this process, take nodes, processes and rendezvous from torchrun.
+
+    Args:
+        composed: the whole configuration, with ``node_id`` and ``config``; changed in place.
+
+    Raises:
+        Refused: another launcher than torchrun has started several processes.
+    """
+    if torchrun_local_rank() is None:
+        _refuse_other_launchers(int(composed.config.DISTRIBUTED.NUM_NODES))
+        return
+    variables = os.environ
+    composed.node_id = int(variables["GROUP_RANK"])
+    composed.config.DISTRIBUTED.update(
+        NUM_NODES=int(variables["GROUP_WORLD_SIZE"]),
+        NUM_PROC_PER_NODE=int(variables["LOCAL_WORLD_SIZE"]),
+        INIT_METHOD="tcp",  # the host allows env only on one node; torch finds torchrun's store
+        RUN_ID=f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}",
+    )
+
+
+def _refuse_other_launchers(num_nodes: int) -> None:
+    """Refuse processes that would each train alone, on all images.
+
+    One process on each node is right: a user may start the nodes with any launcher.
+    """
+    variables = list(_NUMBERS_OF_PROCESSES)
+    # A batch script is one process. It has the number of tasks that srun would start.
+    if "SLURM_PROCID" in os.environ and os.environ.get("ENVIRONMENT") != "BATCH":
+        variables.append("SLURM_NTASKS")
+    for variable in variables:
+        number = os.environ.get(variable, "1")
+        if number not in ("1", str(num_nodes)):
+            raise Refused(
+                f"{variable} = {number}: expected processes that torchrun has started, because "
+                f"each process would train alone; write torchrun --nproc-per-node N -m pirl_plugin "
+                f"train …, or unset {variable}"
+            )
+
+
 def _join_group(
     config: AttrDict, local_rank: int, rank: int, run_id: str, timeout: datetime.timedelta
 ) -> None:
@@ -150,8 +205,8 @@ def _join_group(
 
     section = config.DISTRIBUTED
     options: dict[str, Any] = {}
-    if rendezvous.local_rank() is not None:
-        options["store"] = rendezvous.torchrun_store(timeout)
+    if torchrun_local_rank() is not None:
+        options["store"] = _torchrun_store(timeout)
     else:
         options["init_method"] = f"{section.INIT_METHOD}://{run_id}"
     if config.MACHINE.DEVICE == "gpu":
@@ -170,6 +225,25 @@ def _join_group(
         if section.NUM_NODES == 1:
             raise
         raise ConnectionError(f"{sentence(error)}; {_CHECK_NETWORK}") from error
+
+
+def _torchrun_store(timeout: datetime.timedelta) -> Any:
+    """Return torchrun's store, ``torch.distributed.Store``; on one node, for this attempt only.
+
+    torchrun keeps one store for all attempts (pytorch issue 135712). So a rank could read the
+    address of a process of an earlier attempt. On several nodes, the attempt numbers may differ.
+
+    Args:
+        timeout: how long a rank waits for a key.
+    """
+    from torch import distributed
+
+    shared, _, _ = next(distributed.rendezvous("env://", timeout=timeout))
+    shared.set_timeout(timeout)
+    if os.environ["GROUP_WORLD_SIZE"] != "1":
+        return shared
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    return distributed.PrefixStore(f"attempt_{attempt}", shared)
 
 
 def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:

@@ -1,17 +1,33 @@
-"""What a rank and its launcher say: memory, ranks that differ, the cause among several ends."""
+"""What ranks take from torchrun, and say: memory, ranks that differ, the cause of several ends."""
 
 import json
 import signal
 from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 from vissl.config import AttrDict
 
 from pirl_plugin.system import ranks as distributed
 from pirl_plugin.system.failures import Refused, record
 from pirl_plugin.vissl.run.launch import _Ranks
-from pirl_plugin.vissl.run.rank import _compare_ranks, out_of_memory_sentence
+from pirl_plugin.vissl.run.rank import (
+    _compare_ranks,
+    follow_torchrun,
+    out_of_memory_sentence,
+    torchrun_local_rank,
+)
 from pirl_plugin.vissl.sections import RECORD
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "LOCAL_RANK": "1",
+    "GROUP_RANK": "2",
+    "GROUP_WORLD_SIZE": "3",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "first",
+    "MASTER_PORT": "29500",
+}
 
 
 def config_of(batch=32, parts=1, autocast=None, backend="gloo"):
@@ -109,3 +125,42 @@ def test_launcher__explains_signals(backend, name, message, tmp_path):
     record("rank 0: another rank ended", "", tmp_path)
     with pytest.raises(SystemExit, match=message):
         ranks._end(error)
+
+
+def test_follow__takes_nodes_and_address(monkeypatch):
+    section = {"NUM_NODES": 8, "NUM_PROC_PER_NODE": 5, "INIT_METHOD": "env", "RUN_ID": "auto"}
+    composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": section}})
+    follow_torchrun(composed)
+    assert composed.config.DISTRIBUTED == section  # LOCAL_RANK alone is not torchrun's
+    assert torchrun_local_rank() is None
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    follow_torchrun(composed)
+    assert torchrun_local_rank() == 1
+    assert composed.node_id == 2
+    assert composed.config.DISTRIBUTED == {
+        "NUM_NODES": 3,
+        "NUM_PROC_PER_NODE": 4,
+        "INIT_METHOD": "tcp",
+        "RUN_ID": "first:29500",
+    }
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+)
+def test_follow__refuses_processes_that_would_train_alone(variable, monkeypatch):
+    composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": {"NUM_NODES": 1}}})
+    monkeypatch.setenv(variable, "1")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    follow_torchrun(composed)
+    monkeypatch.setenv(variable, "2")
+    with pytest.raises(Refused, match=f"{variable} = 2: .* torchrun"):
+        follow_torchrun(composed)
+    if variable == "SLURM_NTASKS":  # a batch script is one process
+        with monkeypatch.context() as batch:
+            batch.setenv("ENVIRONMENT", "BATCH")
+            follow_torchrun(composed)
+    composed.config.DISTRIBUTED.NUM_NODES = 2  # one process on each node
+    follow_torchrun(composed)
