@@ -394,13 +394,6 @@ class PIRLLoss(nn.Module):
             seed=self.seed or 0,
         ).to(device)
 
-    def resolve_seed(self, seed: int) -> None:
-        """Take ``seed`` if neither the configuration nor a checkpoint has a seed."""
-        if self.seed is None:
-            self.seed = seed
-            if seed:  # the constructor has made the rows of the seed 0
-                self.resize(self.bank.num_rows)
-
     def get_extra_state(self) -> dict[str, Any]:
         """Return the state that a checkpoint holds beside the bank.
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from pirl_plugin.system.console import LINE, Progress
 from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
@@ -40,21 +39,23 @@ class MemoryBankHook(QuietHook):
     def __init__(self, exchange: ExchangeHook) -> None:
         super().__init__()
         self._exchange = exchange
-        self._index: Tensor | None = None
 
     def on_start(self, task: Task) -> None:
         """Set the bank's seed and size: a row for each training image."""
         loss = task.loss
-        loss.resolve_seed(task.config["SEED_VALUE"])
-        if "train" not in task.datasets:
-            return
-        num_images = len(task.datasets["train"])
-        if loss.bank.num_rows != num_images:
+        num_rows = loss.bank.num_rows
+        num_images = len(task.datasets["train"]) if "train" in task.datasets else num_rows
+        if num_images != num_rows:
             # The configuration has another number, or the host used the size of another split.
             logging.warning(
-                f"The memory bank had {loss.bank.num_rows} rows for {num_images} training images: "
-                f"it is replaced by a bank of {num_images} rows"
+                f"The memory bank had {num_rows} rows for {num_images} training images: it is "
+                f"replaced by a bank of {num_images} rows"
             )
+        has_seed = loss.seed is not None  # of the configuration, or of a checkpoint
+        if not has_seed:
+            loss.seed = task.config["SEED_VALUE"]
+        has_its_rows = has_seed or loss.seed == 0  # the constructor made the rows of the seed 0
+        if num_images != num_rows or not has_its_rows:
             loss.resize(num_images)
 
     def on_phase_start(self, task: Task) -> None:
@@ -64,10 +65,6 @@ class MemoryBankHook(QuietHook):
             if not sum_over_ranks(bank.visited.count_nonzero()):
                 _fill(task, self._exchange)
 
-    def on_forward(self, task: Task) -> None:
-        """Copy the images' rows: the host may reuse their memory (``ENABLE_ASYNC_GPU_COPY``)."""
-        self._index = task.last_batch.sample["target"].clone() if task.train else None
-
     def on_update(self, task: Task) -> None:
         """Move the rows of the batch, and count the step.
 
@@ -76,7 +73,7 @@ class MemoryBankHook(QuietHook):
         """
         if task.train:
             f_image, _ = image_and_transformed(task.last_batch.model_output)
-            task.loss.update(self._index, f_image)
+            task.loss.update(task.last_batch.sample["target"], f_image)
 
 
 @torch.no_grad()

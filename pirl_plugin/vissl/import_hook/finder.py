@@ -1,6 +1,6 @@
 """A lazy import hook: it runs our code only when a module of the host is imported.
 
-The steps that register our parts are here too; the table lists them.
+The step that registers our parts is here too; the table lists all steps.
 """
 
 import sys
@@ -87,10 +87,3 @@ def register_parts(module: "ModuleType") -> None:
         resolve_name(registry)[name] = resolve_name(path)
     if module.__name__ in NAMED:
         resolve_name(NAMED[module.__name__])(parts)
-
-
-def register_our_task(module: "ModuleType") -> None:
-    """Import our task, which registers itself, unless its module is the one that imports this."""
-    from pkgutil import resolve_name
-
-    resolve_name("pirl_plugin.vissl.run.pirl_task")

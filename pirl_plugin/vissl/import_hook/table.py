@@ -71,8 +71,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
 # Steps after the body of a host module.
 AFTER: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(PARTS, (f"{_REGISTRATION}:register_parts",)),
-    "vissl.data.dataset_catalog": (f"{_REPAIRS}.labels:register_our_datasets",),
-    "vissl.trainer.train_task": (f"{_REGISTRATION}:register_our_task",),
+    "vissl.data.dataset_catalog": (f"{_REPAIRS}.environment:register_our_datasets",),
     "vissl.utils.misc": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
 }
@@ -87,7 +86,7 @@ REPLACED: dict[str, dict[str, str]] = {
         "DataloaderAsyncGPUWrapper.preload": f"{_REPAIRS}.transfers:copy_after_the_step_before",
     },
     "vissl.data.dataset_catalog": {
-        "get_data_files": f"{_REPAIRS}.labels:data_paths_suffice",
+        "get_data_files": f"{_REPAIRS}.environment:data_paths_suffice",
     },
     "vissl.data.ssl_dataset": {
         "GenericSSLDataset.load_labels": f"{_REPAIRS}.labels:labels_of_our_sources",

@@ -1,4 +1,4 @@
-"""What the host finds around it: packages that today's Python lacks, and warnings."""
+"""What the host finds around it: packages that today's Python lacks, data sets, and warnings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import functools
 import importlib.metadata
 import importlib.util
 import logging
+import os
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 # Regular expressions of the warnings' beginnings.
 _WARNINGS = (
@@ -21,6 +27,17 @@ _WARNINGS = (
     r"barrier\(\): using the device under current context",  # Classy Vision's barrier names none
     r"`torch\.cuda\.amp\.(GradScaler|autocast)\(args",  # the host's mixed precision
 )
+
+# DATASET_NAMES in our configs -> paths in DIR of the training and the test data.
+LAYOUT: dict[str, tuple[str, str]] = {
+    "imagenet1k_folder": ("imagenet1k/train", "imagenet1k/val"),
+    "pirl_imagenet1k_1percent": ("imagenet1k/train/1percent.txt", "imagenet1k/val"),
+    "pirl_imagenet1k_10percent": ("imagenet1k/train/10percent.txt", "imagenet1k/val"),
+    "places205_folder": ("places205/train", "places205/val"),
+    "inaturalist18_folder": ("inaturalist18", "inaturalist18"),
+    "pirl_voc07": ("VOCdevkit/VOC2007", "VOCdevkit/VOC2007"),
+    "yfcc1m_filelist": ("yfcc1m/train.npy", ""),
+}
 
 
 def silence_host_warnings(module: types.ModuleType) -> None:
@@ -75,3 +92,47 @@ def alias_kinetics400(module: types.ModuleType) -> None:
 def nvtx_is_installed(*, original: object) -> bool:
     """Broke: ``is_nvtx_available`` of git main is always true, and each step imports ``nvtx``."""
     return importlib.util.find_spec("nvtx") is not None
+
+
+def data_paths_suffice(
+    split: str, dataset_config: AttrDict, *, original: Callable[..., Any]
+) -> tuple[list[str], list[str]]:
+    """Never worked: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError``.
+
+    ``get_data_files`` then looks for labels in the catalog, by ``DATASET_NAMES``. It leaves out a
+    path of labels that does not exist.
+    """
+    from vissl.data.dataset_catalog import VisslDatasetCatalog
+
+    config = dataset_config[split]
+    in_catalog = all(map(VisslDatasetCatalog.has_data, config.DATASET_NAMES))
+    needs_no_labels = config.DATA_PATHS and not config.LABEL_PATHS and not in_catalog
+    if needs_no_labels:
+        config.LABEL_PATHS = [""] * len(config.DATA_PATHS)  # the empty path never exists
+    try:
+        files: tuple[list[str], list[str]] = original(split, dataset_config)
+    finally:
+        if needs_no_labels:
+            config.LABEL_PATHS = []
+    return files
+
+
+def register_our_datasets(module: Any) -> None:
+    """Feature: ``PIRL_DATASETS=DIR`` names the folder of all data sets, for the host's catalog.
+
+    Entries of the user's own catalog have priority. Placeholders such as ``<img_path>`` in git
+    main's default catalog are replaced. Labels come from the data sources, not from files.
+    """
+    root = os.environ.get("PIRL_DATASETS")
+    if not root:
+        return
+    catalog = module.VisslDatasetCatalog
+    for name, (train, val) in LAYOUT.items():
+        if catalog.has_data(name):
+            is_placeholder = str(catalog.get(name)["train"][0]).startswith("<")
+            if not is_placeholder:
+                continue
+            catalog.remove(name)
+        # The host expects a path of images and a path of labels.
+        paths = {"train": [str(Path(root, train)), ""], "val": [str(Path(root, val)), ""]}
+        catalog.register_data(name, paths)

@@ -20,7 +20,7 @@ from pirl_plugin.system.files import digest_of, remove_unfinished
 from pirl_plugin.system.ranks import on_all_ranks, rank, world_size
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
-from pirl_plugin.vissl.resume.position import start_epoch
+from pirl_plugin.vissl.resume.position import samples_done
 from pirl_plugin.vissl.resume.record import (
     Images,
     record_of,
@@ -116,10 +116,16 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             process_watcher.polled = True  # signals wait for the next step
 
     def on_phase_start(self, task: Task) -> None:
-        """Continue the schedule of the learning rate."""
+        """Set the learning rate of the epoch's start, for a rate that changes once an epoch."""
         self._is_training = task.train
-        if task.train:
-            self._epoch_start = start_epoch(task)
+        if not task.train:
+            return
+        num_images = samples_done(task)
+        self._epoch_start = int(task.num_updates) - num_images
+        if num_images:
+            task.num_updates = self._epoch_start
+            task.optimizer.on_epoch(task.where)
+            task.num_updates += num_images
 
     def on_step(self, task: Task) -> None:
         """Save if it is time or a signal arrived, on all ranks after the same step.

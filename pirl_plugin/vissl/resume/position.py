@@ -50,21 +50,6 @@ def find_place_in_schedule(task: Task) -> None:
         task.optimizer.on_epoch(task.where)
 
 
-def start_epoch(task: Task) -> int:
-    """Set the learning rate of the epoch's start, for a rate that changes once an epoch.
-
-    Returns:
-        The value of ``task.num_updates`` at the epoch's start. It counts images.
-    """
-    num_images = samples_done(task)
-    start = int(task.num_updates) - num_images
-    if num_images:
-        task.num_updates = start
-        task.optimizer.on_epoch(task.where)
-        task.num_updates += num_images
-    return start
-
-
 class ResumingSampler(DistributedSampler[Any]):
     """``DistributedSampler`` without the first ``start_iter`` batches; ``len`` counts all batches.
 

@@ -1,6 +1,6 @@
 """Start a run of ``pirl-plugin train``, the host's own script, torchrun or SLURM.
 
-For a run of this plugin, :func:`launch_run` replaces the host's launcher: it checks the
+For a run of this plugin, :func:`launch_distributed` replaces the host's launcher: it checks the
 configuration, locks the run's folder, finds the checkpoint to resume from, starts the ranks and
 reports a failure in one sentence. The host's engine does the work of a rank.
 """
@@ -92,22 +92,17 @@ def launch_distributed(
     hook_generator: Callable[[Any], Any],
     *,
     original: Callable[..., object],
-) -> object:
-    """Launch a run of this plugin by :func:`launch_run`, and any other run by the host."""
-    launch = launch_run if RECORD in cfg else original
-    return launch(cfg, node_id, engine_name, hook_generator)
-
-
-def launch_run(
-    config: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
 ) -> None:
     """Check a run and find where it continues, then do its work: in its ranks, or here.
 
-    The arguments are those of the host's ``launch_distributed``.
+    The host launches a run that is not of this plugin.
 
     Raises:
         SystemExit: the run failed, or ended on a signal.
     """
+    if RECORD not in cfg:
+        original(cfg, node_id, engine_name, hook_generator)
+        return
     from vissl.utils import distributed_launcher as host
 
     from pirl_plugin.vissl.hooks.progress import show_start
@@ -130,38 +125,38 @@ def launch_run(
         stack.enter_context(in_one_sentence())
         # Refuse mistakes before anything is written, once for all processes.
         if is_first:
-            check_run(config, engine_name)
-        folder = Path(host.get_checkpoint_folder(config))
+            check_run(cfg, engine_name)
+        folder = Path(host.get_checkpoint_folder(cfg))
         stack.enter_context(in_one_sentence(folder))
         if is_first:
             stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
                 # In this order: old results beside the new configuration would pass for new ones.
-                remove_old_results(config)
-                write_run_config(config, folder)
+                remove_old_results(cfg)
+                write_run_config(cfg, folder)
         # Find where the run continues.
         stack.callback(_restore_environment, dict(os.environ))
-        show_start(config, is_first)
+        show_start(cfg, is_first)
         host.setup_logging(host.__name__)
-        point = resume_point(config, folder)
-        if is_finished(config, point):
+        point = resume_point(cfg, folder)
+        if is_finished(cfg, point):
             return
         checkpoint = None if point.path is None else str(point.path)
         if checkpoint:
             logging.info(f"Resume from file: {checkpoint}")
         # Start the ranks: in processes of their own, or here.
-        if config.DISTRIBUTED.NUM_NODES == 1:
+        if cfg.DISTRIBUTED.NUM_NODES == 1:
             # By default, gloo looks up the host's name, which may have no address.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # Linux's loopback interface
-        host.set_env_vars(local_rank or 0, node_id, config)
-        run_id = host.get_dist_run_id(config, config.DISTRIBUTED.NUM_NODES)
-        host._copy_to_local(config)
-        stack.callback(host._cleanup_local_dir, config)
-        work = (config, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
-        if local_rank is not None or config.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
+        host.set_env_vars(local_rank or 0, node_id, cfg)
+        run_id = host.get_dist_run_id(cfg, cfg.DISTRIBUTED.NUM_NODES)
+        host._copy_to_local(cfg)
+        stack.callback(host._cleanup_local_dir, cfg)
+        work = (cfg, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
+        if local_rank is not None or cfg.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
             run_rank(local_rank or 0, *work)
         else:
-            _Ranks(config, folder, node_id).start(work)
+            _Ranks(cfg, folder, node_id).start(work)
         host.shutdown_logging()
 
 

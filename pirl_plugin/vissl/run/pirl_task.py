@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,16 +37,11 @@ if TYPE_CHECKING:
 
 @register_task("pirl_task")
 class PIRLTask(SelfSupervisionTask):
-    """The task ``pirl_task``: it adds hooks, reads weights and labels safely, and resumes exactly.
+    """The task ``pirl_task``: it reads weights and labels safely, and resumes exactly.
 
     The module ``compose`` chooses it for the runs of this plugin. So the host's own approaches keep
     the host's task.
     """
-
-    def set_hooks(self, hooks: Sequence[ClassyHook]) -> PIRLTask:
-        """Set our hooks and the host's."""
-        super().set_hooks(hooks_of_run(self.config, hooks))
-        return self
 
     def build_datasets(
         self, current_train_phase_idx: int = 0
@@ -140,17 +135,19 @@ class PIRLTask(SelfSupervisionTask):
         return self
 
 
-def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHook]:
+def hooks_of_run(
+    hook_generator: Callable[[AttrDict], Sequence[ClassyHook]], config: AttrDict
+) -> list[ClassyHook]:
     """Return our hooks and the host's, in the order in which the host calls them.
 
     Args:
+        hook_generator: returns the host's hooks of a configuration.
         config: the host's whole configuration.
-        hosts: the hooks that the host makes for it.
     """
     run = read_section(RunSettings, config, "HOOKS.PIRL_RUN")
     monitor = read_section(MonitorSettings, config, "HOOKS.PIRL_MONITOR")
     exchange = ExchangeHook(run.max_unreadable)
-    host: dict[str, Any] = {type(hook).__name__: hook for hook in hosts}
+    host: dict[str, Any] = {type(hook).__name__: hook for hook in hook_generator(config)}
     outputs = Outputs(
         tensorboard=getattr(host.get("SSLTensorboardHook"), "tb_writer", None),
         json_lines=getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None),

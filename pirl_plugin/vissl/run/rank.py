@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -89,6 +90,7 @@ def run_rank(
     from vissl.utils import distributed_launcher as host
 
     from pirl_plugin.system.ranks import has_lost_rank
+    from pirl_plugin.vissl.run.pirl_task import hooks_of_run  # the module registers our task
 
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
     is_spawned = multiprocessing.parent_process() is not None
@@ -116,7 +118,7 @@ def run_rank(
                 engine_name,
                 checkpoint,
                 folder,
-                hook_generator,
+                functools.partial(hooks_of_run, hook_generator),
             )
             if distributed.is_initialized():
                 distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit

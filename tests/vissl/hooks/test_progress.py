@@ -166,5 +166,5 @@ def test_hook__gets_batch_and_export_from_the_configuration(monkeypatch):
     ):
         config.MODEL.TRUNK.NAME = trunk
         config.LOSS.name = loss
-        *_, hook = hooks_of_run(config, [])
+        *_, hook = hooks_of_run(lambda config: [], config)
         assert (hook._images_per_step, hook._export_to) == (8 * 4 * 32, export_to)

@@ -8,7 +8,7 @@ from vissl.data import dataset_catalog
 from vissl.data.dataset_catalog import VisslDatasetCatalog
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.vissl.repairs.labels import LAYOUT, register_our_datasets
+from pirl_plugin.vissl.repairs.environment import LAYOUT, register_our_datasets
 
 
 @pytest.fixture

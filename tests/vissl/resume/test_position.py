@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.read import SECTION
+from pirl_plugin.vissl.resume.exchange import ExchangeHook
+from pirl_plugin.vissl.resume.hook import CheckpointHook
 from pirl_plugin.vissl.resume.position import (
     find_place_in_schedule,
     samples_done,
-    start_epoch,
     steps_done,
 )
 from tests.helpers.configs import compose
@@ -64,6 +65,8 @@ def _rows_read(rank, world_size):
     """The rows that training and the extraction of features read of 9 images, in batches of 4."""
     from vissl.trainer.trainer_main import build_task
 
+    import pirl_plugin.vissl.run.pirl_task  # noqa: F401  (it registers the task)
+
     rows = []
     for name in ("linear_imagenet1k", "svm_voc07"):
         config = compose(f"config=benchmark/pirl/{name}", *PATHS)
@@ -87,9 +90,12 @@ def test_extraction__reads_every_image():
 
 def test_epoch__that_goes_on_has_the_rate_of_its_start():
     task = stopped_run()
+    task.train = True
     task.num_updates = 92
     rates_at = []
     task.optimizer.on_epoch = lambda where: rates_at.append(task.num_updates)
-    assert start_epoch(task) == 72
+    hook = CheckpointHook(compose("config=pretrain/pirl/quick_jigsaw"), ExchangeHook(1.0))
+    hook.on_phase_start(task)
+    assert hook._epoch_start == 72
     assert rates_at == [72]
     assert task.num_updates == 92
