@@ -34,7 +34,7 @@ class IndexCheck:
         self._on_host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_cuda)
 
     def check(self, index: Tensor, lowest: int = -1, wait: bool = False) -> None:
-        """Refuse an index outside the data set; on a GPU, note it for later.
+        """Refuse an index outside the data set; on a GPU, note it, and refuse those noted before.
 
         Args:
             index: int64 of any shape.
@@ -42,9 +42,10 @@ class IndexCheck:
             wait: whether to wait for a GPU, and refuse at once there too.
 
         Raises:
-            ValueError: there is such an index.
+            ValueError: there is such an index, or on a GPU, an earlier call had one.
         """
         if index.device.type != "cpu" and not wait:
+            self.refuse_noted()
             self.note(index)
         elif index.numel():
             smallest, largest = torch.stack(index.aminmax()).tolist()

@@ -189,7 +189,6 @@ class PIRLLoss(nn.Module):
         # Mistakes that would change results in silence.
         if world_size() > 1 and not self._ranks_compared:
             self._compare_ranks()
-        self.bank.index_check.refuse_noted()
         self.bank.index_check.check(index)
 
         used = [name for name in outputs if weight_of[name] > 0]  # T of them
@@ -255,7 +254,6 @@ class PIRLLoss(nn.Module):
             ValueError: the embeddings have another shape; an index is outside the data set (on a
                 GPU, a later call may raise this); on a CPU, the ranks have different B.
         """
-        self.bank.index_check.refuse_noted()
         self.last_step.moved = self.bank.update(index, f_image)
         self.step += 1
         self._batches_since_update = 0

@@ -70,12 +70,13 @@ def on_all_ranks(work: Callable[[], None]) -> None:
 
     Otherwise the other ranks would wait for the failed rank.
     """
+    if world_size() == 1:
+        work()
+        return
     error: Exception | None = None
     try:
         work()
     except Exception as raised:
-        if world_size() == 1:
-            raise
         error = raised
     for error_of_rank in gather_objects(error):
         if error_of_rank is not None:

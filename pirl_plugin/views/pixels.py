@@ -216,7 +216,7 @@ def normalize_images(
         )
     if len(mean) != 3 or not all(map(math.isfinite, mean)):
         raise Refused(f"mean = {mean}: expected three numbers, one for each channel")
-    if len(std) != 3 or not all(0 < deviation < math.inf for deviation in std):
+    if len(std) != 3 or not all(map(math.isfinite, std)) or min(std) <= 0:
         raise Refused(f"std = {std}: expected three numbers above 0, one for each channel")
     factors = [1 / (255 * deviation) for deviation in std]
     offsets = [-level / deviation for level, deviation in zip(mean, std, strict=True)]

@@ -81,7 +81,8 @@ class PIRLDiskDataset:
             self.source = _open(cfg, data_source, path, split)
             # The numbers of test images' classes are those of the training images.
             names_of_training = training_classes(cfg) if split == "TEST" else None
-            if _has_our_labels(cfg, split):  # once, here: not in each worker
+            label_sources = options.get("LABEL_SOURCES") or []
+            if set(label_sources) & set(names.SOURCES):  # once, here: not in each worker
                 self._labels = self.source.labels()
                 if names_of_training is not None:
                     self._labels = join_classes(names_of_training, self.source.named_classes, path)
@@ -147,11 +148,6 @@ def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> Im
     )
 
 
-def _has_our_labels(cfg: Mapping[str, Any], split: str) -> bool:
-    sources = cfg["DATA"][split].get("LABEL_SOURCES") or []
-    return not set(names.SOURCES).isdisjoint(sources)
-
-
 def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
     """Return the names of the training images' classes.
 
@@ -163,9 +159,10 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
     """
     from vissl.data.dataset_catalog import get_data_files
 
-    if not _has_our_labels(cfg, "TRAIN"):
+    options = cfg["DATA"]["TRAIN"]
+    if not set(options.get("LABEL_SOURCES") or []) & set(names.SOURCES):
         return None
-    (data_source,) = cfg["DATA"]["TRAIN"]["DATA_SOURCES"]
+    (data_source,) = options["DATA_SOURCES"]
     (path,), _ = get_data_files("TRAIN", cfg["DATA"])
     if cfg.get("TEST_ONLY") and not os.path.exists(path):
         logging.root.warning(
