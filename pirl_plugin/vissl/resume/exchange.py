@@ -84,18 +84,16 @@ class ExchangeHook(QuietHook):
         if isinstance(valid, list):  # the host uses both forms
             valid = valid[0]
         # One sum of integers for everything: the numbers of images, and of ranks for each request.
-        counts = [0, 0]  # a benchmark's batch may not say which images are valid
+        images = [0, 0]  # a benchmark's batch may not say which images are valid
         if isinstance(valid, torch.Tensor):
-            counts = [int((valid.long() < 1).sum()), valid.numel()]
-        own_request = self.request()
-        counts += [int(own_request == request) for request in _REQUESTS]
+            images = [int((valid.long() < 1).sum()), valid.numel()]
+        requests = torch.tensor(_REQUESTS)
+        counts = torch.cat([torch.tensor(images), requests == self.request()])
         device = task.device if world_size() > 1 else "cpu"
-        sums = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
-        self.agreed = 0
-        for request, num_ranks in zip(_REQUESTS, sums[2:], strict=True):
-            if num_ranks:
-                self.agreed = max(self.agreed, request)
-        self._count(task, *sums[:2])
+        sums = sum_over_ranks(counts.to(device)).cpu()
+        is_requested = sums[2:] > 0
+        self.agreed = int((requests * is_requested).max())
+        self._count(task, *sums[:2].tolist())
 
     def _count(self, task: Task, unreadable: int, images: int) -> None:
         """Add a batch of all ranks to the images read. Collective if they are refused.
