@@ -254,10 +254,9 @@ def main() -> None:
         other = json.loads(options.chosen.read_text("utf-8"))
         rows.content["selection_setting"] = other["setting"]
         rows.content["selection"] = other["selection"]
-    trained = [*itertools.product(options.methods, options.passes)]
-    if options.weights is not None:
-        names = [f"{method} continued" for method in options.continued]
-        trained += itertools.product(names, options.continued_passes)
+    names = [f"{method} continued" for method in options.continued if options.weights is not None]
+    continued = [*itertools.product(names, options.continued_passes)]
+    trained = [*itertools.product(options.methods, options.passes), *continued]
     costs = rows.content["costs"]
     if options.costs or any(start not in costs for start, _ in trained):
         costs = costs_of(comparison)
@@ -270,11 +269,9 @@ def main() -> None:
     trained.sort(key=lambda row: costs[row[0]] * row[1])
     for seed, (start, passes) in itertools.product(options.seeds, trained):
         trained_row(comparison, rows, start, passes, seed)
-    tuned = [("random", 0), ("npid", options.fine_tuned_passes)]
-    tuned.append(("pirl_jigsaw", options.fine_tuned_passes))
+    tuned = [("random", 0), *itertools.product(options.methods, [options.fine_tuned_passes])]
     if options.weights is not None:
-        tuned.append(("published", 0))
-        tuned += itertools.product(["npid continued"], options.continued_passes)
+        tuned += [("published", 0), *continued]
     for seed, (start, passes), fraction in itertools.product(options.seeds, tuned, FRACTIONS):
         fine_tuned_row(comparison, rows, start, passes, seed, fraction)
 
