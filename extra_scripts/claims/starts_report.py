@@ -28,6 +28,7 @@ LABELS = {
     "npid continued": "published weights, then NPID",
     "pirl_jigsaw continued": "published weights, then PIRL",
 }
+CONTINUED = ("npid continued", "pirl_jigsaw continued")
 MEASURES = {
     "knn": "kNN",
     "linear": "linear",
@@ -61,8 +62,12 @@ KEY_QUESTIONS = (
     "published weights, then NPID, 20 passes − frozen, 64 px: linear",
     "published weights, then PIRL, 5 passes − frozen, 64 px: kNN",
     "published weights, then PIRL, 5 passes − frozen, 64 px: linear",
+    "published weights, then PIRL, 20 passes − frozen, 64 px: kNN",
+    "published weights, then PIRL, 20 passes − frozen, 64 px: linear",
     "10 % of the labels, fine-tuned: PIRL (jigsaw), 40 passes − random weights",
+    "10 % of the labels, fine-tuned: PIRL (rotation), 40 passes − random weights",
     "10 % of the labels, fine-tuned: NPID, 40 passes − random weights",
+    "10 % of the labels, fine-tuned: published weights, then NPID, 5 passes − published weights",
     "10 % of the labels, published weights, 64 px: fine-tuned − linear, best layer",
 )
 ROW = ["start", "passes", "size"]  # what the seeds of a row share
@@ -224,7 +229,7 @@ def questions(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
             linear("published", 0, large),
             pirl,
         )
-    for start in ("npid continued", "pirl_jigsaw continued"):
+    for start in CONTINUED:
         own = frozen[frozen["start"] == start]
         for count, side in sorted({*zip(own["passes"], own["size"], strict=True)}):
             for measure, title in MEASURES.items():
@@ -237,7 +242,7 @@ def questions(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     for fraction in sorted({*tuned["fraction"]} if not tuned.empty else ()):
         percent = f"{100 * fraction:g} % of the labels"
         column = f"linear_{fraction} best"
-        for start in ("npid", "pirl_jigsaw"):
+        for start in ("npid", "pirl_rotation", "pirl_jigsaw"):
             for count in passes:
                 trained = fine_tuned(start, count, fraction)
                 ask(
@@ -249,6 +254,13 @@ def questions(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
                     f"{percent}, {LABELS[start]}, {count} passes: fine-tuned − linear, best layer",
                     trained,
                     linear(start, count, column=column),
+                )
+        for start in CONTINUED:
+            for count in sorted({*tuned.loc[tuned["start"] == start, "passes"]}):
+                ask(
+                    f"{percent}, fine-tuned: {LABELS[start]}, {count} passes − published weights",
+                    fine_tuned(start, count, fraction),
+                    fine_tuned("published", 0, fraction),
                 )
         ask(
             f"{percent}, published weights, {size} px: fine-tuned − linear, best layer",
