@@ -48,8 +48,14 @@ def main(arguments: list[str]) -> None:
         file = FeatureFile(options.out, description, options.data, splits, classifier)
         if images is not None and options.layer is None and file.num_done == 0:
             networks = {"trained": trunk, "untrained": untrained(trunk).to(options.device)}
-            loading = (options.batch, options.workers, options.out.parent)
-            print(compare_layers(networks, images, 20, 0.07, *loading).table(), flush=True)
+            compared = compare_layers(
+                networks,
+                images,
+                batch=options.batch,
+                workers=options.workers,
+                folder=options.out.parent,
+            )
+            print(compared.table(), flush=True)
         fill([file], [network], trunk.preprocessing, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")

@@ -9,6 +9,7 @@ from pirl_plugin.evaluation.knn import (
     find_neighbors,
     is_voted_for,
     knn_accuracy,
+    vote,
 )
 
 pytestmark = pytest.mark.tensors
@@ -55,6 +56,7 @@ def test_knn_accuracy__agrees_with_plain_loop(k, temperature, chunk, block):
     )
     found = 100 * float(is_right.double().mean())
     assert found == pytest.approx(expected)
+    assert cosines.dtype == torch.float64  # as the gallery
 
 
 @pytest.mark.parametrize(("chunk", "block"), [(1, 7), (10, 25), (60, 11), (1000, 1000)])
@@ -89,6 +91,19 @@ def test_knn_accuracy__by_hand(k, temperature, winner):
     for truth in (5, 9):
         accuracy = knn_accuracy(train, labels, test, torch.tensor([truth]), k, temperature)
         assert accuracy == (100.0 if truth == winner else 0.0)
+
+
+@pytest.mark.parametrize(("gap", "winner"), [(0.046, 9), (0.051, 5)])
+def test_votes__have_the_temperature_of_wu_et_al_by_default(gap, winner):
+    """Two votes equal one of a cosine that is larger by τ ln 2: 0.0485 for τ = 0.07."""
+    cosine = torch.tensor([0.9, 0.9 - gap, 0.9 - gap])
+    train = torch.stack([cosine, (1 - cosine**2).sqrt()], dim=1)
+    labels = torch.tensor([5, 9, 9])
+    test, truth = torch.tensor([[1.0, 0.0]]), torch.tensor([winner])
+    nearest = find_neighbors(test, train, 3)
+    assert knn_accuracy(train, labels, test, truth) == 100.0
+    assert vote(*nearest, labels, truth) == 100.0
+    assert is_voted_for(*nearest, labels, truth).all()
 
 
 def test_knn_accuracy__counts_percent():
@@ -146,8 +161,8 @@ def test_find_neighbors__by_hand():
     train, _, test = by_hand()
     gallery = torch.cat([train, torch.tensor([[-1.0, 0.0]])])
     # cosines 0.8, 0.6, 0.6, -1
-    order, _ = find_neighbors(test, gallery, k=9)
-    assert order.dtype == torch.int64
+    order, cosines = find_neighbors(test, gallery, k=9)
+    assert (order.dtype, cosines.dtype) == (torch.int64, torch.float32)
     assert order.shape == (1, 4)
     assert order[0, 0] == 0
     assert set(order[0, 1:3].tolist()) == {1, 2}
