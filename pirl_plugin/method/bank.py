@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,13 @@ from torch.nn.functional import normalize
 from pirl_plugin.method.index_check import IndexCheck
 from pirl_plugin.method.scores import wide_type
 from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number, is_whole
-from pirl_plugin.system.ranks import gather, gather_objects, on_all_ranks, rank, world_size
+from pirl_plugin.system.ranks import (
+    errors_on_all_ranks,
+    gather,
+    gather_objects,
+    rank,
+    world_size,
+)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -162,7 +167,15 @@ class MemoryBank(nn.Module):
         index = self.check_batch(index, embeddings)
         embeddings = embeddings.detach().float()
         if index.device.type == "cpu":
-            on_all_ranks(partial(self._check_values, index, embeddings))
+            with errors_on_all_ranks():
+                self.index_check.check(index)
+                not_finite = (index >= 0) & ~embeddings.isfinite().all(dim=1)
+                if not_finite.any():
+                    raise FloatingPointError(
+                        f"embeddings f(v_I) of the rows {index[not_finite].tolist()[:8]} on rank "
+                        f"{rank()} are not finite: the bank did not change; lower the learning "
+                        f"rate, or look at these images"
+                    )
         else:
             self.index_check.check(index)
         index = index.masked_fill(index >= self.num_rows, -1)  # refused later
@@ -189,16 +202,6 @@ class MemoryBank(nn.Module):
                 f"num_patches of g the number of patches"
             )
         return index
-
-    def _check_values(self, index: Tensor, embeddings: Tensor) -> None:
-        self.index_check.check(index)
-        bad = (index >= 0) & ~embeddings.isfinite().all(dim=1)
-        if bad.any():
-            raise FloatingPointError(
-                f"embeddings f(v_I) of the rows {index[bad].tolist()[:8]} on rank {rank()} are not "
-                f"finite: the bank did not change; lower the learning rate, or look at these "
-                f"images"
-            )
 
     @torch.no_grad()
     def move(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:

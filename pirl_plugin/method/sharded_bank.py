@@ -14,8 +14,8 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, sha256_of
 from pirl_plugin.system.ranks import (
     all_to_all,
+    errors_on_all_ranks,
     gather_objects,
-    on_all_ranks,
     rank,
     world_size,
 )
@@ -102,8 +102,7 @@ class ShardedMemoryBank(MemoryBank):
         folder = Path(folder)
         checksums: dict[str, str] = {}
         name = f"rank_{self._rank}_of_{self._ranks}.torch"
-
-        def write() -> None:
+        with errors_on_all_ranks():
             state = {
                 "rows": self.rows.cpu(),
                 "visited": self.visited.cpu(),
@@ -114,8 +113,6 @@ class ShardedMemoryBank(MemoryBank):
             with atomic_write(folder / name) as file:
                 torch.save(state, file)
             checksums[name] = sha256_of(folder / name)
-
-        on_all_ranks(write)
         for of_rank in gather_objects(checksums):
             checksums |= of_rank
         return checksums
@@ -132,7 +129,8 @@ class ShardedMemoryBank(MemoryBank):
             ValueError: the bank in the files has another size, or files of the save are missing.
         """
         folder = Path(folder)
-        on_all_ranks(lambda: self._load(folder, files))
+        with errors_on_all_ranks():
+            self._load(folder, files)
         self.awaits_load = False
 
     def _load(self, folder: Path, files: Iterable[str] | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -65,17 +66,18 @@ def gather_objects(local: Value) -> list[Value]:
     return everyone
 
 
-def on_all_ranks(work: Callable[[], None]) -> None:
-    """Do ``work`` on each rank. If it fails on one rank, raise its error on all. Collective.
+@contextmanager
+def errors_on_all_ranks() -> Iterator[None]:
+    """If a block fails on one rank, raise its error on all ranks. Collective.
 
     Otherwise the other ranks would wait for the failed rank.
     """
     if world_size() == 1:
-        work()
+        yield
         return
     error: Exception | None = None
     try:
-        work()
+        yield
     except Exception as raised:
         error = raised
     for error_of_rank in gather_objects(error):

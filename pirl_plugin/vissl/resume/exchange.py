@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.ranks import gather_objects, on_all_ranks, rank, sum_over_ranks, world_size
+from pirl_plugin.system.ranks import (
+    errors_on_all_ranks,
+    gather_objects,
+    rank,
+    sum_over_ranks,
+    world_size,
+)
 from pirl_plugin.system.watcher import STOPPING
 from pirl_plugin.vissl.task import QuietHook
 
@@ -68,7 +73,8 @@ class ExchangeHook(QuietHook):
             return
         bank = getattr(task.loss, "bank", None)
         if bank is not None:
-            on_all_ranks(partial(bank.index_check.refuse_noted, wait=True))
+            with errors_on_all_ranks():
+                bank.index_check.refuse_noted(wait=True)
         raise FloatingPointError(
             f"the loss is not finite, step {task.iteration}: this step was not saved; start "
             f"again with a lower learning rate, from the last checkpoint"

@@ -17,7 +17,7 @@ from vissl.utils.checkpoint import is_checkpoint_phase
 from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
 from pirl_plugin.system import watcher
 from pirl_plugin.system.files import digest_of, remove_unfinished
-from pirl_plugin.system.ranks import on_all_ranks, rank, world_size
+from pirl_plugin.system.ranks import errors_on_all_ranks, rank, world_size
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import samples_done
@@ -89,21 +89,17 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         """
         folder = Path(task.checkpoint_folder)
         section = section_of(task.checkpoint) if task.checkpoint else {}
-
-        def begin() -> None:
-            if rank() != 0:
-                return
-            images = _images_of(task)
-            resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
-            # Before anything is removed or written: a refused run leaves the folder as it was.
-            if resumed is not None:
-                refuse_other_images(images, section, resumed)
-            self._record = record_of(self._config, images, section)
-            remove_unfinished(folder)
-            self._folder = RunFolder(folder, self.keep, resumed)
-            write_run_config(self._config, folder)
-
-        on_all_ranks(begin)
+        with errors_on_all_ranks():
+            if rank() == 0:
+                images = _images_of(task)
+                resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
+                # Before anything is removed or written: a refused run leaves the folder as it was.
+                if resumed is not None:
+                    refuse_other_images(images, section, resumed)
+                self._record = record_of(self._config, images, section)
+                remove_unfinished(folder)
+                self._folder = RunFolder(folder, self.keep, resumed)
+                write_run_config(self._config, folder)
         # The host has loaded the loss of rank 0 on all ranks; a sharded bank is not part of it.
         bank = getattr(task.loss, "bank", None)
         if bank is not None and not bank.replicated and bank.awaits_load:
