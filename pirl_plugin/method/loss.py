@@ -137,6 +137,7 @@ class PIRLLoss(nn.Module):
             bank=BankConfig.of(bank),
         )
         self._function = estimator if callable(estimator) else ESTIMATORS[estimator]
+        self._needs_norm_constant = uses_norm_constant(self._function)
         self.norm_constant = config.norm_constant
         self.seed = config.bank.seed
         self.step = 0
@@ -203,7 +204,10 @@ class PIRLLoss(nn.Module):
             # Invalid images have zeros, so they get no gradient: (B, T, D)
             queries = normalize(queries.masked_fill(invalid[:, None], 0), dim=2)
             scores = self._scores(queries, rows, valid, negatives)
-            per_image = scores.estimate(self._estimator(scores, valid))  # L_NCE, (B, T)
+            estimator = self._function
+            if self._needs_norm_constant:
+                estimator = self._with_norm_constant(scores, valid)
+            per_image = scores.estimate(estimator)  # L_NCE, (B, T)
 
             # DistributedDataParallel averages the ranks' gradients. With the factor world_size,
             # this average is the mean over the valid images of all ranks.
@@ -303,13 +307,8 @@ class PIRLLoss(nn.Module):
         # −1 is no row either. The check would take it for an image that is left out.
         self.bank.index_check.check(negatives.masked_fill(negatives < 0, -2))
 
-    def _estimator(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
-        """Return the estimator as a function of positive and negative scores.
-
-        If it needs Z, Z is estimated first.
-        """
-        if not uses_norm_constant(self._function):
-            return self._function
+    def _with_norm_constant(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
+        """Return the estimator as a function of scores alone: with Z, which is estimated first."""
         self._estimate_norm_constant(scores, valid)
         # Z is unknown until a rank has a valid image. Until then the loss is 0 for any Z.
         num_rows = self.bank.num_rows
