@@ -83,7 +83,7 @@ class MemoryBank(nn.Module):
         self.momentum = momentum
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])
         self.visited = torch.zeros(len(self.rows), dtype=torch.bool, device=self.rows.device)
-        self.index_check = IndexCheck(num_rows, self.rows.device)
+        self.index_check = IndexCheck(num_rows)
 
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Draw the random rows that this rank holds."""
@@ -266,7 +266,7 @@ class MemoryBank(nn.Module):
         if device != self.rows.device:
             self.rows = self.rows.to(device)
             self.visited = self.visited.to(device)
-            self.index_check = IndexCheck(self.num_rows, device)
+            self.index_check = IndexCheck(self.num_rows)
         return super()._apply(fn, recurse)
 
     def _save_to_state_dict(

@@ -18,20 +18,12 @@ class IndexCheck:
 
     Args:
         num_rows: |D|.
-        device: device of the indices.
     """
 
-    def __init__(self, num_rows: int, device: torch.device) -> None:
+    def __init__(self, num_rows: int) -> None:
         self._num_rows = num_rows
-        self._device = device
-        self._forget()
-
-    def _forget(self) -> None:
-        # New tensors: a copy to the old ones may be under way.
-        self._on_device = torch.zeros(2, dtype=torch.int64, device=self._device)
-        # A copy to ordinary memory would wait for the GPU.
-        is_cuda = self._device.type == "cuda"
-        self._on_host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_cuda)
+        # The smallest and the largest noted index, int64 (2,): on the GPU, and a copy on the host.
+        self._noted: tuple[Tensor, Tensor] | None = None
 
     def check(self, index: Tensor, lowest: int = -1, wait: bool = False) -> None:
         """Refuse an index outside the data set; on a GPU, note it, and refuse those noted before.
@@ -53,10 +45,16 @@ class IndexCheck:
 
     def note(self, index: Tensor) -> None:
         """Add indices, int64 of any shape, to those that :meth:`refuse_noted` checks."""
-        smallest, largest = self._on_device
-        values = torch.cat([self._on_device, index.flatten()])
+        if self._noted is None:
+            on_device = torch.zeros(2, dtype=torch.int64, device=index.device)
+            # A copy to ordinary memory would wait for the GPU.
+            on_host = torch.zeros_like(on_device, device="cpu", pin_memory=index.is_cuda)
+            self._noted = (on_device, on_host)
+        on_device, on_host = self._noted
+        smallest, largest = on_device
+        values = torch.cat([on_device, index.flatten()])
         torch.aminmax(values, out=(smallest, largest))
-        self._on_host.copy_(self._on_device, non_blocking=True)
+        on_host.copy_(on_device, non_blocking=True)
 
     def refuse_noted(self, wait: bool = False) -> None:
         """Refuse a noted index outside the data set, once.
@@ -67,9 +65,12 @@ class IndexCheck:
         Raises:
             ValueError: there is such an index, among those that have reached the host.
         """
-        smallest, largest = (self._on_device if wait else self._on_host).tolist()
+        if self._noted is None:
+            return
+        on_device, on_host = self._noted
+        smallest, largest = (on_device if wait else on_host).tolist()
         if smallest < -1 or largest >= self._num_rows:
-            self._forget()
+            self._noted = None  # not zeros: a copy to these tensors may be under way
         self._check_range(smallest, largest, lowest=-1)
 
     def _check_range(self, smallest: int, largest: int, lowest: int) -> None:

@@ -160,7 +160,7 @@ def test_index_check__refuses_a_noted_index_once(wait, device):
     """What is noted on a GPU is copied to the host without waiting; a CPU copies at once."""
     if device.type != "cpu" and not wait:
         pytest.skip("only a CPU has copied the indices when the call returns")
-    indices = IndexCheck(10, device)
+    indices = IndexCheck(10)
     for noted, outside in (([4, -1], None), ([], None), ([-7, 2], -7), ([9], None), ([10, 3], 10)):
         indices.note(torch.tensor(noted, dtype=torch.int64))
         indices.note(torch.tensor([5]))  # the smallest and the largest so far stay
