@@ -26,9 +26,9 @@ from pirl_plugin.method.estimators import (
 )
 from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
-from pirl_plugin.method.settings import BankConfig, PIRLLossConfig, check_norm_constant
+from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import Refused, check, check_whole, is_whole
+from pirl_plugin.system.failures import Refused, check, check_whole, is_number, is_whole
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
@@ -425,7 +425,8 @@ class PIRLLoss(nn.Module):
         z = state["norm_constant"]
         check_whole("step of the checkpoint", step, least=0)
         check("seed of the checkpoint", seed, is_whole(seed), "a whole number")
-        check_norm_constant(z)
+        fits = z is None or (is_number(z) and z > 0)
+        check("norm_constant of the checkpoint", z, fits, "a positive number, or None")
         placement = config.bank.placement
         fits = placement == state["placement"]
         check("bank.placement", placement, fits, f"{state['placement']}, as in the checkpoint")

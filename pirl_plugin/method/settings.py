@@ -94,7 +94,9 @@ class PIRLLossConfig:
             check_whole(name, getattr(self, name), least=1)
         check_name("negatives", self.negatives, ("per_image", "per_batch"))
         check("replacement", self.replacement, isinstance(self.replacement, bool), "True or False")
-        check_norm_constant(self.norm_constant)
+        z = self.norm_constant
+        fits = z is None or (is_number(z) and z > 0)
+        check("norm_constant", z, fits, "a positive number, or None")
         weights = self.term_weights
         fits = weights is None or (
             all(is_number(weight) and weight >= 0 for weight in weights) and sum(weights) > 0
@@ -121,9 +123,3 @@ class PIRLLossConfig:
             check("lambda_invariance", weight, weight == 0, "0 (NPID) without g(v_It)")
             return [1.0]
         return [weight / num_transformed] * num_transformed + [1 - weight]
-
-
-def check_norm_constant(norm_constant: float | None) -> None:
-    """Raise ``ValueError`` if Z cannot be used."""
-    fits = norm_constant is None or (is_number(norm_constant) and norm_constant > 0)
-    check("norm_constant", norm_constant, fits, "a positive number, or None")

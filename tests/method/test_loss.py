@@ -343,8 +343,16 @@ def test_load__refuses_a_state_that_is_not_usable():
         ("bank.rows", torch.full((40, 8), 0.5), "finite rows of unit norm"),
         ("bank.rows", torch.zeros(40, 8), "finite rows of unit norm"),
         ("bank.rows", torch.eye(8).repeat(5, 1).long(), "finite rows of unit norm"),
-        ("_extra_state", {**extra, "norm_constant": -1.0}, "norm_constant = -1.0"),
-        ("_extra_state", {**extra, "norm_constant": torch.nan}, "norm_constant = nan"),
+        (
+            "_extra_state",
+            {**extra, "norm_constant": -1.0},
+            "of the checkpoint = -1.0",
+        ),
+        (
+            "_extra_state",
+            {**extra, "norm_constant": torch.nan},
+            "of the checkpoint = nan",
+        ),
         ("_extra_state", {**extra, "step": -1}, "step of the checkpoint = -1"),
         ("_extra_state", {**extra, "step": 1.5}, r"step of the checkpoint = 1\.5"),
         ("_extra_state", {**extra, "seed": "a"}, "seed of the checkpoint = 'a'"),
