@@ -90,13 +90,17 @@ def test_export__finds_the_trunk_in_every_layout(layout, tmp_path):
     assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
 
 
-def test_trunk__is_chosen_by_name_where_none_is_preferred(tmp_path):
+def test_trunk__is_chosen_by_name_where_none_is_preferred(tmp_path, caplog):
     first, second = small_trunk(), small_trunk(seed=1)
-    source = save({**prefixed(first, "a."), **prefixed(second, "b.")}, tmp_path / "in.pth")
+    networks = {**prefixed(first, "a."), **prefixed(second, "b."), "b.fc.bias": torch.zeros(9)}
+    source = save(networks, tmp_path / "in.pth")
     with pytest.raises(ValueError, match=r"2 trunks, at a\., b\.: expected one"):
         export_checkpoint(source, tmp_path / "out.pth", "torchvision")
     export_checkpoint(source, tmp_path / "out.pth", "torchvision", trunk="b")
     assert same(torch.load(tmp_path / "out.pth"), bare(second))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{source}: not part of the trunk: fc"
+    ]
 
 
 def test_names__are_a_bijection_of_265_tensors():
