@@ -58,7 +58,7 @@ class ResumePoint:
         return name is not None and name.is_final
 
 
-def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
+def resume_point(config: AttrDict, folder: Path) -> ResumePoint | None:
     """Find the checkpoint from which a run continues: the newest that loads, and is of this run.
 
     The host looks at the names of files only: a damaged newest checkpoint would end every restart,
@@ -67,6 +67,10 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
     Args:
         config: the host's whole configuration.
         folder: folder of the run.
+
+    Returns:
+        The checkpoint; None, and a warning, if nothing of the run is left to do, its last test
+        included.
 
     Raises:
         Refused: it belongs to another run, or no checkpoint in the folder loads.
@@ -80,8 +84,8 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
     for name, fault in point.skipped.items():
         logging.warning(f"Skipped {folder / name}: {fault}")
     if not section.AUTO_RESUME:
-        return point if point.is_final else ResumePoint()  # no run writes over a finished one
-    if point.path is not None:
+        point = point if point.is_final else ResumePoint()  # no run writes over a finished one
+    elif point.path is not None:
         refuse_another_run(config, section_of(point.content), point.path)
     elif point.skipped:
         names = ", ".join(point.skipped)
@@ -89,18 +93,13 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
             f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none among "
             f"{names}; restore a good one, or remove these to start again"
         )
-    return point
-
-
-def is_finished(config: AttrDict, point: ResumePoint) -> bool:
-    """Return whether nothing of a run is left to do, its last test included, and say so."""
     if not point.is_final or (config.TEST_MODEL and _last_test_is_left(point)):
-        return False
+        return point
     logging.warning(
         f"This run is finished, with {point.path}; for another run, give another "
         f"config.CHECKPOINT.DIR"
     )
-    return True
+    return None
 
 
 def _last_test_is_left(point: ResumePoint) -> bool:

@@ -107,7 +107,7 @@ def launch_distributed(
 
     from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.svm import remove_old_results
-    from pirl_plugin.vissl.resume.folder import is_finished, resume_point
+    from pirl_plugin.vissl.resume.folder import resume_point
     from pirl_plugin.vissl.resume.record import write_run_config
     from pirl_plugin.vissl.run.check import check_run
 
@@ -139,7 +139,7 @@ def launch_distributed(
         show_start(cfg, is_first)
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
-        if is_finished(cfg, point):
+        if point is None:  # the run is finished
             return
         checkpoint = None if point.path is None else str(point.path)
         if checkpoint:

@@ -8,7 +8,7 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.resume.folder import is_finished, resume_point
+from pirl_plugin.vissl.resume.folder import resume_point
 from pirl_plugin.vissl.resume.record import record_of
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
@@ -39,9 +39,7 @@ def write(folder, name, config, **content):
 def launch(config, folder):
     """What the launcher asks before it starts a rank: finished, or resumed from what?"""
     point = resume_point(config, folder)
-    if is_finished(config, point):
-        return "finished"
-    return point.path
+    return "finished" if point is None else point.path
 
 
 def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
