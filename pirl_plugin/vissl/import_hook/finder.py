@@ -1,7 +1,4 @@
-"""A lazy import hook: it runs our code only when a module of the host is imported.
-
-The step that registers our parts is here too; the table lists all steps.
-"""
+"""A lazy import hook: it runs our code only when a module of the host is imported."""
 
 import sys
 
@@ -13,6 +10,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+_MODULES = {*BEFORE, *PARTS, *AFTER, *REPLACED}
+
 
 class ImportHook:
     """Meta-path finder that adds our steps to the result of the other finders."""
@@ -21,7 +20,7 @@ class ImportHook:
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """Return the other finders' spec of a module in the table; its loader runs our steps."""
-        if name not in BEFORE and name not in AFTER and name not in REPLACED:
+        if name not in _MODULES:
             return None
         from functools import partial
 
@@ -46,7 +45,7 @@ def install() -> ImportHook:
             return finder
     hook = ImportHook()
     sys.meta_path.insert(0, hook)
-    for name in {**AFTER, **REPLACED}:
+    for name in {**PARTS, **AFTER, **REPLACED}:
         module = sys.modules.get(name)
         if module is not None and not getattr(module.__spec__, "_initializing", False):
             _finish(module)
@@ -64,26 +63,25 @@ def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None
 
 
 def _finish(module: "ModuleType") -> None:
-    """Take the ``AFTER`` steps of a module, and replace its functions that ``REPLACED`` names."""
+    """Register our parts of a module, take its steps, and replace functions, as the table says.
+
+    A second registration changes nothing.
+    """
     from functools import partial, partialmethod
     from pkgutil import resolve_name
 
-    for step in AFTER.get(module.__name__, ()):
+    module_name = module.__name__
+    if module_name in PARTS:
+        registry, parts = PARTS[module_name]
+        for name, path in parts.items():
+            resolve_name(registry)[name] = resolve_name(path)
+        if module_name in NAMED:
+            resolve_name(NAMED[module_name])(parts)
+    for step in AFTER.get(module_name, ()):
         resolve_name(step)(module)
-    for name, replacement in REPLACED.get(module.__name__, {}).items():
+    for name, replacement in REPLACED.get(module_name, {}).items():
         class_name, _, function = name.rpartition(".")
         owner = getattr(module, class_name) if class_name else module
         bind = partialmethod if class_name else partial
         original = getattr(owner, function)
         setattr(owner, function, bind(resolve_name(replacement), original=original))
-
-
-def register_parts(module: "ModuleType") -> None:
-    """Register the table's parts of ``module``. A second registration changes nothing."""
-    from pkgutil import resolve_name
-
-    registry, parts = PARTS[module.__name__]
-    for name, path in parts.items():
-        resolve_name(registry)[name] = resolve_name(path)
-    if module.__name__ in NAMED:
-        resolve_name(NAMED[module.__name__])(parts)

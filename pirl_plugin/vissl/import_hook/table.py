@@ -56,7 +56,6 @@ NAMED: dict[str, str] = {
     ),
 }
 
-_REGISTRATION = "pirl_plugin.vissl.import_hook.finder"
 _REPAIRS = "pirl_plugin.vissl.repairs"
 
 # Steps before the body of a host module.
@@ -70,7 +69,6 @@ BEFORE: dict[str, tuple[str, ...]] = {
 
 # Steps after the body of a host module.
 AFTER: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(PARTS, (f"{_REGISTRATION}:register_parts",)),
     "vissl.data.dataset_catalog": (f"{_REPAIRS}.environment:register_our_datasets",),
     "vissl.utils.misc": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),

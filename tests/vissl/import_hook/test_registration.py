@@ -3,7 +3,7 @@
 import importlib
 from pkgutil import resolve_name
 
-from pirl_plugin.vissl.import_hook.finder import register_parts
+from pirl_plugin.vissl.import_hook.finder import _finish
 from pirl_plugin.vissl.import_hook.table import PARTS
 
 
@@ -13,7 +13,7 @@ def test_parts__are_registered_and_registering_again_changes_nothing(subtests):
             host = importlib.import_module(module)
             where, parts = PARTS[module]
             before = dict(resolve_name(where))
-            register_parts(host)
+            _finish(host)
             assert resolve_name(where) == before
             assert {
                 name: resolve_name(part) for name, part in parts.items()
