@@ -128,7 +128,7 @@ def record_of(
     """Return the record of a run for its checkpoints, as values that need no code to be read.
 
     Args:
-        config: the host's whole configuration.
+        config: the host's whole configuration, with the record from before the host changed it.
         images: split to its images.
         resumed: the record of the checkpoint that the run continues from; None: a new run.
 
@@ -136,11 +136,12 @@ def record_of(
         ``config``, ``weights``, ``images``, and ``global_batches``: all global batches that the run
         has had, each once, because a run may continue with another one.
     """
+    record = config[RECORD]
     batches = list((resumed or {}).get("global_batches") or [])
     batch = global_batch(config)
     return {
-        "config": json.dumps(as_composed(config)),
-        "weights": weights_of(config),
+        "config": str(record["config"]),  # not a _Text: no code is needed to read it
+        "weights": dict(record["weights"]),
         "images": dict(images),
         "global_batches": batches if batch in batches else [*batches, batch],
     }
@@ -206,9 +207,9 @@ def _described(images: Images) -> str:
     return f"{images['count']:,} images{digest}"
 
 
-def write_run_config(config: Mapping[str, Any], folder: Path) -> None:
-    """Write the configuration of a run into its folder, for people; resuming does not read it."""
-    write_text(folder / RUN_CONFIG, yaml.safe_dump(as_composed(config)))
+def write_run_config(record: Mapping[str, Any], folder: Path) -> None:
+    """Write the configuration of a run's record into its folder, for people to read."""
+    write_text(folder / RUN_CONFIG, yaml.safe_dump(json.loads(record["config"])))
 
 
 def run_differences(
