@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features, to_half
 from pirl_plugin.images.classes import NoLabels
-from pirl_plugin.images.source import content_stamp
+from pirl_plugin.images.source import content_stamp, printable
 from pirl_plugin.images.sources import ImageSource, joined_labels
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import LAST
@@ -257,6 +257,8 @@ class FeatureFile:
         import pyarrow
         from pyarrow import parquet
 
+        # Arrow's texts are UTF-8, and names of files need not be.
+        columns["file"] = [printable(name) for name in columns["file"]]
         values = pyarrow.array(features.reshape(-1))
         rows = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
         table = pyarrow.table({**columns, "features": rows})

@@ -90,8 +90,8 @@ class MapSource(ImageSource):
             return -1
 
     def name_of(self, row: int) -> str:
-        """Return the number of the item."""
-        return str(row)
+        """Return the number of the item, and the image's column: an item may have several."""
+        return f"{row} {self._key}"
 
     def files(self) -> list[str]:
         """Return no files: the images are in memory."""

@@ -42,6 +42,7 @@ from pirl_plugin.images.names import (
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.files import digest_of
 
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
 
@@ -178,6 +179,20 @@ class LabelledImages:
         """Return the rows of the images that have a class, the training images first."""
         rows: list[int] = np.flatnonzero(self.labels != NO_CLASS).tolist()
         return rows
+
+    def description(self) -> str:
+        """Return the images in words, with a digest of their names, classes and labels.
+
+        It stays the same if the images are moved.
+        """
+        digest = hashlib.sha256(self.labels.tobytes())
+        for source in (self.train, self.test):
+            digest.update(digest_of(map(source.name_of, range(len(source)))).encode())
+        digest.update(digest_of(self.classes).encode())
+        return (
+            f"{len(self.train)} training and {len(self.test)} test images of {len(self.classes)} "
+            f"classes, digest {digest.hexdigest()[:12]}"
+        )
 
 
 def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:

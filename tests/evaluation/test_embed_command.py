@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 
 import numpy as np
 import pandas
@@ -68,6 +70,13 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
     assert np.array_equal(np.stack(table["features"]), whole)
     progress = [(tmp_path / f"f.{kind}.json").read_text() for kind in ("csv", "parquet")]
     assert progress[0] == progress[1]  # with it, the same command finds the file whole
+
+
+def test_embed__writes_a_name_that_is_no_utf8_into_a_parquet_file(checkpoint, photos, tmp_path):
+    (tmp_path / "photos").mkdir()
+    shutil.copy(photos / "0.png", os.fsencode(tmp_path / "photos") + b"/caf\xe9.png")
+    table = pandas.read_parquet(embed(checkpoint, tmp_path / "photos", tmp_path / "f.parquet"))
+    assert table["file"].tolist() == ["caf\\xe9.png"]
 
 
 def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path, capsys):

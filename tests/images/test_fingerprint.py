@@ -12,6 +12,7 @@ import torch
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images import prepare
+from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
@@ -38,6 +39,20 @@ def test_digests__notice_other_images_and_no_move(kind, tmp_path):
     assert after[0][0] == before[0][0]  # the same names
     assert after[0][1] != before[0][1]  # with other content
     assert after[1][0] != before[1][0]  # an image less
+
+
+def test_digests__are_of_one_column_of_images(tmp_path):
+    import datasets
+
+    features = datasets.Features(before=datasets.Image(), after=datasets.Image())
+    columns = {"before": [grey(1), grey(2)], "after": [grey(3), grey(4)]}
+    data = datasets.Dataset.from_dict(columns, features)
+    data.to_parquet(tmp_path / "train.parquet")
+    names = []
+    for column in columns:
+        source = open_source(tmp_path / "train.parquet", columns=Columns(column))
+        names.append(source.fingerprint()[0])
+    assert names[0] != names[1]
 
 
 @pytest.fixture

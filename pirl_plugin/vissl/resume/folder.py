@@ -97,7 +97,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint | None:
         return point
     logging.warning(
         f"This run is finished, with {point.path}; for another run, give another "
-        f"config.CHECKPOINT.DIR"
+        f"config.CHECKPOINT.DIR (--out)"
     )
     return None
 

@@ -80,6 +80,9 @@ FREE = (
 RESUMING = (*FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
 """Free if a run continues: also how its ranks are split. Its images are compared one by one."""
 
+LABELLED_IMAGES = "DATA.TRAIN.PIRL_LABELLED_IMAGES"
+"""Key of the images and classes of ``linear`` and ``finetune``, in words."""
+
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
@@ -173,7 +176,8 @@ def refuse_another_run(
     if not differs:
         return
     remedy = (
-        "give the configuration of its run, or another config.CHECKPOINT.DIR to start a new run"
+        "give the configuration of its run, or another config.CHECKPOINT.DIR (--out) to start a "
+        "new run"
     )
     if list(differs) == ["OPTIMIZER.num_epochs"]:
         remedy = (

@@ -38,8 +38,16 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
     add("--out", type=kinds.output_folder, default=out, help="folder of the run")
     page = "write a page with the accuracies"
     add("--report", metavar="FILE.html", type=kinds.output_file(), help=page)
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as in pirl-plugin train")
+    overrides = "overrides, as in pirl-plugin train"
+    add("overrides", nargs="*", metavar="KEY=VALUE", type=_override, help=overrides)
     return parser
+
+
+def _override(text: str) -> str:
+    """Parse an override; the accuracies are read from the folder that ``--out`` names."""
+    if text.lstrip("+").startswith("config.CHECKPOINT.DIR="):
+        raise argparse.ArgumentTypeError(f"{text}: expected the folder in --out")
+    return text
 
 
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabelledImages]:
@@ -100,6 +108,7 @@ def run_overrides(
 
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.images.sources import SOURCE_NAMES
+    from pirl_plugin.vissl.resume.record import LABELLED_IMAGES
 
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle:
@@ -119,6 +128,8 @@ def run_overrides(
         column = getattr(options, key)
         if column is not None:
             overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
+    # A finished or stopped run in the folder is compared by it: paths are free in a comparison.
+    overrides.append(f"+config.{LABELLED_IMAGES}={quoted(images.description())}")
     # The classifier, the trunk's kind of images, and the folder.
     classes = len(images.classes)
     preprocessing = trunk.preprocessing
