@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 
+from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import (
     errors_on_all_ranks,
@@ -43,14 +45,17 @@ class ExchangeHook(QuietHook):
         max_share: largest share of unreadable images.
 
     Attributes:
-        request: returns the request of this rank: 0, ``SAVE`` or the number of a signal.
-        agreed: the largest request of all ranks in this step.
+        saved_at: time of the last checkpoint, ``time.monotonic()``.
+        save_after_s: seconds after it when rank 0 asks to save; infinity: never.
+        agreed: the largest request of all ranks in this step: 0, ``SAVE`` or the number of a
+            signal.
     """
 
     def __init__(self, max_share: float) -> None:
         super().__init__()
         self.max_share = max_share
-        self.request: Callable[[], int] = int  # 0
+        self.saved_at = time.monotonic()
+        self.save_after_s = math.inf
         self.agreed = 0
         # Split → numbers of unreadable and of all images read, at most the last WINDOW.
         self._read = {"train": (0.0, 0.0), "test": (0.0, 0.0)}
@@ -93,8 +98,13 @@ class ExchangeHook(QuietHook):
         images = [0, 0]  # a benchmark's batch may not say which images are valid
         if isinstance(valid, torch.Tensor):
             images = [int((valid.long() < 1).sum()), valid.numel()]
+        own_request = watcher.requested()
+        # The clocks of ranks differ: rank 0 decides. A test saves nothing.
+        if not own_request and task.train and rank() == 0:
+            is_time = time.monotonic() - self.saved_at >= self.save_after_s
+            own_request = SAVE if is_time else 0
         requests = torch.tensor(_REQUESTS)
-        counts = torch.cat([torch.tensor(images), requests == self.request()])
+        counts = torch.cat([torch.tensor(images), requests == own_request])
         device = task.device if world_size() > 1 else "cpu"
         sums = sum_over_ranks(counts.to(device)).cpu()
         is_requested = sums[2:] > 0

@@ -63,9 +63,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         self.keep = read_section(Keep, config, "CHECKPOINT.PIRL")
         self._config = config
         self._exchange = exchange
-        exchange.request = self._request
-        self._is_training = False
-        self._saved_at = time.monotonic()
+        if self.keep.EVERY_MINUTES:
+            exchange.save_after_s = 60 * self.keep.EVERY_MINUTES
         self._saved_iteration = -1
         self._epoch_start = 0  # task.num_updates at the epoch's start; it counts images
         self._shards: tuple[int, dict[str, str]] | None = None  # step, file to checksum
@@ -113,7 +112,6 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
 
     def on_phase_start(self, task: Task) -> None:
         """Set the learning rate of the epoch's start, for a rate that changes once an epoch."""
-        self._is_training = task.train
         if not task.train:
             return
         num_images = samples_done(task)
@@ -205,7 +203,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
     def _finish(self, task: Task, name: str, mode: str) -> None:
         """Remove checkpoints that are not kept, after ``name`` was written."""
         self._section = {}
-        self._saved_at = time.monotonic()
+        self._exchange.saved_at = time.monotonic()
         self._saved_iteration = task.iteration
         if mode == "iteration":
             task.local_iteration_num += 1  # as before _prepare
@@ -224,16 +222,6 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if self._shards is None or self._shards[0] != step:
             checksums = bank.save(Path(task.checkpoint_folder) / shards_of_step(step))
             self._shards = (step, checksums)
-
-    def _request(self) -> int:
-        """Return what this rank asks for: the number of a signal, ``SAVE`` if it is time, or 0."""
-        if number := watcher.requested():
-            return number
-        # The clocks of ranks differ: rank 0 decides.
-        if rank() != 0 or not self._is_training or not self.keep.EVERY_MINUTES:
-            return 0
-        is_time = time.monotonic() - self._saved_at >= 60 * self.keep.EVERY_MINUTES
-        return SAVE if is_time else 0
 
 
 def scaler_of(task: Task) -> GradScaler | None:

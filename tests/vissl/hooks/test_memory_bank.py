@@ -9,6 +9,7 @@ import torch
 from vissl.config import AttrDict
 
 from pirl_plugin.method.bank import MemoryBank
+from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks import memory_bank
@@ -195,10 +196,10 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     assert next(filling.data_iterator) is batches[1]
 
 
-def test_fill__ends_on_a_signal_after_the_batch(filling):
+def test_fill__ends_on_a_signal_after_the_batch(filling, monkeypatch):
     exchange = ExchangeHook(1.0)
     filling.datasets = {"train": range(4)}
-    exchange.request = lambda: signal.SIGTERM
+    monkeypatch.setattr(watcher, "requested", lambda: signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
         MemoryBankHook(exchange).on_phase_start(filling)
     assert ended.value.code == 128 + signal.SIGTERM

@@ -132,12 +132,14 @@ def test_hook__saves_by_time_and_where_the_host_does(tmp_path, minutes, every, s
 
 
 def test_time__is_in_minutes(tmp_path):
-    _, hook, _ = run_of(tmp_path, minutes=10)
-    hook._is_training = True
-    hook._saved_at -= 590
-    assert hook._request() == 0
-    hook._saved_at -= 15
-    assert hook._request() == SAVE
+    task, _, exchange = run_of(tmp_path, minutes=10)
+    for earlier, agreed in ((590, 0), (15, SAVE)):
+        exchange.saved_at -= earlier
+        exchange.exchange(task, {})
+        assert exchange.agreed == agreed
+    task.train = False  # a test saves nothing
+    exchange.exchange(task, {})
+    assert exchange.agreed == 0
 
 
 def test_signals__save_and_stop(tmp_path):
