@@ -25,6 +25,7 @@ gc.disable()  # imports then take less time
 import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]  # noqa: E402
 
+import pirl_plugin.vissl.adapters.dataset  # noqa: E402
 import pirl_plugin.vissl.adapters.images  # noqa: E402, F401
 from pirl_plugin.views.kernels import warm_up  # noqa: E402
 from pirl_plugin.vissl.run.rank import RANK_PROCESS  # noqa: E402
