@@ -40,6 +40,16 @@ def user_path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def weights_file(text: str) -> Path:
+    """Parse the path of a file of weights; a run's folder is a common mistake."""
+    path = user_path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{text}: expected a file, such as {Path(text, 'checkpoint.torch')}; this is a folder"
+        )
+    return path
+
+
 def output_folder(text: str) -> Path:
     """Parse the absolute path of a folder that can be made and written to."""
     path = user_path(text).resolve()
@@ -153,7 +163,7 @@ def checkpoint_options(several: bool = False, published: bool = False) -> argpar
     kinds = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
     nargs = "+" if several else None
     weights = parent.add_mutually_exclusive_group(required=True)
-    weights.add_argument("--checkpoint", metavar="FILE", type=user_path, nargs=nargs, help=kinds)
+    weights.add_argument("--checkpoint", metavar="FILE", type=weights_file, nargs=nargs, help=kinds)
     if published:
         fetched = "instead of a file: the published weights of --timm NAME, which timm fetches"
         weights.add_argument("--pretrained", action="store_true", help=fetched)
