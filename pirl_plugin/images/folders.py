@@ -36,6 +36,9 @@ _SYSTEM_FOLDERS = frozenset(
 _REMEDIES = {
     ".heic": "pip install pillow-heif reads .heic",
     ".zip": "unzip each .zip to read its images",
+    ".tar": "a run reads tars with +config/pirl/datasets=shards",
+    ".parquet": "a run reads .parquet with +config/pirl/datasets=hf",
+    ".arrow": "a run reads .arrow with +config/pirl/datasets=hf",
 }
 
 SPLITS = {
@@ -62,6 +65,11 @@ class FolderSource(ImageSource):
 
     def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
         folder = os.fspath(path)
+        if os.path.isfile(folder):
+            raise Refused(
+                f"{folder} is a file: expected a folder of images; a run reads a list with "
+                f"+config/pirl/datasets=filelist"
+            )
         if not os.path.isdir(folder):
             raise MissingFile(f"{folder}: expected a folder or a list of images that exists")
         train, test = (None, None) if all_splits else find_splits(folder)

@@ -16,6 +16,7 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import find_splits
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.names import DISK_FOLDER
 from pirl_plugin.images.source import warn_once
 from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
@@ -162,6 +163,17 @@ def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests
             (folder / name).write_text(text)
             with pytest.raises(ValueError, match=words):
                 open_source(folder / name)
+
+
+def test_folder__of_another_kind_of_data_names_its_overlay(tmp_path):
+    """Without an overlay, a run reads a folder: it said that an existing list does not exist."""
+    for name, overlay in (("a.csv", "filelist"), ("b.tar", "shards"), ("c.parquet", "hf")):
+        path = tmp_path / overlay / name
+        path.parent.mkdir()
+        path.touch()
+        read = path if overlay == "filelist" else path.parent
+        with pytest.raises(ValueError, match=rf"\+config/pirl/datasets={overlay}"):
+            open_source(read, DISK_FOLDER)
 
 
 def test_folder__of_an_archive_only_says_so(tmp_path):
