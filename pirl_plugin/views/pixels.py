@@ -197,8 +197,8 @@ def normalize_images(
         float32 ``(B, 3, H, W)``, on the same device.
 
     Raises:
-        ValueError: the images are not uint8, or have another shape; a mean is not finite, or a
-            deviation is not above 0.
+        ValueError: the images are not uint8, or have another shape; a mean or a deviation is not
+            on the scale of 0 to 1.
 
     Example:
         >>> import torch
@@ -214,10 +214,17 @@ def normalize_images(
             f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
             f"levels from 0 to 255{remedy}"
         )
-    if len(mean) != 3 or not all(map(math.isfinite, mean)):
-        raise Refused(f"mean = {mean}: expected three numbers, one for each channel")
-    if len(std) != 3 or not all(map(math.isfinite, std)) or min(std) <= 0:
-        raise Refused(f"std = {std}: expected three numbers above 0, one for each channel")
+    # Values for levels from 0 to 255 would make all images nearly the same, in silence.
+    if len(mean) != 3 or not all(0 <= level <= 1 for level in mean):
+        raise Refused(
+            f"mean = {mean}: expected three numbers from 0 to 1, one for each channel; divide "
+            f"levels from 0 to 255 by 255"
+        )
+    if len(std) != 3 or not all(0 < deviation <= 1 for deviation in std):
+        raise Refused(
+            f"std = {std}: expected three numbers above 0, at most 1, one for each channel; divide "
+            f"deviations of levels from 0 to 255 by 255"
+        )
     factors = [1 / (255 * deviation) for deviation in std]
     offsets = [-level / deviation for level, deviation in zip(mean, std, strict=True)]
     constants = torch.tensor([factors, offsets])

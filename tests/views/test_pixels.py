@@ -31,6 +31,8 @@ def test_normalize_images__refuses_impossible_constants(subtests):
         {"std": [math.nan] * 3},
         {"mean": [0.5]},
         {"mean": [math.inf, 0, 0]},
+        {"mean": [123.7, 116.3, 103.5]},  # of levels from 0 to 255
+        {"std": [58.4, 57.1, 57.4]},
     ):
         with subtests.test(constants=constants):
             (name,) = constants
