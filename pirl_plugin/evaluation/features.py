@@ -17,6 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
+from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
@@ -103,7 +104,7 @@ def extract_features(
         trunk: a module that maps normalised images ``(B, 3, size, size)`` to features ``(B, …)``,
             or to a list with one such tensor. It is in evaluation mode during the call.
         images: what :class:`pirl_plugin.ImageDataset` takes: a folder, a list, tars, or any
-            map-style data set.
+            map-style data set; or an ``ImageDataset``, whose images are read without its views.
         size: side of the crops, pixels; None: the size in the trunk's training, if
             :func:`pirl_plugin.load_trunk` loaded it, or else 224.
         mean: mean of each channel, 0 to 1; None: as in the training, or else ImageNet's.
@@ -128,7 +129,8 @@ def extract_features(
     """
     of_trunk = getattr(trunk, "preprocessing", Preprocessing())
     preprocessing = of_trunk.with_options(size, mean, std)
-    source = open_source(images)
+    # Features of its random views would be wrong in silence.
+    source = images.source if isinstance(images, ImageDataset) else open_source(images)
     rows = range(len(source))
     features = torch.empty(0)
     readable = torch.empty(len(rows), dtype=torch.bool)

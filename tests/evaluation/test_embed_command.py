@@ -156,3 +156,11 @@ def test_extract_features__of_any_module_and_any_data_set():
     pixels = torch.stack([torch.full((3, 32, 32), (60 * i / 255 - 0.5) / 0.25) for i in range(3)])
     with torch.no_grad():
         torch.testing.assert_close(features, network.eval()(pixels))
+
+
+def test_extract_features__of_an_image_dataset_are_not_of_its_views(photos):
+    data = pirl_plugin.ImageDataset(photos, pirl_plugin.ImageViews(image_size=32))
+    network = WideResNet(10, width=0.25)
+    expected, _ = extract_features(network, photos, size=32)
+    features, _ = extract_features(network, data, size=32)
+    torch.testing.assert_close(features, expected, equal_nan=True)
