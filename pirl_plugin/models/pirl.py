@@ -43,7 +43,8 @@ class PIRL(nn.Module):
         loss: the :class:`~pirl_plugin.method.loss.PIRLLoss`.
 
     Raises:
-        ValueError: the views have no ``images``; no image of ``data`` can be read.
+        ValueError: the views have no ``images``; no image of ``data`` can be read; the bank of
+            ``loss`` is of another number of images.
 
     Example:
         >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
@@ -83,6 +84,11 @@ class PIRL(nn.Module):
                 temperature=0.2,
                 num_negatives=min(1024, len(data) // 2),
                 lambda_invariance=0.75 if views else 0,
+            )
+        if loss.bank.num_rows != len(data):  # rows of no image would stay random, as negatives
+            raise Refused(
+                f"loss = PIRLLoss({loss.bank.num_rows}, …): expected a row for each of the "
+                f"{len(data)} images of data; give PIRLLoss(len(data), …)"
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
         width = _feature_width(self.trunk, blank)

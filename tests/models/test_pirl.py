@@ -88,3 +88,10 @@ def test_views__have_the_image():
     data = pirl.ImageDataset(PHOTOS, lambda image: {"left": torch.zeros(3, 8, 8)})
     with pytest.raises(ValueError, match="the views are left: expected images"):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), data)
+
+
+def test_pirl__refuses_a_loss_of_another_number_of_images():
+    data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
+    loss = pirl.PIRLLoss(len(data) + 1, num_negatives=2)
+    with pytest.raises(ValueError, match="expected a row for each"):
+        pirl.PIRL(pirl.WideResNet(10, width=0.125), data, loss)
