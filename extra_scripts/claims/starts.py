@@ -210,6 +210,7 @@ def fine_tuned_row(
     if passes:
         file = network_file(options.out, start, passes, size, seed)
         if not file.is_file():
+            print(f"{file}: missing, so this network is not fine-tuned", flush=True)
             return
         network.load_state_dict(torch.load(file, weights_only=True))
     rows.add(
