@@ -15,7 +15,7 @@ pirl-plugin() { command python -m tests.walk.small pirl-plugin "$@"; }
 torchrun() { command python -m tests.walk.small torchrun "$@"; }
 python() { command python -m tests.walk.small python "$@"; }
 pip() { echo "not installed, as this environment has it: pip $*"; }
-git() { echo "not cloned, as this needs the network: git $*"; }
+git() { echo "not cloned, as this needs the network: git $*"; mkdir -p "${!#}"; }
 curl() { echo "not downloaded, as this needs the network: curl $*"; }
 """
 
