@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD, check_statistics
 
 _SIZE = 224
 _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
@@ -23,6 +23,9 @@ class Preprocessing:
         origin: where the values come from, in words.
         is_known: whether the checkpoint or the user names them; only then, they are written.
 
+    Raises:
+        ValueError: mean or deviation is not on the scale of 0 to 1.
+
     Example:
         >>> print(Preprocessing(size=64, origin="of the run"))
         64 px, mean 0.485 0.456 0.406, std 0.229 0.224 0.225 (of the run)
@@ -33,6 +36,9 @@ class Preprocessing:
     std: tuple[float, ...] = IMAGENET_STD
     origin: str = "of ImageNet, because the checkpoint names none"
     is_known: bool = False
+
+    def __post_init__(self) -> None:
+        check_statistics(self.mean, self.std)
 
     def __str__(self) -> str:
         mean = "{:.5g} {:.5g} {:.5g}".format(*self.mean)

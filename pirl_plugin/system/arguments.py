@@ -104,25 +104,6 @@ def positive_number(text: str) -> float:
     return number
 
 
-def channel_mean(text: str) -> float:
-    """Parse the mean of a channel: values for levels from 0 to 255 are a common mistake."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text}: expected a number from 0 to 1; divide one of levels from 0 to 255 by 255"
-        )
-    return number
-
-
-def channel_deviation(text: str) -> float:
-    """Parse the standard deviation of a channel."""
-    positive_number(text)
-    return channel_mean(text)
-
-
 def device(text: str) -> str:
     """Parse cpu, cuda, cuda:N or auto, and check that this GPU exists."""
     import torch
@@ -217,15 +198,9 @@ def image_options(data: str = LABELLED_DATA) -> argparse.ArgumentParser:
     channels = ("R", "G", "B")
     default = "(default: as in the checkpoint's training)"
     add("--size", type=whole_number(1, 4096), help=f"side of the images, pixels {default}")
-    add(
-        "--mean",
-        type=channel_mean,
-        nargs=3,
-        metavar=channels,
-        help=f"mean of each channel {default}",
-    )
+    add("--mean", type=float, nargs=3, metavar=channels, help=f"mean of each channel {default}")
     deviation = f"its standard deviation {default}"
-    add("--std", type=channel_deviation, nargs=3, metavar=channels, help=deviation)
+    add("--std", type=float, nargs=3, metavar=channels, help=deviation)
     return parent
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD, check_statistics
 
 _WORD = 2**64
 _EPOCH_BITS = 24
@@ -214,17 +214,7 @@ def normalize_images(
             f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
             f"levels from 0 to 255{remedy}"
         )
-    # Values for levels from 0 to 255 would make all images nearly the same, in silence.
-    if len(mean) != 3 or not all(0 <= level <= 1 for level in mean):
-        raise Refused(
-            f"mean = {mean}: expected three numbers from 0 to 1, one for each channel; divide "
-            f"levels from 0 to 255 by 255"
-        )
-    if len(std) != 3 or not all(0 < deviation <= 1 for deviation in std):
-        raise Refused(
-            f"std = {std}: expected three numbers above 0, at most 1, one for each channel; divide "
-            f"deviations of levels from 0 to 255 by 255"
-        )
+    check_statistics(mean, std)
     factors = [1 / (255 * deviation) for deviation in std]
     offsets = [-level / deviation for level, deviation in zip(mean, std, strict=True)]
     constants = torch.tensor([factors, offsets])

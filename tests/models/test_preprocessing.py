@@ -1,5 +1,7 @@
 """Where size, mean and deviation of a network's images come from, and what replaces them."""
 
+import pytest
+
 from pirl_plugin.models.preprocessing import Preprocessing, size_of_transforms
 
 RUN = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
@@ -51,3 +53,17 @@ def test_options__replace_values_and_are_said():
     assert (found.size, found.mean, found.is_known) == (224, default.mean, True)
     assert found.origin.startswith("--std as given; ")
     assert found.std == (0.5, 0.25, 0.125)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"mean": [123.7, 116.3, 103.5]}, r"mean = \(123\.7, .*from 0 to 1.*divide levels"),
+        ({"std": [58.4, 57.1, 57.4]}, r"std = \(58\.4, .*at most 1.*divide deviations"),
+        ({"std": [0.5, 0, 0.5]}, r"std = .*above 0"),
+    ],
+)
+def test_statistics__of_levels_from_0_to_255_are_refused(options, sentence):
+    """All images would be nearly the same. The host's own transforms take such values, too."""
+    with pytest.raises(ValueError, match=sentence):
+        Preprocessing().with_options(**options)
