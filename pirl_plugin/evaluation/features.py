@@ -17,7 +17,6 @@ from torch.utils.data import ConcatDataset, DataLoader
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
-from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
@@ -129,6 +128,8 @@ def extract_features(
     """
     of_trunk = getattr(trunk, "preprocessing", Preprocessing())
     preprocessing = of_trunk.with_options(size, mean, std)
+    from pirl_plugin.images.image_dataset import ImageDataset  # numba, which no command here needs
+
     # Features of its random views would be wrong in silence.
     source = images.source if isinstance(images, ImageDataset) else open_source(images)
     rows = range(len(source))

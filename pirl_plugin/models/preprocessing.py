@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD, check_statistics
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.pixels import check_statistics
 
 _SIZE = 224
 _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL

@@ -13,7 +13,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD, check_statistics
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 _WORD = 2**64
 _EPOCH_BITS = 24
@@ -221,3 +221,23 @@ def normalize_images(
     # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
     scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
+
+
+def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
+    """Check that mean and standard deviation of the channels are on a scale of 0 to 1.
+
+    Those of levels from 0 to 255 would make all images nearly the same, in silence.
+
+    Raises:
+        ValueError: they are not, or there are not three of each.
+    """
+    if len(mean) != 3 or not all(0 <= level <= 1 for level in mean):
+        raise Refused(
+            f"mean = {mean}: expected three numbers from 0 to 1, one for each channel; divide "
+            f"levels from 0 to 255 by 255"
+        )
+    if len(std) != 3 or not all(0 < deviation <= 1 for deviation in std):
+        raise Refused(
+            f"std = {std}: expected three numbers above 0, at most 1, one for each channel; divide "
+            f"deviations of levels from 0 to 255 by 255"
+        )
