@@ -48,7 +48,7 @@ class IndexCheck:
         if self._noted is None:
             on_device = torch.zeros(2, dtype=torch.int64, device=index.device)
             # A copy to ordinary memory would wait for the GPU.
-            on_host = torch.zeros_like(on_device, device="cpu", pin_memory=index.is_cuda)
+            on_host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=index.is_cuda)
             self._noted = (on_device, on_host)
         on_device, on_host = self._noted
         smallest, largest = on_device
