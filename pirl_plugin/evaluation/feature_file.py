@@ -257,8 +257,10 @@ class FeatureFile:
         import pyarrow
         from pyarrow import parquet
 
-        # Arrow's texts are UTF-8, and names of files need not be.
-        columns["file"] = [printable(name) for name in columns["file"]]
+        # Arrow's texts are UTF-8, and names of files and of folders, the classes, need not be.
+        for name, cells in columns.items():
+            if cells.dtype.kind == "U":
+                columns[name] = list(map(printable, cells.tolist()))
         values = pyarrow.array(features.reshape(-1))
         rows = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
         table = pyarrow.table({**columns, "features": rows})

@@ -185,13 +185,13 @@ class LabelledImages:
 
         It stays the same if the images are moved.
         """
-        digest = hashlib.sha256(self.labels.tobytes())
-        for source in (self.train, self.test):
-            digest.update(digest_of(map(source.name_of, range(len(source)))).encode())
-        digest.update(digest_of(self.classes).encode())
+        names = [
+            source.name_of(row) for source in (self.train, self.test) for row in range(len(source))
+        ]
+        digest = digest_of([*self.classes, *map(str, self.labels), *names])
         return (
             f"{len(self.train)} training and {len(self.test)} test images of {len(self.classes)} "
-            f"classes, digest {digest.hexdigest()[:12]}"
+            f"classes, digest {digest[:12]}"
         )
 
 

@@ -72,11 +72,14 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
     assert progress[0] == progress[1]  # with it, the same command finds the file whole
 
 
-def test_embed__writes_a_name_that_is_no_utf8_into_a_parquet_file(checkpoint, photos, tmp_path):
-    (tmp_path / "photos").mkdir()
-    shutil.copy(photos / "0.png", os.fsencode(tmp_path / "photos") + b"/caf\xe9.png")
+def test_embed__writes_names_that_are_no_utf8_into_a_parquet_file(checkpoint, photos, tmp_path):
+    for name in (b"caf\xe9", b"tea"):
+        folder = os.fsencode(tmp_path / "photos") + b"/" + name
+        os.makedirs(folder)
+        shutil.copy(photos / "0.png", folder + b"/a.png")
     table = pandas.read_parquet(embed(checkpoint, tmp_path / "photos", tmp_path / "f.parquet"))
-    assert table["file"].tolist() == ["caf\\xe9.png"]
+    assert table["file"].tolist() == ["caf\\xe9/a.png", "tea/a.png"]
+    assert table["class"].tolist() == ["caf\\xe9", "tea"]
 
 
 def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path, capsys):
