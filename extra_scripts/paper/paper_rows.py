@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pirl_plugin.vissl.resume.record import FREE, LABELLED_IMAGES
+from pirl_plugin.vissl.resume.record import FREE
 
 _JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 _BASELINE = "config=pretrain/pirl/jigsaw_baseline_8node"
@@ -65,7 +65,6 @@ PAPER = (
     # The images are compared by the number that a run has recorded.
     "DATA.TRAIN.DATASET_NAMES",
     "DATA.TEST.DATASET_NAMES",
-    LABELLED_IMAGES,
     "LOSS.pirl_loss.num_train_samples",
     "global batch",  # compared with all batches of the run
 )

@@ -42,7 +42,6 @@ from pirl_plugin.images.names import (
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.files import digest_of
 
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
 
@@ -179,20 +178,6 @@ class LabelledImages:
         """Return the rows of the images that have a class, the training images first."""
         rows: list[int] = np.flatnonzero(self.labels != NO_CLASS).tolist()
         return rows
-
-    def description(self) -> str:
-        """Return the images in words, with a digest of their names, classes and labels.
-
-        It stays the same if the images are moved.
-        """
-        names = [
-            source.name_of(row) for source in (self.train, self.test) for row in range(len(source))
-        ]
-        digest = digest_of([*self.classes, *map(str, self.labels), *names])
-        return (
-            f"{len(self.train)} training and {len(self.test)} test images of {len(self.classes)} "
-            f"classes, digest {digest[:12]}"
-        )
 
 
 def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:

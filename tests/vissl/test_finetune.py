@@ -23,8 +23,6 @@ from pirl_plugin.vissl.finetune import (
     network_overrides,
     write_classifier,
 )
-from pirl_plugin.vissl.resume.record import LABELLED_IMAGES, RESUMING, run_differences
-from pirl_plugin.vissl.run import labelled_run
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
@@ -130,33 +128,6 @@ def test_overrides__compose_to_the_network_of_the_trunk(network):
         section = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.25, "SMALL_STEM": True}
         assert model.TRUNK.PIRL_RESNET == section
     assert not model.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY
-
-
-def test_overrides__are_of_another_run_for_other_images_or_classes(tmp_path):
-    data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
-    trunk = ResNetTrunk(10, 0.25)
-
-    def composed(root):
-        options = _parse(["--checkpoint", str(tmp_path / "10.torch"), "--data", str(root)])
-        words = labelled_run.run_overrides(options, trunk, open_labelled(root))
-        return compose(*network_overrides(trunk), *words)
-
-    first = composed(data)
-    moved = data.rename(tmp_path / "moved")
-    assert run_differences(composed(moved), first, RESUMING) == {}
-    # Another class for the same files, as after a correction of their labels, and another image.
-    lists = tmp_path / "lists"
-    lists.mkdir()
-    configs = []
-    for names in (["ant", "bee"], ["cat", "bee"]):
-        for split in ("train", "val"):
-            files = sorted((moved / split).rglob("*.png"))
-            lines = [f"{file} {names[int(file.parent.name[-1])]}\n" for file in files]
-            (lists / f"{split}.txt").write_text("".join(lines))
-        configs.append(composed(lists))
-    assert list(run_differences(*configs, RESUMING)) == [LABELLED_IMAGES]
-    (moved / "train" / "class0" / "0.png").unlink()
-    assert list(run_differences(composed(moved), first, RESUMING)) == [LABELLED_IMAGES]
 
 
 def test_overrides__have_no_folder_beside_out(capsys):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from vissl import data as host_data
 from vissl.data.dataset_catalog import VisslDatasetCatalog
 from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.names import SOURCES
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import digest_of
+from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -49,6 +53,24 @@ class PIRLDataset(GenericSSLDataset):
             self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)
             self.data_limit = len(self.image_and_label_subset)
             self._subset_initialized = True
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells these images from others, for the record of a run.
+
+        Returns:
+            ``count``; and of a source of this plugin, digests of the ``paths`` below its folder
+            and, if they are read, of the ``classes``.
+        """
+        identity: dict[str, Any] = {"count": len(self)}
+        data = next(iter(self.data_objs), None)  # a run of ours has one source
+        if isinstance(data, PIRLDiskDataset):
+            # Below the folder of the images or of their list: both may be moved.
+            folder = data.path if os.path.isdir(data.path) else os.path.dirname(data.path)
+            paths = map(data.source.path_of, range(len(data)))  # a list may take gigabytes
+            identity["paths"] = digest_of(paths, folder)
+            if set(SOURCES) & set(self.label_sources):
+                identity["classes"] = digest_of(map(str, data.get_labels().tolist()))
+        return identity
 
     def load_labels(self) -> None:
         """Load the labels of all sources.
@@ -104,6 +126,13 @@ class PIRLDataset(GenericSSLDataset):
                 if valid == -1 and np.ndim(item["label"][number]) == 0:
                     item["label"][number] = np.int64(NO_CLASS)
         return item
+
+
+def open_datasets(config: AttrDict, splits: Iterable[str]) -> dict[str, PIRLDataset]:
+    """Open the images of a run: key of each split in ``config.DATA`` → its data set."""
+    source_map = host_data.DATASET_SOURCE_MAP
+    with_subset = host_data.DATA_SOURCES_WITH_SUBSET_SUPPORT
+    return {split: PIRLDataset(config, split, source_map, with_subset) for split in splits}
 
 
 def check_paths(config: AttrDict, split: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.checkpoints.read import CheckpointName, check_sums, open_checkpoint, section_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
-from pirl_plugin.vissl.resume.record import refuse_another_run
+from pirl_plugin.vissl.resume.record import refuse_another_run, refuse_other_images
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -95,11 +95,22 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint | None:
         )
     if not point.is_final or (config.TEST_MODEL and _last_test_is_left(point)):
         return point
+    _refuse_other_images(config, point)
     logging.warning(
         f"This run is finished, with {point.path}; for another run, give another "
         f"config.CHECKPOINT.DIR (--out)"
     )
     return None
+
+
+def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:
+    """Compare the images of a finished run; a resumed one does so when it has opened its images."""
+    from pirl_plugin.vissl.adapters.dataset import open_datasets
+
+    section = section_of(point.content)
+    datasets = open_datasets(config, section.get("images") or {})
+    images = {split: dataset.identity() for split, dataset in datasets.items()}
+    refuse_other_images(images, section, Path(str(point.path)))
 
 
 def _last_test_is_left(point: ResumePoint) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from pathlib import Path
@@ -16,13 +15,12 @@ from vissl.utils.checkpoint import is_checkpoint_phase
 
 from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
 from pirl_plugin.system import watcher
-from pirl_plugin.system.files import digest_of, remove_unfinished
+from pirl_plugin.system.files import remove_unfinished
 from pirl_plugin.system.ranks import errors_on_all_ranks, rank, world_size
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import samples_done
 from pirl_plugin.vissl.resume.record import (
-    Images,
     record_of,
     refuse_other_images,
     write_run_config,
@@ -90,7 +88,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         section = section_of(task.checkpoint) if task.checkpoint else {}
         with errors_on_all_ranks():
             if rank() == 0:
-                images = _images_of(task)
+                images = {split.upper(): data.identity() for split, data in task.datasets.items()}
                 resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
                 # Before anything is removed or written: a refused run leaves the folder as it was.
                 if resumed is not None:
@@ -228,23 +226,6 @@ def scaler_of(task: Task) -> GradScaler | None:
     """Return the scaler of the loss for the host's float16; None without one."""
     scaler = task.amp_grad_scaler
     return scaler if scaler is not None and scaler.is_enabled() else None
-
-
-def _images_of(task: Task) -> dict[str, Images]:
-    """Return the images of each split: their number, and of our data sources a digest."""
-    from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
-
-    images: dict[str, Images] = {}
-    for phase, data in task.datasets.items():
-        split = phase.upper()
-        images[split] = {"count": len(data)}
-        source = next(iter(getattr(data, "data_objs", [])), None)  # a run of ours has one source
-        if isinstance(source, PIRLDiskDataset):
-            # Below the folder of the images or of their list: both may be moved.
-            folder = source.path if os.path.isdir(source.path) else os.path.dirname(source.path)
-            paths = map(source.source.path_of, range(len(source)))  # a list may take gigabytes
-            images[split]["sha256"] = digest_of(paths, folder)
-    return images
 
 
 def stop(number: int, where: str) -> NoReturn:

@@ -80,13 +80,10 @@ FREE = (
 RESUMING = (*FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
 """Free if a run continues: also how its ranks are split. Its images are compared one by one."""
 
-LABELLED_IMAGES = "DATA.TRAIN.PIRL_LABELLED_IMAGES"
-"""Key of the images and classes of ``linear`` and ``finetune``, in words."""
-
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
-"""``count``, and the ``sha256`` of the list of paths if the source is one of this plugin."""
+"""What tells the images of a split from others: ``PIRLDataset.identity`` returns it."""
 
 
 class _Text(str):
@@ -201,14 +198,15 @@ def refuse_other_images(
         if split in recorded and recorded[split] != now:
             raise Refused(
                 f"config.DATA.{split}.DATA_PATHS: found {_described(now)}, expected "
-                f"{_described(recorded[split])}, as in {checkpoint}; give the images of its run (a "
-                f"moved folder is fine), or another config.CHECKPOINT.DIR to start a new run"
+                f"{_described(recorded[split])}, as in {checkpoint}; give the images of its run "
+                f"(a moved folder is fine), or another config.CHECKPOINT.DIR (--out) to start a "
+                f"new run"
             )
 
 
 def _described(images: Images) -> str:
-    digest = f", list of paths {images['sha256'][:12]}" if "sha256" in images else ""
-    return f"{images['count']:,} images{digest}"
+    digests = [f", {name} {images[name][:12]}" for name in ("paths", "classes") if name in images]
+    return f"{images['count']:,} images{''.join(digests)}"
 
 
 def write_run_config(record: Mapping[str, Any], folder: Path) -> None:

@@ -108,7 +108,6 @@ def run_overrides(
 
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.images.sources import SOURCE_NAMES
-    from pirl_plugin.vissl.resume.record import LABELLED_IMAGES
 
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle:
@@ -128,8 +127,6 @@ def run_overrides(
         column = getattr(options, key)
         if column is not None:
             overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
-    # A finished or stopped run in the folder is compared by it: paths are free in a comparison.
-    overrides.append(f"+config.{LABELLED_IMAGES}={quoted(images.description())}")
     # The classifier, the trunk's kind of images, and the folder.
     classes = len(images.classes)
     preprocessing = trunk.preprocessing

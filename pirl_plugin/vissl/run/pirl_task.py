@@ -15,7 +15,7 @@ from vissl.utils.checkpoint import get_checkpoint_folder
 from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.watcher import Wait, current
-from pirl_plugin.vissl.adapters.dataset import PIRLDataset
+from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
@@ -47,18 +47,10 @@ class PIRLTask(SelfSupervisionTask):
         self, current_train_phase_idx: int = 0
     ) -> tuple[dict[str, PIRLDataset], dict[str, Any]]:
         """Return split → data set, and the names of inputs and targets in a batch."""
-        datasets = {}
-        keys = {}
-        for split in self.available_splits:
-            datasets[split.lower()] = PIRLDataset(
-                self.config,
-                split,
-                host_data.DATASET_SOURCE_MAP,
-                host_data.DATA_SOURCES_WITH_SUBSET_SUPPORT,
-            )
-            section = self.config.DATA[split]
-            keys = {"input": section.INPUT_KEY_NAMES, "target": section.TARGET_KEY_NAMES}
-        return datasets, keys
+        datasets = open_datasets(self.config, self.available_splits)
+        section = self.config.DATA[self.available_splits[-1]]
+        keys = {"input": section.INPUT_KEY_NAMES, "target": section.TARGET_KEY_NAMES}
+        return {split.lower(): dataset for split, dataset in datasets.items()}, keys
 
     def build_dataloaders(
         self, pin_memory: bool, current_train_phase_idx: int = 0

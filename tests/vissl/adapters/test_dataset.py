@@ -2,18 +2,17 @@
 
 import pytest
 from PIL import Image
-from vissl import data as host_data
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.dataset import PIRLDataset
+from pirl_plugin.vissl.adapters.dataset import open_datasets
 from tests.helpers.configs import compose
+from tests.helpers.images import save_grey
 
 QUICK = "config=pretrain/pirl/quick_jigsaw"
 
 
 def open_data(split, *overrides):
-    sources = (host_data.DATASET_SOURCE_MAP, host_data.DATA_SOURCES_WITH_SUBSET_SUPPORT)
-    return PIRLDataset(compose(*overrides), split, *sources)
+    return open_datasets(compose(*overrides), [split])[split]
 
 
 @pytest.mark.parametrize(
@@ -43,3 +42,44 @@ def test_classes__that_do_not_fit_are_refused(image_folder, tmp_path):
     open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=2")
     with pytest.raises(ValueError, match="NUM_CLASSES = 1: expected at least 2"):
         open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=1")
+
+
+@pytest.mark.parametrize("list_name", ["", "list.csv"])
+def test_identity__tells_other_paths_and_classes_but_no_other_folder(list_name, tmp_path):
+    folder = tmp_path / "a"
+    for number in range(4):
+        save_grey(folder / "cat" / f"{number}.png")
+        save_grey(folder / "dog" / f"{number}.png")
+
+    def write_list(rows):
+        lines = [f"{animal}/{number}.png,{label}" for animal, number, label in rows]
+        (folder / "list.csv").write_text("\n".join(["path,label", *lines]))
+
+    def identity():
+        name = "filelist" if list_name else "folder"
+        split = "config.DATA.TRAIN"
+        return open_data(
+            "TRAIN",
+            "config=benchmark/pirl/quick_linear",
+            f"{split}.DATA_PATHS=[{folder / list_name}]",
+            f"{split}.DATA_SOURCES=[pirl_disk_{name}]",
+            f"{split}.LABEL_SOURCES=[pirl_disk_{name}]",
+        ).identity()
+
+    rows = [(animal, number, animal) for animal in ("cat", "dog") for number in range(4)]
+    write_list(rows)
+    before = identity()
+    assert before["count"] == 8
+    folder = folder.rename(tmp_path / "b")
+    assert identity() == before
+    if list_name:
+        write_list([*rows[:7], ("dog", 3, "cat")])
+        corrected = identity()
+        assert corrected["paths"] == before["paths"]
+        assert corrected["classes"] != before["classes"]
+        write_list([("dog", 0, "cat"), *rows[1:]])
+    else:
+        (folder / "dog" / "3.png").rename(folder / "dog" / "4.png")
+    replaced = identity()
+    assert replaced["paths"] != before["paths"]
+    assert replaced["classes"] == before["classes"]

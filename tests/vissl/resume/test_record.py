@@ -168,11 +168,11 @@ def test_in_words__is_three_keys_of_80_characters():
 
 
 def test_images__are_compared_by_their_list():
-    section = {"images": {"TRAIN": {"count": 2, "sha256": digest_of(["/a/1", "/a/2"], "/a")}}}
-    same = {"count": 2, "sha256": digest_of(["/b/1", "/b/2"], "/b")}  # a moved folder
-    other = {"count": 2, "sha256": digest_of(["/a/2", "/a/1"], "/a")}
+    section = {"images": {"TRAIN": {"count": 2, "paths": digest_of(["/a/1", "/a/2"], "/a")}}}
+    same = {"count": 2, "paths": digest_of(["/b/1", "/b/2"], "/b")}  # a moved folder
+    other = {"count": 2, "paths": digest_of(["/a/2", "/a/1"], "/a")}
     refuse_other_images({"TRAIN": same, "TEST": other}, section, "FILE")
-    with pytest.raises(Refused, match=r"found 2 images, list of paths .* as in FILE"):
+    with pytest.raises(Refused, match=r"found 2 images, paths .* as in FILE"):
         refuse_other_images({"TRAIN": other}, section, "FILE")
 
 

@@ -8,6 +8,7 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.resume.folder import resume_point
 from pirl_plugin.vissl.resume.record import record_of
 
@@ -65,6 +66,19 @@ def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
         assert launch(config, tmp_path) == final
     metrics.write_text('{"phase_idx": 2}\n{"phase_idx": 3}\n')
     assert launch(config, tmp_path) == "finished"
+
+
+def test_finished__refuses_other_images(image_folder, tmp_path):
+    key = "config.DATA.TRAIN.DATA_PATHS"
+    config = compose(*OURS, f"{key}=[{image_folder / 'train'}]")
+    final = write(tmp_path, FINAL, config, iteration=20, train_phase_idx=3)
+    content = torch.load(final)
+    identity = open_datasets(config, ["TRAIN"])["TRAIN"].identity()
+    content["classy_state_dict"]["hooks"][SECTION]["images"] = {"TRAIN": identity}
+    torch.save(content, final)
+    assert launch(config, tmp_path) == "finished"
+    with pytest.raises(Refused, match=rf"{key}: found .* images, paths .*, expected .* as in "):
+        launch(compose(*OURS, f"{key}=[{image_folder / 'val'}]"), tmp_path)
 
 
 def test_resume__never_starts_over_silently(tmp_path):
