@@ -232,7 +232,7 @@ def _plots(
 
 def _plot_loss(losses: NDArray[np.floating], epochs: int) -> str:
     steps, values = losses.T
-    epoch_of_step = steps * epochs / steps[-1]
+    epoch_of_step = steps * epochs / max(steps[-1], 1)  # there may be only step 0
     figure = _figure("Loss")
     axes = figure.axes[0]
     axes.plot(epoch_of_step, values, color=_PALE_BLUE, lw=1, label="each logged step")

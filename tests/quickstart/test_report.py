@@ -91,3 +91,8 @@ def test_plots__are_of_measures_that_every_epoch_has():
     plots = report._plots(np.array([[1, 3.0], [2, 2.0], [4, 1.0]]), 2, measures)
     titles = [re.search('aria-label="([^"]+)"', plot)[1] for plot in plots]
     assert titles == ["Loss", *(title for title, _ in list(report._MEASURES.values())[1:])]
+
+
+@pytest.mark.filterwarnings("error")
+def test_plots__of_a_run_of_one_step():
+    assert len(report._plots(np.array([[0, 3.0]]), 1, {})) == 1

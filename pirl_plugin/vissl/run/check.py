@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.method.settings import PIRLLossConfig
-from pirl_plugin.system.failures import Refused, sentence
+from pirl_plugin.system.failures import MissingFile, Refused, sentence
 from pirl_plugin.vissl.resume.folder import Keep
 from pirl_plugin.vissl.run.rank import torchrun_local_rank
 from pirl_plugin.vissl.sections import (
@@ -104,7 +104,7 @@ def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check the engine, the nodes and the device of a run; its data set checks the data.
+    """Check engine, initial weights, nodes and device of a run; its data set checks the data.
 
     Args:
         config: the host's complete configuration.
@@ -119,6 +119,13 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
             "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
             f"host's SVM script; write python {script / 'train_svm.py'} config=NAME …, or "
             f"train_svm_low_shot.py for few images"
+        )
+    weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
+    is_address = "://" in weights  # of the host's path managers
+    if weights and not is_address and not os.path.isfile(weights):
+        raise MissingFile(
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE = {weights}: expected a file that exists, such "
+            f"as checkpoint.torch in the folder of a run"
         )
     nodes = config.DISTRIBUTED
     if nodes.NUM_NODES > 1 and nodes.INIT_METHOD == "tcp" and nodes.RUN_ID == "auto":

@@ -105,6 +105,7 @@ def test_configs_of_the_host__are_left_alone():
     ("overrides", "message"),
     [
         (["config.MACHINE.DEVICE=gpu"], "= 1 with config.MACHINE.DEVICE = gpu: .* found 0"),
+        (["config.MODEL.WEIGHTS_INIT.PARAMS_FILE=."], r"PARAMS_FILE = \.: expected a file"),
         (["+config/pirl/machines=8node"], "NUM_NODES = 8: .* add .config/pirl/machines=1node_8gpu"),
     ],
 )
