@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.method.index_check import IndexCheck
 from pirl_plugin.method.scores import wide_type
-from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number, is_whole
+from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number
 from pirl_plugin.system.ranks import (
     errors_on_all_ranks,
     gather,
@@ -78,7 +78,7 @@ class MemoryBank(nn.Module):
         check_whole("dim", dim, least=1)
         check_momentum("momentum", momentum)
         check_name("dtype", dtype, DTYPES)
-        check("seed", seed, is_whole(seed), "a whole number")
+        check_whole("seed", seed)
         self.num_rows = num_rows
         self.momentum = momentum
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])

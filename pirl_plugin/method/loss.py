@@ -28,7 +28,7 @@ from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import Refused, check, check_whole, is_number, is_whole
+from pirl_plugin.system.failures import Refused, check, check_whole, is_number
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
@@ -223,7 +223,7 @@ class PIRLLoss(nn.Module):
                     loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()
 
         self.last_step = LastStep(
-            terms={name: term.detach() for name, term in terms.items()},
+            terms=dict(zip(used, means.detach().unbind(), strict=True)),
             moved=self.last_step.moved,
             queries=dict(zip(used, queries.detach().unbind(dim=1), strict=True)),
             positives=scores.positives,
@@ -424,7 +424,7 @@ class PIRLLoss(nn.Module):
         seed = state["seed"]
         z = state["norm_constant"]
         check_whole("step of the checkpoint", step, least=0)
-        check("seed of the checkpoint", seed, is_whole(seed), "a whole number")
+        check_whole("seed of the checkpoint", seed)
         fits = z is None or (is_number(z) and z > 0)
         check("norm_constant of the checkpoint", z, fits, "a positive number, or None")
         placement = config.bank.placement

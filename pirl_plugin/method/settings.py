@@ -8,7 +8,7 @@ from typing import Any
 
 from pirl_plugin.method.bank import DTYPES, check_momentum
 from pirl_plugin.method.estimators import ESTIMATORS
-from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number, is_whole
+from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number
 
 PLACEMENTS = ("replicated", "sharded")
 """Whether each rank has all rows of the bank, or a part."""
@@ -29,12 +29,12 @@ class BankConfig:
     seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
 
     def __post_init__(self) -> None:
-        seed = self.seed
         check_momentum("bank.momentum", self.momentum)
         check_name("bank.placement", self.placement, PLACEMENTS)
         check_name("bank.dtype", self.dtype, DTYPES)
         check_name("bank.init", self.init, ("random", "embeddings"))
-        check("bank.seed", seed, seed is None or is_whole(seed), "a whole number, or None")
+        if self.seed is not None:
+            check_whole("bank.seed", self.seed)
 
     @classmethod
     def of(cls, bank: BankConfig | Mapping[str, Any] | None) -> BankConfig:
@@ -79,9 +79,8 @@ class PIRLLossConfig:
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
-        images = self.num_train_samples
-        fits = is_whole(images) and (images == -1 or images >= 2)
-        check("num_train_samples", images, fits, "at least 2 images")
+        if self.num_train_samples != -1:
+            check_whole("num_train_samples", self.num_train_samples, least=2)
         if not callable(self.estimator):
             check_name("estimator", self.estimator, ESTIMATORS)
         for name in ("lambda_invariance", "norm_constant_momentum"):

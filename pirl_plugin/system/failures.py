@@ -59,20 +59,21 @@ def check_name(name: str, value: object, names: Iterable[str]) -> None:
     check(name, value, value in names, f"one of {', '.join(names)}")
 
 
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Raise ``Refused`` if an argument is not an integer of at least ``least``."""
-    fits = is_whole(value) and value >= least
-    check(name, value, fits, f"a whole number of at least {least}")
+def check_whole(name: str, value: Any, least: int | None = None) -> None:
+    """Raise ``Refused`` if an argument is not an integer, of at least ``least`` if that is given.
+
+    True and False are no integers here.
+    """
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if least is None:
+        check(name, value, is_whole, "a whole number")
+    else:
+        check(name, value, is_whole and value >= least, f"a whole number of at least {least}")
 
 
 def is_number(value: object) -> bool:
     """Return whether a value is a finite real number; True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
-
-
-def is_whole(value: object) -> bool:
-    """Return whether a value is an integer; True and False are not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_refusal(error: BaseException) -> bool:

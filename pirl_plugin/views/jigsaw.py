@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.system.failures import check, check_name, check_whole, is_whole
+from pirl_plugin.system.failures import check, check_name, check_whole
 from pirl_plugin.views.base import Views, area_shares
 from pirl_plugin.views.kernels import FLIP, render
 from pirl_plugin.views.photometric import PhotometricArguments
@@ -226,9 +226,9 @@ class PermutationSet:
         self.orders: _Orders | None = None
         if num_permutations is None:
             return
-        fits = is_whole(num_permutations) and 1 <= num_permutations <= most
-        expected = f"a whole number from 1 to {most} for {num_patches} patches, or null for all"
-        check("num_permutations", num_permutations, fits, f"{expected} orders")
+        check_whole("num_permutations", num_permutations, least=1)
+        expected = f"at most {most} for {num_patches} patches, or null for all orders"
+        check("num_permutations", num_permutations, num_permutations <= most, expected)
         rng = np.random.default_rng(0)
         greedy = num_permutations if num_permutations <= GREEDY_LIMIT else 0
         chosen = _spread(greedy, num_patches, rng)

@@ -215,9 +215,10 @@ def normalize_images(
             f"levels from 0 to 255{remedy}"
         )
     check_statistics(mean, std)
-    factors = [1 / (255 * deviation) for deviation in std]
-    offsets = [-level / deviation for level, deviation in zip(mean, std, strict=True)]
-    constants = torch.tensor([factors, offsets])
+    # In float64, so that the factor and the offset of each channel are rounded only once.
+    levels = torch.as_tensor(mean, dtype=torch.float64, device="cpu")
+    deviations = torch.as_tensor(std, dtype=torch.float64, device="cpu")
+    constants = torch.stack([1 / (255 * deviations), -levels / deviations]).float()
     # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
     scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)

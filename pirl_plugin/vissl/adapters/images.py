@@ -13,13 +13,14 @@ import torch
 from classy_vision.dataset.transforms import ClassyTransform
 from numpy.typing import NDArray
 from PIL import Image
+from torch.utils.data import default_collate
 
 from pirl_plugin.images import names
 from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.datasets import NumberedSource
 from pirl_plugin.images.folders import class_names
-from pirl_plugin.images.image_dataset import collate_views
+from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.failures import MissingFile, Refused
@@ -212,7 +213,9 @@ class PIRLTransform(ClassyTransform):
         self.views = self.views_class.from_entry(parameters)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Put the dictionary of views into ``sample["data"]``.
+        """Put the views, their ``label`` and ``data_valid`` into ``sample["data"]``.
+
+        ``label`` is the image's row, unless a pretext task has its own label.
 
         Raises:
             ValueError: the image does not come from one of our sources.
@@ -223,8 +226,12 @@ class PIRLTransform(ClassyTransform):
                 f"{type(self).__name__}: expected it as the first of config.DATA.TRAIN.TRANSFORMS, "
                 f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
             )
-        rng = image_generator(source.seed, source.epoch, int(sample["data_idx"][0]))
-        sample["data"] = self.views(source.pixels, rng)
+        row = int(sample["data_idx"][0])
+        rng = image_generator(source.seed, source.epoch, row)
+        views = self.views(source.pixels, rng)
+        is_valid = int(sample["data_valid"][0]) == 1
+        label = int(views.get("label", row)) if is_valid else IGNORED_LABEL
+        sample["data"] = {**views, "label": label, "data_valid": is_valid}
         return sample
 
 
@@ -268,15 +275,10 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
     """Collate the samples of the PIRL transforms.
 
     Returns:
-        The result of ``collate_views``, with each tensor in a list of one, as VISSL's collators
-        return it. ``label`` is the image's row, unless a pretext task has its own label.
+        Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P); ``label`` (B,) and
+        ``data_valid`` (B,). Each tensor is in a list of one, as VISSL's collators return it.
     """
-    samples = [
-        {
-            "label": int(sample["data_idx"][0]),
-            **sample["data"],
-            "data_valid": int(sample["data_valid"][0]) == 1,
-        }
-        for sample in batch
-    ]
-    return {name: [values] for name, values in collate_views(samples).items()}
+    collated = default_collate([sample["data"] for sample in batch])
+    for name in JOINED_VIEWS & collated.keys():
+        collated[name] = collated[name].flatten(0, 1)
+    return {name: [values] for name, values in collated.items()}
