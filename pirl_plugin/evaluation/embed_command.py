@@ -27,9 +27,12 @@ def main(arguments: list[str]) -> None:
     try:
         names, labels = joined_labels(splits)
         classes = f"with {len(names)} classes"
-        if len(splits) == 2 and all((part != NO_CLASS).any() for part in labels):
+        if len(splits) == 2:
             train, test = splits.values()
-            images = LabelledImages(train, test, names, *labels)
+            both = LabelledImages(train, test, names, labels)
+            parts = (both.train_labels, both.test_labels)
+            if all((part != NO_CLASS).any() for part in parts):
+                images = both
     except NoLabels as reason:
         classes = f"without classes: {reason}"
     for source in splits.values():

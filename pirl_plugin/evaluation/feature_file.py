@@ -222,7 +222,7 @@ class FeatureFile:
         columns: dict[str, Any] = {"file": np.array(list(self._names()))[readable]}
         with suppress(NoLabels):
             classes, labels = joined_labels(self.splits)
-            columns["label"] = np.concatenate(labels)[readable]
+            columns["label"] = labels[readable]
             columns["class"] = np.array([*classes, ""])[columns["label"]]  # -1: no class
         if len(self.splits) > 1:
             names = list(self.splits)
@@ -315,7 +315,7 @@ def describe_features(
     with suppress(NoLabels):
         classes, labels = joined_labels(splits)
         contents["classes"] = hashlib.sha256(json.dumps(classes).encode()).hexdigest()
-        contents["labels"] = hashlib.sha256(np.concatenate(labels).tobytes()).hexdigest()
+        contents["labels"] = hashlib.sha256(labels.tobytes()).hexdigest()
     return {
         "checkpoint": checkpoint,
         "network": {

@@ -17,6 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
+from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
@@ -201,6 +202,7 @@ class LabelledFeatures:
         test_rows: int64 ``(M,)``, rows of the test images' source.
         train_labels: int64 ``(N,)``.
         test_labels: int64 ``(M,)``.
+        num_unreadable: number of images that have a class, and cannot be read.
     """
 
     features: list[tuple[Tensor, Tensor]]
@@ -208,21 +210,25 @@ class LabelledFeatures:
     test_rows: Tensor
     train_labels: Tensor
     test_labels: Tensor
+    num_unreadable: int
 
     @classmethod
     def of_rows(
-        cls, images: LabelledImages, rows: Tensor, features: list[Tensor]
+        cls, images: LabelledImages, rows: Tensor, is_readable: Tensor, features: list[Tensor]
     ) -> LabelledFeatures:
-        """Return the features of some images with their labels.
+        """Return the features of images with their labels.
 
         Args:
             images: training and test images.
-            rows: int64 ``(N + M,)``, sorted rows of all images, the training images first.
+            rows: int64 ``(R,)``, sorted rows of images with a class, the training images first.
+            is_readable: bool ``(R,)``, whether each of them can be read: N + M of them.
             features: of each layer of each network, ``(N + M, D)``.
 
         Raises:
             Refused: there are no training images, or no test images.
         """
+        num_asked = len(rows)
+        rows = rows[is_readable]
         num_train = int((rows < len(images.train)).sum())
         if num_train in (0, len(rows)):
             raise Refused(
@@ -235,7 +241,14 @@ class LabelledFeatures:
         for part in features:
             train, test = part.tensor_split([num_train])
             pairs.append((train, test))
-        return cls(pairs, train_rows, test_rows - len(images.train), train_labels, test_labels)
+        return cls(
+            features=pairs,
+            train_rows=train_rows,
+            test_rows=test_rows - len(images.train),
+            train_labels=train_labels,
+            test_labels=test_labels,
+            num_unreadable=num_asked - len(rows),
+        )
 
 
 def labelled_features(
@@ -262,13 +275,16 @@ def labelled_features(
     Raises:
         Refused: no training image, or no test image, can be read and has a class.
     """
-    rows = images.rows if rows is None else rows
-    trunks = [Layers(network, layers) for network in networks]
+    if rows is None:
+        rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
+    trunks = []
+    for network in networks:
+        trunks.append(Layers(network, layers))
     sources = [images.train, images.test]
     preprocessing = networks[0].preprocessing
     batches = compute_features(trunks, sources, preprocessing, rows, batch, workers)
     features, readable = store_features(batches, folder)
-    return LabelledFeatures.of_rows(images, torch.tensor(rows)[readable], features)
+    return LabelledFeatures.of_rows(images, torch.tensor(rows), readable, features)
 
 
 def to_half(features: Tensor) -> Tensor:

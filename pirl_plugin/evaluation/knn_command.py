@@ -67,7 +67,6 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         measured = labelled_features(list(networks.values()), [layer], images, None, *loading)
 
     accuracies, nearest = _measure(options, measured)
-    num_measured = len(measured.train_rows) + len(measured.test_rows)
     results = {
         **accuracies,
         "layer": layer,
@@ -78,7 +77,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         "classes": len(measured.train_labels.unique()),  # without empty folders
         "train_images": len(measured.train_rows),
         "test_images": len(measured.test_rows),
-        "unreadable": len(images.rows) - num_measured,
+        "unreadable": measured.num_unreadable,
     }
     _print_accuracies(results)
     if options.report is not None:
@@ -109,16 +108,16 @@ def _features_of_files(
     trunks = [Layers(network, [layer]) for network in networks]
     fill(files, trunks, preprocessing, options.batch, options.workers)
     # The files have all images that can be read, also those without a class.
-    readable = files[0].readable
     has_class = torch.from_numpy(images.labels) != NO_CLASS
+    readable = files[0].readable
     is_measured = has_class[readable]
     features = []
     for file in files:
         half = file.half_features()
         # Without a copy if possible: the features may be larger than the memory.
         features.append(half if is_measured.all() else half[is_measured])
-    rows = (readable & has_class).nonzero()[:, 0]
-    return LabelledFeatures.of_rows(images, rows, features)
+    rows = has_class.nonzero()[:, 0]
+    return LabelledFeatures.of_rows(images, rows, readable[has_class], features)
 
 
 def _measure(

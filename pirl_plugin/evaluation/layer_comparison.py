@@ -109,7 +109,7 @@ def compare_layers(
             neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
             answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
     pooled = None
-    if len(rows) == len(images.rows):
+    if len(rows) == int((images.labels != NO_CLASS).sum()):
         features_of_last = measured.features[layers.index(LAST) :: len(layers)]
         pooled = replace(measured, features=features_of_last)
     return LayerComparison(

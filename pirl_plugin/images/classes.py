@@ -16,6 +16,7 @@ from pirl_plugin.system.failures import Refused
 NO_CLASS = -1
 """Index of an image without a class: neither trained, nor drawn, nor measured, nor counted."""
 
+_WHOLE_NUMBER = re.compile(r"\+?[0-9]+")
 # Texts that tables have where there is no value, in lower case.
 _NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "<na>"})
 
@@ -76,14 +77,18 @@ def name_classes(labels: Iterable[Any], order: Sequence[str] = ()) -> Classes:
         counts = Counter(labels)
     except TypeError:
         raise NoLabels("an image may have several labels: expected one class for each") from None
-    name_of_label = {label: class_name(label) for label in counts}
-    used = set(filter(None, name_of_label.values()))
-    names = [name for name in dict.fromkeys(map(class_name, order)) if name in used]
-    remaining = sorted(used.difference(names))
-    if all(re.fullmatch(r"\+?[0-9]+", name) for name in remaining):
-        remaining.sort(key=int)  # a stable sort: 01 before 1
-    names += remaining
-    index_of_name = {name: index for index, name in enumerate(names)}
+    name_of_label = dict(zip(counts, map(class_name, counts), strict=True))
+    remaining = set(filter(None, name_of_label.values()))
+    names: list[str] = []
+    for name in filter(None, map(class_name, order)):
+        if name in remaining:
+            names.append(name)
+            remaining.remove(name)
+    unordered = sorted(remaining)
+    if all(map(_WHOLE_NUMBER.fullmatch, unordered)):
+        unordered.sort(key=int)  # a stable sort: 01 before 1
+    names += unordered
+    index_of_name = dict(zip(names, range(len(names)), strict=True))
     index_of_label: dict[Any, int] = {}
     without: Counter[str] = Counter()
     for label, name in name_of_label.items():
@@ -114,8 +119,7 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
         >>> join_classes(["a", "b", "c"], name_classes(["c", "b"]), "DIR/val").tolist()
         [2, 1]
     """
-    index_of_name = {name: index for index, name in enumerate(names)}
-    unknown = [name for name in test.names if name not in index_of_name]
+    unknown = sorted(set(test.names).difference(names))
     if unknown:
         rest = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise Refused(
@@ -123,7 +127,7 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
             f"{rest} beside {', '.join(names[:3])}{' …' if len(names) > 3 else ''}; add training "
             f"images of each class, or remove its test images"
         )
-    joined = [index_of_name[name] for name in test.names]
-    joined.append(NO_CLASS)  # at −1
+    index_of_name = dict(zip(names, range(len(names)), strict=True))
+    joined = [*map(index_of_name.__getitem__, test.names), NO_CLASS]  # the last is at −1
     indices: NDArray[np.int64] = np.array(joined, np.int64)[test.indices]
     return indices

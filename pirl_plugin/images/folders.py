@@ -78,14 +78,16 @@ class FolderSource(ImageSource):
                 f"{folder} holds {train.name} and {test.name}: expected the images of one of "
                 f"them; give {train}"
             )
+        self._images_of_class: Counter[str] = Counter()
         skipped: Counter[str] = Counter()
         repeated: Counter[str] = Counter()
-        images = list(find_images(folder, skipped, repeated))
+        images = list(find_images(folder, skipped, repeated, self._images_of_class))
         for names, count in repeated.items():
             warn_once(f"{folder}: {count} images occur twice: {printable(names)} are one folder")
-        skipped_words = say_skipped(folder, skipped)
-        if not images and skipped_words:
-            raise Refused(f"{folder} holds no image: expected at least one, found {skipped_words}")
+        if skipped:
+            words = say_skipped(folder, skipped)
+            if not images:
+                raise Refused(f"{folder} holds no image: expected at least one, found {words}")
         super().__init__(folder, images)
 
     def _find_classes(self) -> Classes:
@@ -93,14 +95,16 @@ class FolderSource(ImageSource):
 
         Images in the folder itself have none. A warning names subfolders without images.
         """
-        folders = class_folders(self.path)
+        top, *folders = self._images_of_class  # in the order of the images
         if not folders:
             return Classes([], np.full(len(self), NO_CLASS, np.int64), Counter())
-        labels = []
-        for path in map(os.fsdecode, self._images):
-            top, separator, _ = path.partition(os.sep)
-            labels.append(top if separator else None)
-        empty = sorted(set(folders).difference(labels))
+        labels: list[str | None] = [None] * self._images_of_class[top]
+        empty = []
+        for folder in folders:
+            count = self._images_of_class[folder]
+            labels += [folder] * count
+            if not count:
+                empty.append(folder)
         if empty:
             listed = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
             warn_once(
@@ -116,8 +120,6 @@ def say_skipped(path: str, skipped: Counter[str]) -> str:
         path: of the source.
         skipped: reason → number of files, folders or images.
     """
-    if not skipped:
-        return ""
     counts = ", ".join(f"{printable(reason)} ({count})" for reason, count in skipped.items())
     counts = textwrap.shorten(counts, 1000, placeholder=" …")
     for ending, remedy in _REMEDIES.items():
@@ -131,6 +133,7 @@ def find_images(
     folder: str,
     skipped: Counter[str] | None = None,
     repeated: Counter[str] | None = None,
+    of_class: Counter[str] | None = None,
 ) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
 
@@ -144,6 +147,7 @@ def find_images(
         folder: an existing folder.
         skipped: counts skipped files by extension and skipped folders by name, during the walk.
         repeated: counts the images of folders that are reached twice, by the names of both.
+        of_class: counts the images of the folder itself, ``""``, and of each first-level subfolder.
 
     Yields:
         Paths relative to ``folder``.
@@ -153,12 +157,14 @@ def find_images(
     """
     skipped = Counter() if skipped is None else skipped
     repeated = Counter() if repeated is None else repeated
+    of_class = Counter() if of_class is None else of_class
     name_of_folder: dict[tuple[int, int], str] = {}  # device and inode → the first name
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))  # the folder itself
     _, class_names, _ = top
     # A class at a time: its folders are sorted by their whole path, as torchvision sorts.
     for subfolder in ["", *class_names]:
+        of_class[subfolder] = 0
         walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
         for path, _, names in walk:
             state = os.stat(path)
@@ -168,6 +174,7 @@ def find_images(
                 if name.startswith("."):
                     continue
                 if name.lower().endswith(IMAGE_EXTENSIONS):
+                    of_class[subfolder] += 1
                     if first_name != own_name:
                         repeated[f"{first_name} and {own_name}"] += 1
                     yield os.path.join(path, name)[start:]

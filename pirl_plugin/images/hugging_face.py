@@ -20,6 +20,8 @@ from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.system.failures import Refused
 
 _STATE = "state.json"  # of save_to_disk, in the folder of a split
+MARKS = frozenset({_STATE, "dataset_dict.json", "readme.md", "data"}) | SPLIT_NAMES
+"""A folder of a data set has one of these, or parquet files; a folder of images may have one."""
 _DEPTH = 2  # of folders, such as data/train/0000.parquet
 
 

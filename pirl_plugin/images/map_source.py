@@ -15,7 +15,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
@@ -85,9 +85,10 @@ class MapSource(ImageSource):
     def size_of(self, row: int) -> int:
         """Return the size of one image's file, bytes; −1 if the items are no files."""
         try:
-            return len(self.read(row))
-        except Exception:  # data sets raise any
+            image = self.read(row)
+        except (OSError, ValueError, MemoryError):
             return -1
+        return -1 if isinstance(image, torch.Tensor) else len(image)
 
     def name_of(self, row: int) -> str:
         """Return the number of the item, and the image's column: an item may have several."""
@@ -97,17 +98,18 @@ class MapSource(ImageSource):
         """Return no files: the images are in memory."""
         return []
 
-    def pixels(self, row: int) -> torch.Tensor:
-        """Return one image, uint8 (3, H, W).
+    def read(self, row: int) -> bytes | bytearray | torch.Tensor:
+        """Return the content of one image's file, or the pixels of an item, uint8 (3, H, W).
 
         Raises:
             OSError: its file cannot be read.
+            SeveralImages: the item has several images, and none has a known name.
             UnreadableImageError: the data set raises an error for the item, or it has no image.
         """
         try:
             image = self._image_in(self._items[int(row)])
             if isinstance(image, (bytes, bytearray)):
-                return decode_image(image, self.needed_side)
+                return image
             return as_pixels(image)
         except (OSError, UnreadableImageError, MemoryError, SeveralImages):
             raise
@@ -115,17 +117,6 @@ class MapSource(ImageSource):
             raise UnreadableImageError(str(error)) from error
         except Exception as error:  # data sets and their decoders raise any
             raise UnreadableImageError(f"{type(error).__name__}: {error}") from error
-
-    def read(self, row: int) -> bytes | bytearray:
-        """Return the content of one image's file, if the items are files.
-
-        Raises:
-            UnreadableImageError: the item holds pixels.
-        """
-        image = self._image_in(self._items[int(row)])
-        if isinstance(image, (bytes, bytearray)):
-            return image
-        raise UnreadableImageError(f"{self.path_of(row)} is a {type(image).__name__}, not a file")
 
     def _image_in(self, item: Any) -> Any:
         """Return the image in an item: pixels, or the content of its file.

@@ -187,7 +187,8 @@ def _scan_all(folder: Path, tars: list[str]) -> Members:
         rows["label"] = np.array([*numbers, _NO_LABEL])[rows["label"]]
         names += members.names
         parts.append(rows)
-    say_skipped(str(folder), skipped)
+    if skipped:
+        say_skipped(str(folder), skipped)
     return Members(names, np.concatenate(parts), list(codes))
 
 

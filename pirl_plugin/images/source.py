@@ -79,7 +79,10 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """
         try:
             with self.reading(row):
-                return self.pixels(row), True
+                image = self.read(row)
+                if not isinstance(image, torch.Tensor):
+                    image = decode_image(image, self.needed_side)
+                return image, True
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable[row]:
                 self._unreadable[row] = True
@@ -104,17 +107,13 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         rows = self._rows_being_read.tolist()  # a copy: other processes write the tensor
         return [printable(self.path_of(row)) for row in rows if row != _NO_ROW]
 
-    def pixels(self, row: int) -> torch.Tensor:
-        """Return one image, uint8 (3, H, W).
+    def read(self, row: int) -> bytes | bytearray | torch.Tensor:
+        """Return the content of one image's file, or its pixels if it has no file.
 
         Raises:
             OSError: it cannot be read.
-            UnreadableImageError: it cannot be decoded.
+            UnreadableImageError: it is no image.
         """
-        return decode_image(self.read(row), self.needed_side)
-
-    def read(self, row: int) -> bytes | bytearray:
-        """Return the content of one image's file. Raises ``OSError`` if it cannot be read."""
         return read_file(self.path_of(row))
 
     def size_of(self, row: int) -> int:

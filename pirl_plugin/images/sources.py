@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.images.classes import NO_CLASS, NoLabels, join_classes
+from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
@@ -26,7 +28,7 @@ from pirl_plugin.images.folders import (
     class_folders,
     find_splits,
 )
-from pirl_plugin.images.hugging_face import HuggingFaceSource, find_data_files
+from pirl_plugin.images.hugging_face import MARKS, HuggingFaceSource, find_data_files
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import (
     DISK_FILELIST,
@@ -57,7 +59,7 @@ _TABLES = (".arrow", ".parquet")
 _METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _THREADS = 16  # they wait for the disk
-_CHUNK = 1000  # images
+_CHUNK = 1000  # images that a thread takes at a time
 
 
 def open_source(
@@ -133,10 +135,14 @@ def _recognize(path: str) -> tuple[str, str]:
             images = os.path.join(path, list_name)
             if os.path.isfile(images) and len(class_folders(path)) < 2:
                 return DISK_FILELIST, images
-        for file_name in os.listdir(path):
-            if file_name == INDEX or file_name.endswith(_ARCHIVES):
+        may_be_data_set = False
+        for name in os.listdir(path):
+            if name == INDEX or name.endswith(_ARCHIVES):
                 return DISK_SHARDS, path
-        return DISK_HF if find_data_files(path) else DISK_FOLDER, path
+            if name.lower() in MARKS or name.endswith(".parquet"):
+                may_be_data_set = True
+        # Only then, its folders are searched for the files of a data set.
+        return DISK_HF if may_be_data_set and find_data_files(path) else DISK_FOLDER, path
     if path.endswith(_TABLES):
         return DISK_HF, path
     if path.lower().endswith(LISTS):
@@ -158,26 +164,24 @@ class LabelledImages:
         train: source of the training images.
         test: source of the test images.
         classes: names of the classes of the training images; the test images may lack some.
-        train_labels: int64 (N,), an index into ``classes`` for each training image; −1: no class.
-        test_labels: int64 (M,), likewise for the test images.
+        labels: int64 (N + M,), an index into ``classes`` for each image, those of the training
+            images first; −1: no class.
     """
 
     train: ImageSource
     test: ImageSource
     classes: list[str]
-    train_labels: NDArray[np.int64]
-    test_labels: NDArray[np.int64]
+    labels: NDArray[np.int64]
 
     @property
-    def labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, int64 (N + M,), the training images first."""
-        return np.concatenate([self.train_labels, self.test_labels])
+    def train_labels(self) -> NDArray[np.int64]:
+        """Class of each training image, int64 (N,)."""
+        return self.labels[: len(self.train)]
 
     @property
-    def rows(self) -> list[int]:
-        """Return the rows of the images that have a class, the training images first."""
-        rows: list[int] = np.flatnonzero(self.labels != NO_CLASS).tolist()
-        return rows
+    def test_labels(self) -> NDArray[np.int64]:
+        """Class of each test image, int64 (M,)."""
+        return self.labels[len(self.train) :]
 
 
 def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:
@@ -213,7 +217,7 @@ def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:
         )
     test_labels = join_classes(classes, test.named_classes, test.path)
     _say_shared(train, test)
-    return LabelledImages(train, test, classes, train_labels, test_labels)
+    return LabelledImages(train, test, classes, np.concatenate([train_labels, test_labels]))
 
 
 def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource]:
@@ -229,11 +233,11 @@ def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource
     # Two splits, or one beside nothing else; otherwise a single source.
     train, test = find_splits(root, lists=True)
     if train is not None and test is not None:
-        unused = [
-            path.name
-            for path in sorted(root.iterdir())
-            if path not in (train, test) and path.name.partition(".")[0].lower() in SPLIT_NAMES
-        ]
+        unused = []
+        for path in sorted(root.iterdir()):
+            is_split = path.name.partition(".")[0].lower() in SPLIT_NAMES
+            if is_split and path not in (train, test):
+                unused.append(path.name)
         if unused:  # such as ``test`` beside ``validation``
             warn_once(f"{root}: {train.name} and {test.name} are used, and {', '.join(unused)} not")
         return {
@@ -254,45 +258,41 @@ def _say_shared(train: ImageSource, test: ImageSource) -> None:
 
     Only files whose size occurs in both are read.
     """
-    train_sizes = np.array(_of_each(range(len(train)), train.size_of), np.int64)
-    test_sizes = np.array(_of_each(range(len(test)), test.size_of), np.int64)
-    common = np.intersect1d(train_sizes[train_sizes >= 0], test_sizes[test_sizes >= 0])
-    train_rows = np.flatnonzero(np.isin(train_sizes, common))
-    test_rows = np.flatnonzero(np.isin(test_sizes, common))
-    of_train = set(_of_each(train_rows, lambda row: _digest_of_image(train, row))) - {None}
-    of_test = _of_each(test_rows, lambda row: _digest_of_image(test, row))
-    is_shared = list(map(of_train.__contains__, of_test))
+    with ThreadPool(_THREADS) as threads:
+        train_sizes = np.array(threads.map(train.size_of, range(len(train)), _CHUNK))
+        test_sizes = np.array(threads.map(test.size_of, range(len(test)), _CHUNK))
+        common = np.intersect1d(train_sizes[train_sizes >= 0], test_sizes[test_sizes >= 0])
+        train_rows = np.flatnonzero(np.isin(train_sizes, common)).tolist()
+        test_rows = np.flatnonzero(np.isin(test_sizes, common)).tolist()
+        of_train = threads.map(partial(_digest_of_image, train), train_rows, _CHUNK)
+        of_test = threads.map(partial(_digest_of_image, test), test_rows, _CHUNK)
+    digests = set(of_train) - {None}
+    is_shared = list(map(digests.__contains__, of_test))
     if any(is_shared):
-        first = printable(test.path_of(int(test_rows[is_shared][0])))
+        first = printable(test.path_of(test_rows[is_shared.index(True)]))
         warn_once(
             f"{test.path}: {sum(is_shared)} of {len(test)} test images are training images, too, "
             f"so that accuracies are too high: {first} is the first"
         )
 
 
-def _of_each(rows: Any, function: Callable[[int], Any]) -> list[Any]:
-    """Return a function of each row, computed in several threads."""
-    chunks = np.array_split(rows, 1 + len(rows) // _CHUNK)
-    with ThreadPoolExecutor(_THREADS) as threads:
-        parts = threads.map(lambda chunk: [function(int(row)) for row in chunk], chunks)
-        return list(chain(*parts))
-
-
 def _digest_of_image(source: ImageSource, row: int) -> bytes | None:
     """Return the SHA-1 of an image's file; None if it cannot be read."""
     try:
-        return hashlib.sha1(source.read(row), usedforsecurity=False).digest()
+        content = source.read(row)
     except (OSError, ValueError):
         return None
+    if isinstance(content, torch.Tensor):
+        return None
+    return hashlib.sha1(content, usedforsecurity=False).digest()
 
 
-def joined_labels(
-    splits: Mapping[str, ImageSource],
-) -> tuple[list[str], list[NDArray[np.int64]]]:
+def joined_labels(splits: Mapping[str, ImageSource]) -> tuple[list[str], NDArray[np.int64]]:
     """Return the classes of one source, or of training and test images, joined by name.
 
     Returns:
-        Names of the classes, and for each source int64 ``(N,)``, an index into them; −1: no class.
+        Names of the classes, and int64 ``(images,)``, an index into them for each image, those of
+        the training images first; −1: no class.
 
     Raises:
         NoLabels: a source has no labels.
@@ -302,4 +302,4 @@ def joined_labels(
     if not train.classes:
         raise NoLabels(f"{train.path} has no subfolders: expected one for each class")
     joined = [join_classes(train.classes, test.named_classes, test.path) for test in tests]
-    return train.classes, [train.labels(), *joined]
+    return train.classes, np.concatenate([train.labels(), *joined])

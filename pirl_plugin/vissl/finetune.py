@@ -130,12 +130,11 @@ def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, num_images: int) -
     from pirl_plugin.evaluation.logistic import fit_layers
     from pirl_plugin.images.classes import NO_CLASS
 
-    labels = images.train_labels
-    rows = np.flatnonzero(labels != NO_CLASS)
+    rows = np.flatnonzero(images.train_labels != NO_CLASS)
     left_out = np.random.default_rng(0).permutation(rows)[num_images:]
-    drawn = labels.copy()
-    drawn[left_out] = NO_CLASS
-    fitted = fit_layers(trunk, replace(images, train_labels=drawn), trunk.layers)
+    labels = images.labels.copy()  # the training images first
+    labels[left_out] = NO_CLASS
+    fitted = fit_layers(trunk, replace(images, labels=labels), trunk.layers)
     return fitted.best.classifier.layer, fitted.best.test_top1
 
 

@@ -89,14 +89,14 @@ def test_features__of_replaced_images_are_computed_again(measure, tmp_path, capl
 
 
 def test_features__of_images_that_could_not_be_read_are_tried_again(measure, tmp_path, monkeypatch):
-    pixels = FolderSource.pixels
+    read = FolderSource.read
 
     def fail(self, row):
         if row == 2:
             raise OSError("the mount is gone")
-        return pixels(self, row)
+        return read(self, row)
 
-    monkeypatch.setattr(FolderSource, "pixels", fail)
+    monkeypatch.setattr(FolderSource, "read", fail)
     assert measure()["unreadable"] == 2
     written = (tmp_path / "f.npz").stat().st_mtime_ns
     measure()
