@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from pirl_plugin.method.sharded_bank import ShardedMemoryBank as ShardedMemoryBank
     from pirl_plugin.models.head import PIRLHead as PIRLHead
     from pirl_plugin.models.pirl import PIRL as PIRL
+    from pirl_plugin.models.preprocessing import normalize_images as normalize_images
     from pirl_plugin.models.resnet import WideResNet as WideResNet
     from pirl_plugin.views.base import ImageViews as ImageViews
     from pirl_plugin.views.base import Views as Views
     from pirl_plugin.views.jigsaw import JigsawViews as JigsawViews
     from pirl_plugin.views.jigsaw import RotationJigsawViews as RotationJigsawViews
-    from pirl_plugin.views.pixels import normalize_images as normalize_images
     from pirl_plugin.views.rotation import RotationViews as RotationViews
 
 __version__ = "0.1.0.dev0"
@@ -58,13 +58,13 @@ _NAMES = {
     "method.loss": "PIRLLoss",
     "models.head": "PIRLHead",
     "models.pirl": "PIRL",
+    "models.preprocessing": "normalize_images",
     "models.resnet": "WideResNet",
     "method.negatives": "draw_negatives",
     "method.settings": "BankConfig",
     "method.sharded_bank": "ShardedMemoryBank",
     "views.base": "ImageViews Views",
     "views.jigsaw": "JigsawViews RotationJigsawViews",
-    "views.pixels": "normalize_images",
     "views.rotation": "RotationViews",
 }
 _MODULES = {name: f"{__name__}.{module}" for module in _NAMES for name in _NAMES[module].split()}

@@ -18,7 +18,6 @@ from training_views import has_transformed_images
 from pirl_plugin.checkpoints.read import run_config
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.images.sources import FolderSource, ImageSource
-from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 
@@ -107,7 +106,14 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     models = [  # load all before the first measurement, which takes minutes
         load_pretext_model(
-            path, other=with_views, size=options.size, device=device, **trunk_options(options)
+            path,
+            other=with_views,
+            size=options.size,
+            device=device,
+            prefix=options.trunk,
+            timm=options.timm,
+            timm_options=dict(options.timm_option),
+            trust_pickle=options.trust_pickle,
         )
         for path in options.checkpoint
     ]

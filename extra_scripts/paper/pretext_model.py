@@ -18,9 +18,10 @@ from pirl_plugin.checkpoints.load import read_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.views.jigsaw import JigsawViews
-from pirl_plugin.views.pixels import image_generator, normalize_images
+from pirl_plugin.views.pixels import image_generator
 
 _HEAD = re.compile(r"(\d+)\.((?:project(?:\.\d+)?|merge)\.(?:weight|bias))")
 _BATCH = 64  # smallest batch for BatchNorm's statistics, images

@@ -147,11 +147,15 @@ def main(arguments: list[str]) -> int:
     add("--to", choices=FORMATS, required=True, help="the format")
     add("--out", type=kinds.user_path, required=True, help=".pkl, .pth, …; for timm a folder")
     options = parser.parse_args(arguments)
-    chosen = kinds.trunk_options(options)
-    prefix = chosen.pop("prefix")
     with locked_files(out=options.out):
         trunk = export_checkpoint(
-            options.checkpoint, options.out, options.to, trunk=prefix, **chosen
+            options.checkpoint,
+            options.out,
+            options.to,
+            trunk=options.trunk,
+            timm=options.timm,
+            timm_options=dict(options.timm_option),
+            trust_pickle=options.trust_pickle,
         )
     place = f" at {trunk.prefix}" if trunk.prefix else ""
     print(

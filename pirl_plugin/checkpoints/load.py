@@ -31,6 +31,7 @@ from pirl_plugin.models.timm_trunk import (
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
 
+_TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
 _RESNETS = [f"resnet{depth}" for depth in STAGES]  # timm's names of torchvision's networks
 
 
@@ -116,14 +117,19 @@ def read_trunk(
     """
     path = Path(path)
     name = str(path)
+    if timm_options and timm is None:
+        raise Refused("--timm-option: expected the network's name too; give --timm NAME")
     if content is None:
         content = read_checkpoint(path, trust_pickle)
     preprocessing = read_preprocessing(path, content)
     tensors = dict(flatten(content))
     # The network: the user names it, or the file or the one beside it does, or it is a ResNet.
     options = dict(timm_options or {})
-    timm_config = _timm_config(path)
-    descriptions = [full_name for full_name in tensors if full_name.endswith(DESCRIPTION)]
+    timm_config = _timm_config(path) if path.name == _TIMM_FILE else None
+    described_prefixes = []
+    for full_name in tensors:
+        if full_name.endswith(DESCRIPTION):
+            described_prefixes.append(full_name.removesuffix(DESCRIPTION))
     if timm is not None:
         if preprocessing is not None:
             preprocessing = preprocessing.of_timm_options(options)
@@ -132,9 +138,8 @@ def read_trunk(
         timm, options = check_description(timm_config["architecture"], described, name)
         if timm in _RESNETS:
             timm = None
-    elif descriptions:
-        prefixes = [full_name.removesuffix(DESCRIPTION) for full_name in descriptions]
-        trunk_prefix = choose_prefix(prefixes, name, prefix)
+    elif described_prefixes:
+        trunk_prefix = choose_prefix(described_prefixes, name, prefix)
         timm, options = read_description(tensors[trunk_prefix + DESCRIPTION], name)
         prefix = f"{trunk_prefix}net"
     if timm is None:
@@ -174,8 +179,10 @@ def read_preprocessing(
         of_dictionary = getattr(content, "_metadata", {}).get("", {})
         record = content.get(PREPROCESSING) or of_dictionary.get(PREPROCESSING)
     if record is not None:
-        return Preprocessing.from_record(record, "of the checkpoint")
-    if timm_config := _timm_config(path):
+        size, mean, std = map(record.get, ("size", "mean", "std"))
+        return Preprocessing().with_values(size, mean, std, origin="of the checkpoint")
+    timm_config = _timm_config(path) if path.name == _TIMM_FILE else None
+    if timm_config is not None:
         return Preprocessing.from_timm(timm_config.get("pretrained_cfg") or {}, "config.json")
     config = run_config(path, content)
     return None if config is None else Preprocessing.from_config(config)
@@ -203,13 +210,13 @@ def vissl_state(content: Mapping[str, object], path: str | Path) -> dict[str, Te
     return {full.removeprefix("base_model."): tensor for full, tensor in inside.items()}
 
 
-def _timm_config(path: Path) -> dict[str, Any]:
-    """Return ``config.json`` beside timm's ``model.safetensors``; nothing for other files."""
+def _timm_config(path: Path) -> dict[str, Any] | None:
+    """Return timm's ``config.json`` beside a file of weights; None if there is none."""
     file = path.with_name("config.json")
-    if path.name != "model.safetensors" or not file.is_file():
-        return {}
+    if not file.is_file():
+        return None
     try:
         config = json.loads(file.read_text())
     except ValueError as error:
         raise Refused(f"{file}: expected timm's description of a network; {error}") from error
-    return config if isinstance(config, dict) and "architecture" in config else {}
+    return config if isinstance(config, dict) and "architecture" in config else None

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def check_sums(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             # torch.serialization.set_crc32_options(False) leaves the sums out.
-            summed = any(record.CRC for record in archive.infolist())
+            summed = any(map(attrgetter("CRC"), archive.infolist()))
             broken = archive.testzip() if summed else None
     except Exception as error:  # a damaged record's name or header
         raise Refused(f"its checksums cannot be compared ({error})") from error

@@ -137,22 +137,20 @@ def find_resnet(tensors: Mapping[str, Tensor], name: str, prefix: str | None) ->
     trunk_prefix = choose_prefix(list(part_names_at), name, prefix)
     part_names = part_names_at[trunk_prefix]
     full_names = {}  # torchvision's name → name in the file
+    num_blocks: Counter[str] = Counter()  # of each stage
     for full_name in tensors:
         part, _, rest = full_name.removeprefix(trunk_prefix).partition(".")
         if full_name.startswith(trunk_prefix) and part in part_names:
             full_names[f"{part_names[part]}.{rest}"] = full_name
+            num_blocks[part_names[part]] += rest.endswith(".conv1.weight")
 
     # The network: the depth with the nearest numbers of blocks; width and stem by conv1's shape.
     block = Bottleneck if "layer1.0.conv3.weight" in full_names else BasicBlock
-    num_blocks = Counter(
-        key.partition(".")[0] for key in full_names if key.endswith(".conv1.weight")
-    )
-    distances = {}  # from the numbers of blocks of each depth
+    distances: Counter[int] = Counter()  # from the numbers of blocks of each depth
     for depth, (its_block, stages) in STAGES.items():
         if its_block is block:
-            distances[depth] = sum(
-                abs(num_blocks[f"layer{i}"] - count) for i, count in enumerate(stages, 1)
-            )
+            for i, count in enumerate(stages, 1):
+                distances[depth] += abs(num_blocks[f"layer{i}"] - count)
     depth = min(distances, key=distances.__getitem__)
     stem = tensors.get(full_names.get("conv1.weight", ""), torch.empty(64, 3, 7, 7))
     width = stem.shape[0] / 64
@@ -295,7 +293,9 @@ def _whole(
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.
     """
-    state = {key: tensors[full_name] for key, full_name in full_names.items()}
+    state = {}
+    for key, full_name in full_names.items():
+        state[key] = tensors[full_name]
     if mismatch := compare(expected, state):
         place = f" at {prefix}" if prefix else ""
         raise Refused(
@@ -311,10 +311,16 @@ def _whole(
     other_parts.discard(DESCRIPTION)
     if other_parts:
         logging.root.warning(f"{name}: not part of the trunk: {truncate(sorted(other_parts))}")
-    not_finite = [key for key, tensor in state.items() if not bool(tensor.isfinite().all())]
+    ordered = {}
+    not_finite = []
+    for key in expected:
+        if key in state:
+            ordered[key] = state[key].detach().contiguous()
+            if not bool(ordered[key].isfinite().all()):
+                not_finite.append(key)
     if not_finite:
         raise Refused(f"{name} has values that are not finite, in {truncate(not_finite)}")
-    return {key: state[key].detach().contiguous() for key in expected if key in state}
+    return ordered
 
 
 def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
@@ -341,7 +347,7 @@ def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> st
             other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
         elif name not in tensors and not name.endswith(COUNTER):
             missing.append(name)
-    left_over = [name for name in tensors if name not in expected]
+    left_over = sorted(tensors.keys() - expected.keys())
     differences = []
     if other_shapes:
         differences.append(f"{len(other_shapes)} of another shape: {truncate(other_shapes)}")

@@ -19,14 +19,12 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
-from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
-from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import limited_reads, start_worker
 from pirl_plugin.system.processes import usable_cores
-from pirl_plugin.views.pixels import normalize_images
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -78,12 +76,18 @@ def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
         options: of ``checkpoint_options`` and ``image_options``.
         device: cpu, or cuda:N.
     """
-    chosen = trunk_options(options)
+    timm_options = dict(options.timm_option)
     if options.checkpoint is None:
-        trunk = fetch_trunk(chosen["timm"], chosen["timm_options"])
+        trunk = fetch_trunk(options.timm, timm_options)
     else:
-        trunk = read_trunk(options.checkpoint, **chosen).build()
-    trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
+        trunk = read_trunk(
+            options.checkpoint,
+            prefix=options.trunk,
+            timm=options.timm,
+            timm_options=timm_options,
+            trust_pickle=options.trust_pickle,
+        ).build()
+    trunk.preprocessing = trunk.preprocessing.with_values(options.size, options.mean, options.std)
     print(f"network: {describe_network(trunk)}", flush=True)
     return trunk.to(device)
 
@@ -128,7 +132,7 @@ def extract_features(
         (torch.Size([4, 256]), torch.float32, [True, True, True, True])
     """
     of_trunk = getattr(trunk, "preprocessing", Preprocessing())
-    preprocessing = of_trunk.with_options(size, mean, std)
+    preprocessing = of_trunk.with_values(size, mean, std)
     from pirl_plugin.images.image_dataset import ImageDataset  # numba, which no command here needs
 
     # Features of its random views would be wrong in silence.

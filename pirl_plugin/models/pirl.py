@@ -12,9 +12,9 @@ from pirl_plugin.images.image_dataset import JOINED_VIEWS, ImageDataset
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import evaluating
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import normalize_images
 
 
 class PIRL(nn.Module):

@@ -1,4 +1,4 @@
-"""Size, mean and deviation of the images that a network was trained on: a part of its weights."""
+"""Size, mean and deviation of a network's images, a part of its weights; and normalisation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import torch
+
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.views.pixels import check_statistics
 
 _SIZE = 224
 _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
@@ -46,23 +49,31 @@ class Preprocessing:
         std = "{:.5g} {:.5g} {:.5g}".format(*self.std)
         return f"{self.size} px, mean {mean}, std {std} ({self.origin})"
 
-    def with_options(
+    def with_values(
         self,
         size: int | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
+        origin: str = "",
     ) -> Preprocessing:
-        """Return a copy with the user's values; None keeps a value."""
+        """Return a copy with other values; None keeps a value.
+
+        Args:
+            size: side of the images, pixels.
+            mean: mean of each channel.
+            std: standard deviation of each channel.
+            origin: where the values come from; empty: the user gives them, if there are any.
+        """
         values: dict[str, Any] = {}
         if size is not None:
-            values["size"] = size
+            values["size"] = int(size)
         if mean is not None:
-            values["mean"] = tuple(mean)
+            values["mean"] = tuple(map(float, mean))
         if std is not None:
-            values["std"] = tuple(std)
-        if not values:
+            values["std"] = tuple(map(float, std))
+        if not values and not origin:
             return self
-        origin = f"--{', --'.join(values)} as given; {self.origin}"
+        origin = origin or f"--{', --'.join(values)} as given; {self.origin}"
         return replace(self, **values, origin=origin, is_known=True)
 
     def of_timm_options(self, options: Mapping[str, object] | None) -> Preprocessing:
@@ -75,19 +86,8 @@ class Preprocessing:
         return replace(self, size=size, origin=f"img_size as given; {self.origin}", is_known=True)
 
     def record(self) -> dict[str, Any]:
-        """Return the values for a file of weights; :meth:`from_record` reads them."""
+        """Return the values for a file of weights; :meth:`with_values` takes them."""
         return {"size": self.size, "mean": list(self.mean), "std": list(self.std)}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any], origin: str) -> Preprocessing:
-        """Return the preprocessing of a record; values that it does not have are ImageNet's."""
-        return cls(
-            int(record.get("size") or _SIZE),
-            tuple(map(float, record.get("mean") or IMAGENET_MEAN)),
-            tuple(map(float, record.get("std") or IMAGENET_STD)),
-            origin,
-            is_known=True,
-        )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Preprocessing:
@@ -99,23 +99,26 @@ class Preprocessing:
         data = config.get("DATA") or {}
         transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or []
         section = (config.get("HOOKS") or {}).get("PIRL_INPUT") or {}
-        normalize: Mapping[str, Any] = next(
-            (transform for transform in transforms if transform.get("name") == "Normalize"), {}
-        )
         # The first of them that has values: our hook, a transform, the host's defaults.
-        record = {
-            "size": size_of_transforms(transforms),
-            "mean": section.get("mean") or normalize.get("mean") or data.get("MEAN"),
-            "std": section.get("std") or normalize.get("std") or data.get("STD"),
-        }
-        return cls.from_record(record, "of the checkpoint's run")
+        mean = section.get("mean")
+        std = section.get("std")
+        for transform in transforms:
+            if transform.get("name") == "Normalize":
+                mean = mean or transform.get("mean")
+                std = std or transform.get("std")
+        return cls().with_values(
+            size_of_transforms(transforms),
+            mean or data.get("MEAN") or None,
+            std or data.get("STD") or None,
+            origin="of the checkpoint's run",
+        )
 
     @classmethod
     def from_timm(cls, pretrained: Mapping[str, Any], name: str) -> Preprocessing:
         """Return the preprocessing of timm's ``pretrained_cfg``."""
         size = (pretrained.get("input_size") or (3, _SIZE, _SIZE))[-1]
-        record = {"size": size, "mean": pretrained.get("mean"), "std": pretrained.get("std")}
-        return cls.from_record(record, f"of timm's {name}")
+        mean = pretrained.get("mean")
+        return cls().with_values(size, mean, pretrained.get("std"), f"of timm's {name}")
 
 
 def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
@@ -136,3 +139,69 @@ def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
             if isinstance(size, int):
                 return size
     return None
+
+
+def normalize_images(
+    images: torch.Tensor,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    memory_format: torch.memory_format = torch.channels_last,
+) -> torch.Tensor:
+    """Normalise images or patches: (x / 255 − mean) / std.
+
+    Args:
+        images: uint8 ``(B, 3, H, W)``, on any device.
+        mean: mean of each channel, on a scale of 0 to 1.
+        std: standard deviation of each channel, on the same scale.
+        memory_format: format of the result; convolutions are faster in channels-last.
+
+    Returns:
+        float32 ``(B, 3, H, W)``, on the same device.
+
+    Raises:
+        ValueError: the images are not uint8, or have another shape; a mean or a deviation is not
+            on the scale of 0 to 1.
+
+    Example:
+        >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
+        >>> normalize_images(white, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.25)).flatten()
+        tensor([1., 1., 2.])
+    """
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        remedy = ""
+        if images.ndim == 5:  # (B, 9, 3, P, P), of torch's default collation
+            remedy = "; give DataLoader(…, collate_fn=collate_views)"
+        raise Refused(
+            f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
+            f"levels from 0 to 255{remedy}"
+        )
+    check_statistics(mean, std)
+    # In float64, so that the factor and the offset of each channel are rounded only once.
+    statistics = torch.tensor([tuple(mean), tuple(std)], dtype=torch.float64, device="cpu")
+    levels, deviations = statistics
+    constants = torch.stack([1 / (255 * deviations), -levels / deviations]).float()
+    # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
+    scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
+    return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
+
+
+def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
+    """Check that mean and standard deviation of the channels are on a scale of 0 to 1.
+
+    Those of levels from 0 to 255 would make all images nearly the same, in silence.
+
+    Raises:
+        ValueError: they are not, or there are not three of each.
+    """
+    levels = np.asarray(mean)
+    if len(mean) != 3 or not ((levels >= 0) & (levels <= 1)).all():
+        raise Refused(
+            f"mean = {mean}: expected three numbers from 0 to 1, one for each channel; divide "
+            f"levels from 0 to 255 by 255"
+        )
+    deviations = np.asarray(std)
+    if len(std) != 3 or not ((deviations > 0) & (deviations <= 1)).all():
+        raise Refused(
+            f"std = {std}: expected three numbers above 0, at most 1, one for each channel; divide "
+            f"deviations of levels from 0 to 255 by 255"
+        )

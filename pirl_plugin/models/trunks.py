@@ -66,14 +66,16 @@ def describe_network(trunk: AnyTrunk) -> str:
         'ResNet-10 of width 0.5, 3×3 stem: first layer 3×3, stride 1; avg pooling; 256 features'
     """
     # The stem: a file of weights does not say its strides, or whether it pools.
-    first = next((layer for layer in trunk.modules() if isinstance(layer, nn.Conv2d)), None)
+    first: nn.Conv2d | None = None
+    pooled = False
+    for name, layer in trunk.named_modules():
+        if first is None and isinstance(layer, nn.Conv2d):
+            first = layer
+        if isinstance(layer, nn.MaxPool2d) and name.endswith("maxpool"):
+            pooled = True
     parts = []
     if first is not None:
         height, width = first.kernel_size
-        pooled = any(
-            name.endswith("maxpool") and isinstance(layer, nn.MaxPool2d)
-            for name, layer in trunk.named_modules()
-        )
         stem = f"first layer {height}×{width}, stride {first.stride[0]}"
         parts.append(f"{stem}, max-pooling" if pooled else stem)
     if trunk.pooling:

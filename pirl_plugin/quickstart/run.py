@@ -27,7 +27,7 @@ from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.source import evenly_spaced
-from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import (
     IMAGE_SIZE,
@@ -49,7 +49,6 @@ from pirl_plugin.system.processes import (
     thread_limit,
     usable_cores,
 )
-from pirl_plugin.views.pixels import normalize_images
 
 # The network learns the drawn scenes in 32,000 images. Photos need more: 3,000 of them gain nothing
 # over random weights in 10 epochs of PIRL, and 6 points of kNN in 40.

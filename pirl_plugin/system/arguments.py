@@ -9,9 +9,6 @@ import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-from pirl_plugin.system.failures import Refused
 
 MAX_SEED = 2**32 - 1
 LABELLED_DATA = (
@@ -218,22 +215,6 @@ def feature_options() -> argparse.ArgumentParser:
     add("--workers", type=whole_number(0), help="processes that decode (default: by cores)")
     add("--device", type=device, default="auto", help="cpu, cuda:N, or auto: a GPU if there is one")
     return parent
-
-
-def trunk_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of ``read_trunk`` and ``load_trunk`` from the parsed options.
-
-    Raises:
-        ValueError: there are options of a network of timm, but not its name.
-    """
-    if options.timm_option and not options.timm:
-        raise Refused("--timm-option: expected the network's name too; give --timm NAME")
-    return {
-        "prefix": options.trunk,
-        "timm": options.timm,
-        "timm_options": dict(options.timm_option),
-        "trust_pickle": options.trust_pickle,
-    }
 
 
 def weights_name(options: argparse.Namespace) -> str:

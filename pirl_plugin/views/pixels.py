@@ -1,9 +1,8 @@
-"""Pixels of any kind of image, random generators and crops for views, and normalisation."""
+"""Pixels of any kind of image, random generators and crops for views."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from PIL import Image
 from torch.nn import functional as F
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 _WORD = 2**64
 _EPOCH_BITS = 24
@@ -177,68 +175,3 @@ def crop_resize(
     crop = crop.contiguous(memory_format=torch.channels_last)
     resized = F.interpolate(crop, size=(size, size), mode="bilinear", antialias=True)
     return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
-
-
-def normalize_images(
-    images: torch.Tensor,
-    mean: Sequence[float] = IMAGENET_MEAN,
-    std: Sequence[float] = IMAGENET_STD,
-    memory_format: torch.memory_format = torch.channels_last,
-) -> torch.Tensor:
-    """Normalise images or patches: (x / 255 − mean) / std.
-
-    Args:
-        images: uint8 ``(B, 3, H, W)``, on any device.
-        mean: mean of each channel, on a scale of 0 to 1.
-        std: standard deviation of each channel, on the same scale.
-        memory_format: format of the result; convolutions are faster in channels-last.
-
-    Returns:
-        float32 ``(B, 3, H, W)``, on the same device.
-
-    Raises:
-        ValueError: the images are not uint8, or have another shape; a mean or a deviation is not
-            on the scale of 0 to 1.
-
-    Example:
-        >>> import torch
-        >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
-        >>> normalize_images(white, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.25)).flatten()
-        tensor([1., 1., 2.])
-    """
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        remedy = ""
-        if images.ndim == 5:  # (B, 9, 3, P, P), of torch's default collation
-            remedy = "; give DataLoader(…, collate_fn=collate_views)"
-        raise Refused(
-            f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
-            f"levels from 0 to 255{remedy}"
-        )
-    check_statistics(mean, std)
-    # In float64, so that the factor and the offset of each channel are rounded only once.
-    levels = torch.as_tensor(mean, dtype=torch.float64, device="cpu")
-    deviations = torch.as_tensor(std, dtype=torch.float64, device="cpu")
-    constants = torch.stack([1 / (255 * deviations), -levels / deviations]).float()
-    # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
-    scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
-    return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
-
-
-def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
-    """Check that mean and standard deviation of the channels are on a scale of 0 to 1.
-
-    Those of levels from 0 to 255 would make all images nearly the same, in silence.
-
-    Raises:
-        ValueError: they are not, or there are not three of each.
-    """
-    if len(mean) != 3 or not all(0 <= level <= 1 for level in mean):
-        raise Refused(
-            f"mean = {mean}: expected three numbers from 0 to 1, one for each channel; divide "
-            f"levels from 0 to 255 by 255"
-        )
-    if len(std) != 3 or not all(0 < deviation <= 1 for deviation in std):
-        raise Refused(
-            f"std = {std}: expected three numbers above 0, at most 1, one for each channel; divide "
-            f"deviations of levels from 0 to 255 by 255"
-        )

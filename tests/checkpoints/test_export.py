@@ -277,7 +277,7 @@ def test_preprocessing__of_files_without_a_run_is_imagenets_and_is_not_written(t
     found = read_trunk(tmp_path / "out.torch").preprocessing
     assert (found.size, found.is_known) == (224, False)
     assert "because the checkpoint names none" in str(found)
-    changed = found.with_options(size=96, mean=(0.5, 0.5, 0.5))
+    changed = found.with_values(size=96, mean=(0.5, 0.5, 0.5))
     assert (changed.size, changed.mean, changed.std) == (96, (0.5,) * 3, found.std)
     assert "--size, --mean as given" in str(changed)
 

@@ -148,7 +148,7 @@ def test_images__are_of_the_size_and_statistics_of_the_weights(name, tmp_path):
     """Features under other statistics had a mean cosine of 0.54 with the right ones."""
     trunk = ResNetTrunk(10, 0.25)
     statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
-    trunk.preprocessing = Preprocessing.from_record({"size": 96, **statistics}, "of this test")
+    trunk.preprocessing = Preprocessing().with_values(96, **statistics, origin="of this test")
     save_trunk(trunk, tmp_path / "10.torch")
     weights = f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / '10.torch'}"
     transforms = compose(f"config=benchmark/pirl/{name}", weights).DATA.TEST.TRANSFORMS
@@ -167,7 +167,7 @@ def test_images__of_an_ensemble_are_of_one_size(tmp_path):
     files = []
     for size in (64, 96):
         trunk = ResNetTrunk(18, 0.25)
-        trunk.preprocessing = Preprocessing.from_record({"size": size}, "of this test")
+        trunk.preprocessing = Preprocessing().with_values(size, origin="of this test")
         save_trunk(trunk, tmp_path / f"{size}.torch")
         files.append(str(tmp_path / f"{size}.torch"))
     config = ["config=benchmark/pirl/ensemble_imagenet1k", "+config/pirl/linear=resnet18_ensemble"]

@@ -12,7 +12,8 @@ from torchvision.transforms import v2
 
 import pirl_plugin as pirl
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
-from pirl_plugin.views.pixels import image_generator, normalize_images
+from pirl_plugin.models.preprocessing import normalize_images
+from pirl_plugin.views.pixels import image_generator
 
 PHOTOS = [torch.randint(256, (3, 20, 24), dtype=torch.uint8) for _ in range(3)]
 

@@ -1,8 +1,11 @@
 """Where size, mean and deviation of a network's images come from, and what replaces them."""
 
-import pytest
+import math
 
-from pirl_plugin.models.preprocessing import Preprocessing, size_of_transforms
+import pytest
+import torch
+
+from pirl_plugin.models.preprocessing import Preprocessing, normalize_images, size_of_transforms
 
 RUN = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
 OTHER = {"mean": [0.9] * 3, "std": [0.8] * 3}
@@ -48,8 +51,8 @@ def test_timm__has_statistics_of_its_own():
 
 def test_options__replace_values_and_are_said():
     default = Preprocessing()
-    assert default.with_options() is default
-    found = default.with_options(std=[0.5, 0.25, 0.125])
+    assert default.with_values() is default
+    found = default.with_values(std=[0.5, 0.25, 0.125])
     assert (found.size, found.mean, found.is_known) == (224, default.mean, True)
     assert found.origin.startswith("--std as given; ")
     assert found.std == (0.5, 0.25, 0.125)
@@ -66,4 +69,41 @@ def test_options__replace_values_and_are_said():
 def test_statistics__of_levels_from_0_to_255_are_refused(options, sentence):
     """All images would be nearly the same. The host's own transforms take such values, too."""
     with pytest.raises(ValueError, match=sentence):
-        Preprocessing().with_options(**options)
+        Preprocessing().with_values(**options)
+
+
+@pytest.mark.tensors
+def test_normalize_images__refuses_other_shapes(subtests):
+    for shape, says in (
+        ((3, 8, 8), "expected .* RGB"),
+        ((2, 8, 8, 3), "expected .* RGB"),
+        ((2, 1, 8, 8), "expected .* RGB"),  # was broadcast to three
+        ((2, 9, 3, 8, 8), r"expected uint8 \(B, 3, H, W\)"),
+    ):
+        with subtests.test(shape=shape), pytest.raises(ValueError, match=says):
+            normalize_images(torch.zeros(shape, dtype=torch.uint8))
+
+
+@pytest.mark.tensors
+def test_normalize_images__refuses_impossible_constants(subtests):
+    for constants in (
+        {"std": [-1, -1, -1]},
+        {"std": [0.2, 0, 0.2]},
+        {"std": [0.2]},
+        {"std": [math.nan] * 3},
+        {"mean": [0.5]},
+        {"mean": [math.inf, 0, 0]},
+        {"mean": [123.7, 116.3, 103.5]},  # of levels from 0 to 255
+        {"std": [58.4, 57.1, 57.4]},
+    ):
+        with subtests.test(constants=constants):
+            (name,) = constants
+            with pytest.raises(ValueError, match=f"{name} = .*: expected three numbers"):
+                normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), **constants)
+
+
+@pytest.mark.tensors
+def test_normalize_images__refuses_other_types():
+    images = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
+    with pytest.raises(ValueError, match=r"images are torch.float32 .*: expected uint8"):
+        normalize_images(images.float())

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pirl_plugin.images.names import PREDICT_JIGSAW
-from pirl_plugin.views.pixels import normalize_images
+from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.vissl.sections import InputSettings, num_micro_batches, read_section
 
 Inputs = Tensor | dict[str, Tensor]

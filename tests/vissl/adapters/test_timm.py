@@ -7,8 +7,8 @@ import torch
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.views.pixels import normalize_images
 from tests.helpers.host_tools import CPU, run_tool
 
 SECTION = "config.MODEL.TRUNK.PIRL_TIMM"
