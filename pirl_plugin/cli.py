@@ -25,18 +25,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-def main() -> None:
-    """Run the command of ``sys.argv``."""
-    start(run)
-
-
-def start(command: Callable[[list[str]], int | None]) -> NoReturn:
+def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     """Call a command with the words of ``sys.argv``, and end any exception in one sentence.
 
     The scripts of ``extra_scripts/`` start by it too.
 
     Args:
-        command: a function of the words; returns the exit status, or None for 0.
+        command: a function of the words; returns the exit status, or None for 0. Without one, the
+            first word names it.
 
     Raises:
         SystemExit: always; with the exit status, or the sentence.
@@ -54,7 +50,7 @@ def start(command: Callable[[list[str]], int | None]) -> NoReturn:
     share_import_path()
     try:
         with watching(), in_one_sentence():
-            status = command(sys.argv[1:]) or 0
+            status = (command or run)(sys.argv[1:]) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         # Otherwise Python fails again when it flushes the output at its end.

@@ -183,7 +183,7 @@ def test_two_interrupts__end_a_command_whose_read_hangs(
 def test_prepare__ends_if_a_read_hangs(workers, image_folder, tmp_path):
     """Other commands read images in the same way; a run's limit is in its configuration."""
     path, _ = hangs("/ants/3.jpg", tmp_path)
-    limit = "from pirl_plugin.system import loader; loader.TIMEOUT_MINUTES = 0.03"
+    limit = "from pirl_plugin.images import prepare; prepare.TIMEOUT_MINUTES = 0.03"
     words = ["prepare", image_folder / "train", tmp_path / "out", "--workers", workers]
     start = [sys.executable, "-c", f"{limit}; {START}"]
     with started(map(str, words), tmp_path / "console", command=start, PYTHONPATH=path) as run:

@@ -20,7 +20,7 @@ from timing import interleave, peak_extra_bytes, summary
 from torch import Tensor
 
 import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
-from pirl_plugin.cli import start
+from pirl_plugin import cli
 from pirl_plugin.method.estimators import ESTIMATORS
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.system.arguments import whole_number
@@ -127,4 +127,4 @@ def vissl_loss(num_rows: int, dim: int, num_negatives: int, norm_constant: float
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

@@ -28,8 +28,7 @@ from timing import interleave, ratio
 from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder
 
 import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
-from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_images
-from pirl_plugin.cli import start
+from pirl_plugin import ImageDataset, JigsawViews, cli, collate_views, normalize_images
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.host_config import quoted, require_host
@@ -170,4 +169,4 @@ def _normalise(batch: Any, device: str) -> None:
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

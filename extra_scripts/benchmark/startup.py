@@ -18,7 +18,7 @@ from shared import add_rounds, add_rows, new_parser, print_table, report
 from timing import interleave, summary
 
 import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
-from pirl_plugin.cli import start
+from pirl_plugin import cli
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.system.host_config import require_host
 
@@ -89,4 +89,4 @@ def _python(code: str, autoload: str) -> None:
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

@@ -25,10 +25,10 @@ from pirl_plugin import (
     JigsawViews,
     PIRLHead,
     PIRLLoss,
+    cli,
     collate_views,
     normalize_images,
 )
-from pirl_plugin.cli import start
 from pirl_plugin.system.arguments import whole_number
 
 _PARTS = ("copy", "normalise", "forward", "loss", "backward", "update", "bank")
@@ -165,4 +165,4 @@ def _training_step(
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

@@ -20,7 +20,7 @@ from typing import Any
 
 from shared import add_rounds, new_parser, print_table, report
 
-from pirl_plugin.cli import start
+from pirl_plugin import cli
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.arguments import whole_number
 from pirl_plugin.system.host_config import require_host
@@ -101,4 +101,4 @@ def _images_per_s(setting: str, data: Path, out: Path, epochs: int) -> float:
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

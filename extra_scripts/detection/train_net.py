@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import detectron2_setup
 from trial import CONFIG, METRICS, RESULT
 
-from pirl_plugin.cli import start
+from pirl_plugin import cli
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
 from pirl_plugin.system.files import claim_folder, locked, sha256_of, write_json, write_text
 from pirl_plugin.system.watcher import watching
@@ -192,4 +192,4 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.cli import start
+from pirl_plugin import cli
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.files import write_json
 
@@ -99,4 +99,4 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

@@ -11,7 +11,7 @@ from paper_figures import draw_layers, draw_parameters
 from paper_runs import read_run
 from paper_tables import Run, has_measured, lay_out, markdown, not_known
 
-from pirl_plugin.cli import start
+from pirl_plugin import cli
 from pirl_plugin.system.arguments import user_path
 from pirl_plugin.system.failures import PREFIX, Refused, sentence
 from pirl_plugin.system.files import write_text
@@ -58,4 +58,4 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

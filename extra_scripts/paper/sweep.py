@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from published import published
 
+from pirl_plugin import cli
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
-from pirl_plugin.cli import start
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
 from pirl_plugin.quickstart.methods import METHODS
@@ -404,4 +404,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    start(main)
+    cli.main(main)

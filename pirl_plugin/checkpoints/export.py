@@ -13,7 +13,7 @@ from pirl_plugin.models.resnet import feature_width
 from pirl_plugin.models.trunks import describe_network
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import locked_files
+from pirl_plugin.system.files import locked_file
 from pirl_plugin.system.host_config import quoted
 
 
@@ -147,7 +147,7 @@ def main(arguments: list[str]) -> int:
     add("--to", choices=FORMATS, required=True, help="the format")
     add("--out", type=kinds.user_path, required=True, help=".pkl, .pth, …; for timm a folder")
     options = parser.parse_args(arguments)
-    with locked_files(out=options.out):
+    with locked_file(options.out, "--out"):
         trunk = export_checkpoint(
             options.checkpoint,
             options.out,

@@ -6,7 +6,7 @@ import argparse
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import check_name
-from pirl_plugin.system.files import locked_files
+from pirl_plugin.system.files import locked_file
 
 
 def main(arguments: list[str]) -> None:
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
         print(f"the classifier of {classifier.layer} has {len(classifier.classes)} classes")
     layer = options.layer or LAST
     network = Layers(trunk, [layer])
-    with locked_files(out=options.out):
+    with locked_file(options.out, "--out"):
         description = describe_features(options, trunk.preprocessing, splits)
         file = FeatureFile(options.out, description, options.data, splits, classifier)
         if images is not None and options.layer is None and file.num_done == 0:

@@ -23,8 +23,9 @@ from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import limited_reads, start_worker
+from pirl_plugin.system.loader import start_worker
 from pirl_plugin.system.processes import usable_cores
+from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, waiting
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -334,7 +335,8 @@ def compute_features(
     )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    with closing(Progress("features", len(rows))) as progress, limited_reads(images):
+    wait = Wait(images, TIMEOUT_MINUTES)
+    with closing(Progress("features", len(rows))) as progress, waiting(wait):
         for pixels, valid in loader:
             parts = []
             for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.files import locked_files
+from pirl_plugin.system.files import locked_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +29,11 @@ def main(arguments: list[str]) -> None:
     """
     options = _parse(arguments)
     results_file = None if options.out is None else options.out / RESULTS
-    with locked_files(out=results_file, report=options.report, features=options.features):
+    outputs = {"--out": results_file, "--report": options.report, "--features": options.features}
+    with ExitStack() as locks:
+        for option, file in outputs.items():
+            if file is not None:
+                locks.enter_context(locked_file(file, option))
         _measure_and_write(options)
 
 
@@ -47,8 +52,6 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
     layer = options.layer or LAST
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
     # The features of each network: from files, or as the layers were compared by, or computed.
     loading = (options.batch, options.workers, options.out)
     measured: LabelledFeatures | None = None
@@ -66,7 +69,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if measured is None:
         measured = labelled_features(list(networks.values()), [layer], images, None, *loading)
 
-    accuracies, nearest = _measure(options, measured)
+    accuracies, nearest = _classify(options, measured)
     results = {
         **accuracies,
         "layer": layer,
@@ -74,12 +77,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         "checkpoint": kinds.weights_name(options),
         "data": str(options.data.resolve()),
         **trunk.preprocessing.record(),
-        "classes": len(measured.train_labels.unique()),  # without empty folders
-        "train_images": len(measured.train_rows),
-        "test_images": len(measured.test_rows),
-        "unreadable": measured.num_unreadable,
     }
-    _print_accuracies(results)
     if options.report is not None:
         _write_report(options, results, images, measured, nearest, charts)
         print(f"In {options.report}: accuracies and nearest neighbours")
@@ -120,10 +118,10 @@ def _features_of_files(
     return LabelledFeatures.of_rows(images, rows, readable[has_class], features)
 
 
-def _measure(
+def _classify(
     options: argparse.Namespace, measured: LabelledFeatures
 ) -> tuple[dict[str, Any], Tensor]:
-    """Classify the test images by the features of each network.
+    """Classify the test images by the features of each network, and print the accuracies.
 
     Args:
         options: of the command.
@@ -131,8 +129,8 @@ def _measure(
             network; N training and M test images.
 
     Returns:
-        Results: ``knn_top1`` and others in percent; and the checkpoint's neighbours, int64
-        ``(M, max k)``: numbers of training images, the nearest first.
+        Results: ``knn_top1`` and others in percent, and numbers of images; and the checkpoint's
+        neighbours, int64 ``(M, max k)``: numbers of training images, the nearest first.
     """
     from pirl_plugin.evaluation.knn import find_neighbors, vote
 
@@ -150,32 +148,32 @@ def _measure(
             top1_by_k[str(k)] = round(top1, 2)
         accuracies.append(top1_by_k)
     first_k = str(options.k[0])
+    top1_by_k = accuracies[0]
     most_frequent = train_labels.mode().values
     results = {
         "benchmark": "knn",
-        "knn_top1": accuracies[0][first_k],
-        "top1_by_k": accuracies[0],
+        "knn_top1": top1_by_k[first_k],
+        "top1_by_k": top1_by_k,
         "chance_top1": round(100 * float((test_labels == most_frequent).float().mean()), 2),
         "untrained_top1": accuracies[1][first_k] if options.untrained else None,
         "k": min(options.k[0], len(train_labels)),
         "temperature": options.temperature,
+        "classes": len(train_labels.unique()),  # without empty folders
+        "train_images": len(train_labels),
+        "test_images": len(test_labels),
+        "unreadable": measured.num_unreadable,
     }
-    return results, neighbors[0]
-
-
-def _print_accuracies(results: dict[str, Any]) -> None:
-    """Print the accuracies."""
-    untrained = results["untrained_top1"]
-    compared = "" if untrained is None else f", untrained {untrained:.2f} %"
+    compared = f", untrained {results['untrained_top1']:.2f} %" if options.untrained else ""
     print(
         f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}; most frequent class "
         f"{results['chance_top1']:.2f} %{compared}; {results['train_images']} images of "
         f"{results['classes']} classes, {results['test_images']} tested, "
         f"{results['unreadable']} unreadable)"
     )
-    if len(results["top1_by_k"]) > 1:
-        by_k = [f"{k}: {top1} %" for k, top1 in results["top1_by_k"].items()]
+    if len(top1_by_k) > 1:
+        by_k = [f"{k}: {top1} %" for k, top1 in top1_by_k.items()]
         print(f"top-1 by k: {', '.join(by_k)}")
+    return results, neighbors[0]
 
 
 def _write_report(

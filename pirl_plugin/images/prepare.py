@@ -30,8 +30,9 @@ from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import LOCK, atomic_write, claim_folder, digest_of, locked
-from pirl_plugin.system.loader import limited_reads, start_worker
+from pirl_plugin.system.loader import start_worker
 from pirl_plugin.system.processes import usable_cores
+from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, waiting
 from pirl_plugin.views.pixels import as_image
 
 _PROBLEMS = "unreadable.txt"
@@ -184,7 +185,7 @@ def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> R
     problems: list[str] = []
     with record.open("a") as file, closing(Progress("copies", num_images)) as progress:
         loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
-        with limited_reads([copies]):
+        with waiting(Wait([copies], TIMEOUT_MINUTES)):
             for result in loader:
                 file.writelines(f"{json.dumps(entry)}\n" for entry in result.entries)
                 file.flush()

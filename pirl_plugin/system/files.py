@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -208,24 +208,16 @@ def sharing_lock(folder: Path, key: str) -> Iterator[None]:
 
 
 @contextmanager
-def locked_files(**paths: Path | None) -> Iterator[None]:
-    """Lock files against other processes that write them, each with a hidden file beside it.
+def locked_file(path: Path, key: str) -> Iterator[None]:
+    """Lock a file against other processes that write it, with a hidden file beside it.
 
     Args:
-        **paths: name of an option → the file to write; None: no file.
+        path: the file; its folder is made.
+        key: option that names it, for the message.
 
     Raises:
         Refused: another process holds the lock.
     """
-    with ExitStack() as stack:
-        for option, path in paths.items():
-            if path is not None:
-                stack.enter_context(_locked_file(path, f"--{option}"))
-        yield
-
-
-@contextmanager
-def _locked_file(path: Path, key: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock_path = path.with_name(f".{path.name}{LOCK}")
     while True:

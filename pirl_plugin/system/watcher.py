@@ -1,4 +1,4 @@
-"""What ends a process early: its signals, and a read that takes too long.
+"""What ends a process early: signals, a read that takes too long, and a killed loader worker.
 
 The main thread runs no Python code while a read does not return, or while it waits in a collective.
 So one other thread watches: it ends the process at a second signal, or after a time limit.
@@ -17,14 +17,18 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 from pirl_plugin.system.failures import PREFIX, record
+from pirl_plugin.system.processes import how_it_ended
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
+TIMEOUT_MINUTES = 10.0
+"""The longest time in which a command reads no other image."""
 GRACE_S = 5.0
 """Time for the other ranks to end by themselves, seconds."""
 THREAD = "pirl_plugin watcher"
@@ -47,6 +51,10 @@ class Interrupted(SystemExit):
         self.code: int = 128 + number
         name = signal.Signals(number).name
         self.sentence = f"{PREFIX}{name}: ended; the same command continues from what is saved"
+
+
+class KilledWorkerError(RuntimeError):
+    """A loader's worker was killed, so that its batches are lost."""
 
 
 class Reader(Protocol):
@@ -165,16 +173,22 @@ def requested() -> int:
 
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
-    """Limit a wait for images in a block; nothing happens without a watcher."""
+    """Limit a wait for images in a block, if there is a watcher, and name a worker that was killed.
+
+    Raises:
+        KilledWorkerError: a loader worker of this process was killed.
+    """
     watcher = current()
-    if watcher is None:
-        yield
-        return
-    watcher.waits.append(wait)
+    waits = [] if watcher is None else watcher.waits
+    waits.append(wait)
     try:
         yield
+    except (EOFError, OSError) as error:
+        if cause := killed_worker():
+            raise KilledWorkerError(cause) from error
+        raise
     finally:
-        watcher.waits.remove(wait)
+        waits.remove(wait)
 
 
 @contextmanager
@@ -197,7 +211,9 @@ def watching() -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     watcher = Watcher()
-    previous = {number: signal.signal(number, watcher) for number in STOPPING}
+    previous = {}
+    for number in STOPPING:
+        previous[number] = signal.signal(number, watcher)
     previous_descriptor = signal.set_wakeup_fd(watcher.writer, warn_on_full_buffer=False)
     thread = threading.Thread(target=watcher.watch, name=THREAD, daemon=True)
     thread.start()
@@ -270,6 +286,24 @@ def end_process(text: str, status: int) -> None:
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(status)
+
+
+def killed_worker() -> str:
+    """Return the sentence about a loader worker of this process that was killed; empty if none was.
+
+    A batch stays in the memory of its worker until this process asks the worker for it. If the
+    worker has ended, the error is that a connection is refused or closed. Otherwise torch notices
+    the end, and names it.
+    """
+    workers: list[Any] = [child for child in multiprocessing.process._children if child.daemon]  # type: ignore[attr-defined]
+    # A worker's connection closes shortly before its end.
+    ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
+    for worker in workers:
+        if worker.sentinel in ended:
+            worker.join()
+            if worker.exitcode:
+                return f"a loader process {how_it_ended(worker.exitcode)}"
+    return ""
 
 
 def kill_workers() -> None:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from pirl_plugin.images.sources import open_source
 from pirl_plugin.system import loader
-from pirl_plugin.system.watcher import Interrupted, Wait, watching
+from pirl_plugin.system.watcher import Interrupted, Wait, waiting, watching
 from tests.helpers.images import save_grey
 
 
@@ -39,7 +39,7 @@ def batches_of(data):
 def test_worker__that_is_killed_is_the_cause():
     """Its last batch is lost with it; torch notices the end only where no batch is left."""
     cause = r"loader process was ended by SIGKILL|DataLoader worker"
-    with pytest.raises(RuntimeError, match=cause), watching(), loader.limited_reads([]):
+    with pytest.raises(RuntimeError, match=cause), watching(), waiting(Wait([], 1)):
         list(batches_of(KillsItsWorker()))
 
 

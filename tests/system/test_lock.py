@@ -13,7 +13,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import locked, locked_files, sharing_lock
+from pirl_plugin.system.files import locked, locked_file, sharing_lock
 from tests.helpers.host_tools import write_classes
 
 HELD = "expected an output that no other process writes"
@@ -49,23 +49,23 @@ def test_folder__that_another_launcher_takes_between_its_two_modes_is_refused(
 
 def test_file__has_a_lock_that_leaves_no_file(tmp_path):
     file = tmp_path / "f.npz"
-    with locked_files(out=file), locked_files(out=tmp_path / "other.npz", report=None):
-        with pytest.raises(Refused, match=f"--out = {file}: {HELD}"), locked_files(out=file):
+    with locked_file(file, "--out"), locked_file(tmp_path / "other.npz", "--out"):
+        with pytest.raises(Refused, match=f"--out = {file}: {HELD}"), locked_file(file, "--out"):
             pass
         assert len(list(tmp_path.iterdir())) == 2
     assert not list(tmp_path.iterdir())
-    with locked_files(out=file):
+    with locked_file(file, "--out"):
         pass
 
 
 TRY = """
 import pathlib, sys, time
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import locked_files
+from pirl_plugin.system.files import locked_file
 file = pathlib.Path(sys.argv[1])
 for _ in range(300):
     try:
-        with locked_files(out=file):
+        with locked_file(file, "--out"):
             handle = open(file, "x")  # fails if another process is in here
             time.sleep(0.0005)
             file.unlink()
@@ -119,7 +119,7 @@ def test_command__is_refused_while_another_process_writes_its_output(name, input
     code = (
         f"import pathlib, time\nfrom pirl_plugin.system import files\n"
         f"path = pathlib.Path({output!r})\n"
-        f"with files.{'locked(path, chr(45))' if is_folder else 'locked_files(x=path)'}:\n"
+        f"with files.{'locked(path, chr(45))' if is_folder else 'locked_file(path, chr(45))'}:\n"
         f"    print(flush=True)\n    time.sleep(600)\n"
     )
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

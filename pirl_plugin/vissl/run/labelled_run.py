@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.files import locked, locked_files
+from pirl_plugin.system.files import locked, locked_file
 from pirl_plugin.system.host_config import quoted
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def write_report(
     }
     chance = 100 * counts.max() / counts.sum()
     charts = [Chart("", bars), *charts]
-    with locked_files(report=options.report):
+    with locked_file(options.report, "--report"):
         write_page(options.report, title, charts=charts, chance=chance, settings=settings)
     print(f"In {options.report}: the accuracies")
 

@@ -24,9 +24,8 @@ from pirl_plugin.system.failures import (
     sentence,
 )
 from pirl_plugin.system.files import sharing_lock
-from pirl_plugin.system.loader import killed_worker
 from pirl_plugin.system.processes import share_import_path
-from pirl_plugin.system.watcher import watching
+from pirl_plugin.system.watcher import killed_worker, watching
 from pirl_plugin.vissl.sections import (
     MICRO_BATCHES,
     RECORD,
