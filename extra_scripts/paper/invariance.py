@@ -79,9 +79,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "Example: python extra_scripts/paper/invariance.py --checkpoint "
         "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
         formatter_class=kinds.HelpFormatter,
-        parents=[kinds.checkpoint_options(several=True)],
     )
     add = parser.add_argument
+    add("--checkpoint", nargs="+", required=True, **kinds.CHECKPOINT["--checkpoint"])
+    for option, settings in kinds.NETWORK.items():
+        add(option, **settings)
     add(
         "--data",
         type=kinds.user_path,

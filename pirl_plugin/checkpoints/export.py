@@ -141,7 +141,8 @@ def main(arguments: list[str]) -> int:
         "export",
         "Write a checkpoint's trunk for another program; print the lines that load it.",
         "--checkpoint IN --to torchvision --out OUT.pth",
-        kinds.checkpoint_options(),
+        kinds.NETWORK,
+        weights=kinds.CHECKPOINT,
     )
     add = parser.add_argument
     add("--to", choices=FORMATS, required=True, help="the format")

@@ -347,7 +347,10 @@ def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> st
             other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
         elif name not in tensors and not name.endswith(COUNTER):
             missing.append(name)
-    left_over = sorted(tensors.keys() - expected.keys())
+    left_over = []
+    for name in tensors:
+        if name not in expected:
+            left_over.append(name)
     differences = []
     if other_shapes:
         differences.append(f"{len(other_shapes)} of another shape: {truncate(other_shapes)}")

@@ -72,9 +72,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "Write a checkpoint's features of any images to a file and, if it has a classifier, the "
         "predicted classes. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
-        kinds.checkpoint_options(published=True),
-        kinds.image_options(data),
-        kinds.feature_options(),
+        kinds.NETWORK,
+        {"--data": {**kinds.LABELLED_DATA["--data"], "help": data}},
+        kinds.IMAGES,
+        kinds.FEATURES,
+        weights=kinds.WEIGHTS,
     )
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
     file = kinds.output_file(".npz", ".csv", ".parquet")

@@ -224,9 +224,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "Measure a k-nearest-neighbour classifier on a checkpoint's frozen features, and an "
         "untrained network for comparison.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
-        kinds.checkpoint_options(published=True),
-        kinds.image_options(),
-        kinds.feature_options(),
+        kinds.NETWORK,
+        kinds.LABELLED_DATA,
+        kinds.IMAGES,
+        kinds.FEATURES,
+        weights=kinds.WEIGHTS,
     )
     add = parser.add_argument
     add("--out", type=kinds.output_folder, help="folder for results.json")

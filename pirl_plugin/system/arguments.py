@@ -6,16 +6,12 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 MAX_SEED = 2**32 - 1
-LABELLED_DATA = (
-    "folder with train and val (or validation, test): class folders, tars, Hugging Face data sets, "
-    "or lists train.csv, val.csv; or a Hugging Face data set with two splits"
-)
-"""Help of ``--data`` for images with classes in two splits."""
 
 
 def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
@@ -130,8 +126,77 @@ def key_and_value(text: str) -> tuple[str, object]:
     return key, yaml.safe_load(value)
 
 
+Options = Mapping[str, Mapping[str, Any]]
+"""Options of a command: name → the keyword arguments of ``add_argument``."""
+
+_DEFAULT = "(default: as in the checkpoint's training)"
+_RGB = ("R", "G", "B")
+
+_FILES = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
+CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=weights_file, help=_FILES)}
+"""A file of weights."""
+
+_FETCHED = "instead of a file: the published weights of --timm NAME, which timm fetches"
+WEIGHTS: Options = {**CHECKPOINT, "--pretrained": dict(action="store_true", help=_FETCHED)}
+"""A file of weights, or published weights."""
+
+NETWORK: Options = {
+    "--trunk": dict(
+        metavar="PREFIX", help="prefix of its tensors, if the file has several networks"
+    ),
+    "--timm": dict(metavar="NAME", help="timm's name of the network, if the file does not have it"),
+    "--timm-option": dict(
+        metavar="KEY=VALUE",
+        type=key_and_value,
+        action="append",
+        default=[],
+        help="an option of this network, such as img_size=384; may be repeated",
+    ),
+    "--trust-pickle": dict(action="store_true", help="let the file run code if it is refused"),
+}
+"""What a file of weights may not say of its network."""
+
+_SPLITS = (
+    "folder with train and val (or validation, test): class folders, tars, Hugging Face data sets, "
+    "or lists train.csv, val.csv; or a Hugging Face data set with two splits"
+)
+LABELLED_DATA: Options = {
+    "--data": dict(metavar="DIR", type=user_path, required=True, help=_SPLITS)
+}
+"""Images with classes in two splits."""
+
+IMAGES: Options = {
+    "--image-column": dict(
+        metavar="NAME",
+        help="column of images or of their paths (default: image, img, photo, path, …)",
+    ),
+    "--label-column": dict(
+        metavar="NAME", help="column of classes (default: label, labels, class or target)"
+    ),
+    "--size": dict(type=whole_number(1, 4096), help=f"side of the images, pixels {_DEFAULT}"),
+    "--mean": dict(type=float, nargs=3, metavar=_RGB, help=f"mean of each channel {_DEFAULT}"),
+    "--std": dict(type=float, nargs=3, metavar=_RGB, help=f"its standard deviation {_DEFAULT}"),
+}
+"""The columns of tables, and what replaces the checkpoint's kind of images."""
+
+_LAYERS = (
+    "layer whose features are taken: conv1, res2 to res5 of a ResNet, stage1 and others of a "
+    "network of timm, each pooled to about 9,000 dimensions; or last, the pooled features "
+    "(default: last)"
+)
+FEATURES: Options = {
+    "--layer": dict(metavar="NAME", help=_LAYERS),
+    "--batch": dict(type=whole_number(1), default=128, help="images at a time"),
+    "--workers": dict(type=whole_number(0), help="processes that decode (default: by cores)"),
+    "--device": dict(
+        type=device, default="auto", help="cpu, cuda:N, or auto: a GPU if there is one"
+    ),
+}
+"""How features are computed; ``layer`` is None if the user chooses none."""
+
+
 def command_parser(
-    name: str, description: str, example: str, *parents: argparse.ArgumentParser
+    name: str, description: str, example: str, *tables: Options, weights: Options | None = None
 ) -> argparse.ArgumentParser:
     """Return the parser of ``pirl-plugin NAME``.
 
@@ -139,82 +204,22 @@ def command_parser(
         name: of the command.
         description: its first sentences.
         example: options and arguments of an example.
-        parents: parsers of options that it shares with other commands.
+        tables: options that it shares with other commands.
+        weights: of these options, the user gives exactly one; None: there are none.
     """
-    return argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=f"pirl-plugin {name}",
         description=f"{description}\nExample: pirl-plugin {name} {example}",
         formatter_class=HelpFormatter,
-        parents=parents,
     )
-
-
-def checkpoint_options(several: bool = False, published: bool = False) -> argparse.ArgumentParser:
-    """Return the options that choose a trunk.
-
-    Args:
-        several: ``--checkpoint`` takes several files.
-        published: ``--pretrained`` is an option too, instead of ``--checkpoint``.
-    """
-    parent = argparse.ArgumentParser(add_help=False)
-    kinds = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
-    nargs = "+" if several else None
-    weights = parent.add_mutually_exclusive_group(required=True)
-    weights.add_argument("--checkpoint", metavar="FILE", type=weights_file, nargs=nargs, help=kinds)
-    if published:
-        fetched = "instead of a file: the published weights of --timm NAME, which timm fetches"
-        weights.add_argument("--pretrained", action="store_true", help=fetched)
-    add = parent.add_argument
-    add("--trunk", metavar="PREFIX", help="prefix of its tensors, if the file has several networks")
-    add("--timm", metavar="NAME", help="timm's name of the network, if the file does not have it")
-    add(
-        "--timm-option",
-        metavar="KEY=VALUE",
-        type=key_and_value,
-        action="append",
-        default=[],
-        help="an option of this network, such as img_size=384; may be repeated",
-    )
-    add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
-    return parent
-
-
-def image_options(data: str = LABELLED_DATA) -> argparse.ArgumentParser:
-    """Return the options of the images, and those that replace the checkpoint's kind of images.
-
-    Args:
-        data: help of ``--data``.
-    """
-    parent = argparse.ArgumentParser(add_help=False)
-    add = parent.add_argument
-    add("--data", metavar="DIR", type=user_path, required=True, help=data)
-    images = "column of images or of their paths (default: image, img, photo, path, …)"
-    add("--image-column", metavar="NAME", help=images)
-    labels = "column of classes (default: label, labels, class or target)"
-    add("--label-column", metavar="NAME", help=labels)
-    channels = ("R", "G", "B")
-    default = "(default: as in the checkpoint's training)"
-    add("--size", type=whole_number(1, 4096), help=f"side of the images, pixels {default}")
-    add("--mean", type=float, nargs=3, metavar=channels, help=f"mean of each channel {default}")
-    deviation = f"its standard deviation {default}"
-    add("--std", type=float, nargs=3, metavar=channels, help=deviation)
-    return parent
-
-
-def feature_options() -> argparse.ArgumentParser:
-    """Return the options of computing features; ``layer`` is None if the user chooses none."""
-    parent = argparse.ArgumentParser(add_help=False)
-    add = parent.add_argument
-    layers = (
-        "layer whose features are taken: conv1, res2 to res5 of a ResNet, stage1 and others of a "
-        "network of timm, each pooled to about 9,000 dimensions; or last, the pooled features "
-        "(default: last)"
-    )
-    add("--layer", metavar="NAME", help=layers)
-    add("--batch", type=whole_number(1), default=128, help="images at a time")
-    add("--workers", type=whole_number(0), help="processes that decode (default: by cores)")
-    add("--device", type=device, default="auto", help="cpu, cuda:N, or auto: a GPU if there is one")
-    return parent
+    if weights is not None:
+        one_of = parser.add_mutually_exclusive_group(required=True)
+        for option, settings in weights.items():
+            one_of.add_argument(option, **settings)
+    for table in tables:
+        for option, settings in table.items():
+            parser.add_argument(option, **settings)
+    return parser
 
 
 def weights_name(options: argparse.Namespace) -> str:

@@ -31,8 +31,10 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
         name,
         description,
         example,
-        kinds.checkpoint_options(published=True),
-        kinds.image_options(),
+        kinds.NETWORK,
+        kinds.LABELLED_DATA,
+        kinds.IMAGES,
+        weights=kinds.WEIGHTS,
     )
     add = parser.add_argument
     add("--out", type=kinds.output_folder, default=out, help="folder of the run")
