@@ -176,10 +176,10 @@ def store_features(
     files: list[Any] = []
     readable_parts = [torch.zeros(0, dtype=torch.bool)]
     for parts, valid in batches:
-        if not files:
-            files = [tempfile.TemporaryFile(dir=folder) for _ in parts]
-        for file, part in zip(files, parts, strict=True):
-            file.write(to_half(part[valid]).cpu().numpy().tobytes())
+        for number, part in enumerate(parts):
+            if number == len(files):
+                files.append(tempfile.TemporaryFile(dir=folder))
+            files[number].write(to_half(part[valid]).cpu().numpy().tobytes())
         readable_parts.append(valid)
     readable = torch.cat(readable_parts)
     num_readable = int(readable.sum())
@@ -346,5 +346,8 @@ def compute_features(
                     output = trunk(inputs)  # the trunks of VISSL return a list
                     outputs += output if isinstance(output, (list, tuple)) else [output]
                 parts.append(outputs)
-            yield [torch.cat(features).flatten(1) for features in zip(*parts, strict=True)], valid
+            features = []
+            for parts_of_layer in zip(*parts, strict=True):
+                features.append(torch.cat(parts_of_layer).flatten(1))
+            yield features, valid
             progress.update(len(valid))

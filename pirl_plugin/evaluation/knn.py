@@ -47,6 +47,7 @@ def knn_accuracy(
         100.0
     """
     _check_labels("train", train_labels, len(train_features))
+    _check_labels("test", test_labels, len(test_features))
     rows, cosines = find_neighbors(test_features, train_features, k)
     return vote(rows, cosines, train_labels, test_labels, temperature)
 
@@ -75,6 +76,7 @@ def leave_one_out_accuracy(
         >>> leave_one_out_accuracy(rows, torch.tensor([5, 5, 8, 8]), k=1)
         100.0
     """
+    _check_labels("row", labels, len(features))
     rows, cosines = find_neighbors(features, features, k, leave_one_out=True)
     return vote(rows, cosines, labels, labels, temperature)
 
@@ -175,11 +177,10 @@ def is_voted_for(
         chunk: test images at a time.
 
     Raises:
-        ValueError: the labels are not one whole number for each image, or τ is not above 0.
+        ValueError: τ is not above 0.
     """
     if not temperature > 0:
         raise Refused(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
-    _check_labels("test", test_labels, len(rows))
     classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((cosines - cosines[:, :1]) / temperature).exp()

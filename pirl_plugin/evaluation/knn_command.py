@@ -27,7 +27,30 @@ def main(arguments: list[str]) -> None:
         FileNotFoundError: the checkpoint or the images do not exist.
         ValueError: train and val have different classes or only one, or no image can be read.
     """
-    options = _parse(arguments)
+    parser = kinds.command_parser(
+        "knn",
+        "Measure a k-nearest-neighbour classifier on a checkpoint's frozen features, and an "
+        "untrained network for comparison.",
+        "--checkpoint runs/mine/checkpoint.torch --data DIR",
+        kinds.NETWORK,
+        kinds.LABELLED_DATA,
+        kinds.IMAGES,
+        kinds.FEATURES,
+        weights=kinds.WEIGHTS,
+    )
+    add = parser.add_argument
+    add("--out", type=kinds.output_folder, help="folder for results.json")
+    number = kinds.whole_number(1)
+    add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
+    page = "write a page with the accuracies and some nearest neighbours"
+    add("--report", metavar="FILE.html", type=kinds.output_file(), help=page)
+    temperature = "temperature of the votes"
+    add("--temperature", type=kinds.positive_number, default=0.07, help=temperature)
+    features = "file of embed, NAME.npz: read if it exists, or else written; a stopped one resumes"
+    add("--features", type=kinds.output_file(".npz"), help=features)
+    add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
+    options = parser.parse_args(arguments)
+
     results_file = None if options.out is None else options.out / RESULTS
     outputs = {"--out": results_file, "--report": options.report, "--features": options.features}
     with ExitStack() as locks:
@@ -216,29 +239,3 @@ def _write_report(
             "Votes": f"cosine, temperature {results['temperature']}",
         },
     )
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = kinds.command_parser(
-        "knn",
-        "Measure a k-nearest-neighbour classifier on a checkpoint's frozen features, and an "
-        "untrained network for comparison.",
-        "--checkpoint runs/mine/checkpoint.torch --data DIR",
-        kinds.NETWORK,
-        kinds.LABELLED_DATA,
-        kinds.IMAGES,
-        kinds.FEATURES,
-        weights=kinds.WEIGHTS,
-    )
-    add = parser.add_argument
-    add("--out", type=kinds.output_folder, help="folder for results.json")
-    number = kinds.whole_number(1)
-    add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
-    page = "write a page with the accuracies and some nearest neighbours"
-    add("--report", metavar="FILE.html", type=kinds.output_file(), help=page)
-    temperature = "temperature of the votes"
-    add("--temperature", type=kinds.positive_number, default=0.07, help=temperature)
-    features = "file of embed, NAME.npz: read if it exists, or else written; a stopped one resumes"
-    add("--features", type=kinds.output_file(".npz"), help=features)
-    add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
-    return parser.parse_args(arguments)

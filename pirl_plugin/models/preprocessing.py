@@ -42,7 +42,19 @@ class Preprocessing:
     is_known: bool = False
 
     def __post_init__(self) -> None:
-        check_statistics(self.mean, self.std)
+        # Those of levels from 0 to 255 would make all images nearly the same, in silence.
+        levels = np.asarray(self.mean)
+        deviations = np.asarray(self.std)
+        if levels.shape != (3,) or not ((levels >= 0) & (levels <= 1)).all():
+            raise Refused(
+                f"mean = {self.mean}: expected three numbers from 0 to 1, one for each channel; "
+                f"divide levels from 0 to 255 by 255"
+            )
+        if deviations.shape != (3,) or not ((deviations > 0) & (deviations <= 1)).all():
+            raise Refused(
+                f"std = {self.std}: expected three numbers above 0, at most 1, one for each "
+                f"channel; divide deviations of levels from 0 to 255 by 255"
+            )
 
     def __str__(self) -> str:
         mean = "{:.5g} {:.5g} {:.5g}".format(*self.mean)
@@ -175,33 +187,11 @@ def normalize_images(
             f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
             f"levels from 0 to 255{remedy}"
         )
-    check_statistics(mean, std)
+    checked = Preprocessing().with_values(mean=mean, std=std)
     # In float64, so that the factor and the offset of each channel are rounded only once.
-    statistics = torch.tensor([tuple(mean), tuple(std)], dtype=torch.float64, device="cpu")
+    statistics = torch.tensor([checked.mean, checked.std], dtype=torch.float64, device="cpu")
     levels, deviations = statistics
     constants = torch.stack([1 / (255 * deviations), -levels / deviations]).float()
     # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
     scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
-
-
-def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
-    """Check that mean and standard deviation of the channels are on a scale of 0 to 1.
-
-    Those of levels from 0 to 255 would make all images nearly the same, in silence.
-
-    Raises:
-        ValueError: they are not, or there are not three of each.
-    """
-    levels = np.asarray(mean)
-    if len(mean) != 3 or not ((levels >= 0) & (levels <= 1)).all():
-        raise Refused(
-            f"mean = {mean}: expected three numbers from 0 to 1, one for each channel; divide "
-            f"levels from 0 to 255 by 255"
-        )
-    deviations = np.asarray(std)
-    if len(std) != 3 or not ((deviations > 0) & (deviations <= 1)).all():
-        raise Refused(
-            f"std = {std}: expected three numbers above 0, at most 1, one for each channel; divide "
-            f"deviations of levels from 0 to 255 by 255"
-        )
