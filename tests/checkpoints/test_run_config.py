@@ -26,5 +26,5 @@ def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(tmp_path):
     torch.save({}, tmp_path / "other.pth")
     with pytest.raises(Refused, match=f"{RUN_CONFIG}: expected the configuration of a run"):
         run_config(tmp_path / "other.pth")
-    write_run_config(config[RECORD], tmp_path)
+    write_run_config(config[RECORD].config, tmp_path)
     assert run_config(tmp_path / "other.pth") == found

@@ -77,9 +77,8 @@ def show_start(config: AttrDict, is_first: bool) -> None:
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )
-    computed = config[RECORD]["computed"]
-    if computed:
-        put(f"computed  {', '.join(f'{key} = {value}' for key, value in computed.items())}\n")
+    for words, value in config[RECORD].computed.items():
+        put(f"computed  {words}: {value}\n")
 
 
 class ProgressHook(QuietHook):

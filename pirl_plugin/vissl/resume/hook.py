@@ -96,7 +96,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                 self._record = record_of(self._config, images, section)
                 remove_unfinished(folder)
                 self._folder = RunFolder(folder, self.keep, resumed)
-                write_run_config(self._record, folder)
+                write_run_config(self._record["config"], folder)
         # The host has loaded the loss of rank 0 on all ranks; a sharded bank is not part of it.
         bank = getattr(task.loss, "bank", None)
         if bank is not None and not bank.replicated and bank.awaits_load:

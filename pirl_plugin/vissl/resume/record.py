@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,20 +81,27 @@ FREE = (
 RESUMING = (*FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
 """Free if a run continues: also how its ranks are split. Its images are compared one by one."""
 
-_WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
 """What tells the images of a split from others: ``PIRLDataset.identity`` returns it."""
 
 
-class _Text(str):
-    """A text that is too long for the host's log, which has the configuration itself."""
+@dataclass(frozen=True, repr=False)  # the host's log has the configuration itself
+class Record:
+    """What the user and the files decide about a run, before the host changes its configuration.
 
-    def __repr__(self) -> str:
-        return f"<{len(self)} characters>"
+    Attributes:
+        config: the composed configuration, JSON.
+        weights: see :func:`weights_of`.
+        computed: what was computed from files, in words → the value.
+    """
+
+    config: str
+    weights: dict[str, str]
+    computed: dict[str, str] = field(default_factory=dict)
 
 
-def record_before_host(composed: DictConfig) -> dict[str, Any]:
+def record_before_host(composed: DictConfig) -> Record:
     """Return the record of a composed configuration, before the host changes it.
 
     The host scales learning rates, sets the number of images, and adds what follows from other
@@ -101,9 +109,6 @@ def record_before_host(composed: DictConfig) -> dict[str, Any]:
 
     Args:
         composed: the section ``config``, resolved; its key :data:`COMPUTED` is removed.
-
-    Returns:
-        ``config``, JSON; ``weights``, see :func:`weights_of`; and ``computed``.
     """
     from omegaconf import OmegaConf, open_dict
 
@@ -113,11 +118,7 @@ def record_before_host(composed: DictConfig) -> dict[str, Any]:
     initial = values["MODEL"]["WEIGHTS_INIT"]
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
         initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])
-    return {
-        "config": _Text(json.dumps(values, default=str)),
-        "weights": weights_of(values),
-        "computed": computed,
-    }
+    return Record(json.dumps(values, default=str), weights_of(values), computed)
 
 
 def record_of(
@@ -136,12 +137,12 @@ def record_of(
         ``config``, ``weights``, ``images``, and ``global_batches``: all global batches that the run
         has had, each once, because a run may continue with another one.
     """
-    record = config[RECORD]
+    record: Record = config[RECORD]
     batches = list((resumed or {}).get("global_batches") or [])
     batch = global_batch(config)
     return {
-        "config": str(record["config"]),  # not a _Text: no code is needed to read it
-        "weights": dict(record["weights"]),
+        "config": record.config,
+        "weights": record.weights,
         "images": dict(images),
         "global_batches": batches if batch in batches else [*batches, batch],
     }
@@ -209,9 +210,9 @@ def _described(images: Images) -> str:
     return f"{images['count']:,} images{''.join(digests)}"
 
 
-def write_run_config(record: Mapping[str, Any], folder: Path) -> None:
-    """Write the configuration of a run's record into its folder, for people to read."""
-    write_text(folder / RUN_CONFIG, yaml.safe_dump(json.loads(record["config"])))
+def write_run_config(config: str, folder: Path) -> None:
+    """Write the configuration of a run's record, JSON, into its folder, for people to read."""
+    write_text(folder / RUN_CONFIG, yaml.safe_dump(json.loads(config)))
 
 
 def run_differences(
@@ -248,7 +249,7 @@ def as_composed(config: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         config: the host's configuration of a run of ours, or one that the host has not changed.
     """
-    text = config[RECORD]["config"] if RECORD in config else json.dumps(config)
+    text = config[RECORD].config if RECORD in config else json.dumps(config)
     composed: dict[str, Any] = json.loads(text)
     return composed
 
@@ -259,15 +260,20 @@ def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
     In place of a file that does not exist, return its name.
     """
     if RECORD in config:  # a file is read once
-        return dict(config[RECORD]["weights"])
-    values = flat(config)
-    weights = {}
-    for key in _WEIGHTS:
-        files: Any = values.get(key) or []
-        names = [files] if isinstance(files, str) else files
-        contents = [sha256_of(Path(name)) if os.path.isfile(name) else name for name in names]
-        weights[key] = ", ".join(contents)
-    return weights
+        weights: dict[str, str] = config[RECORD].weights
+        return weights
+    model = config.get("MODEL") or {}
+    initial = model.get("WEIGHTS_INIT") or {}
+    ensemble = (model.get("TRUNK") or {}).get("PIRL_ENSEMBLE") or {}
+    members = map(_content_of, ensemble.get("PARAMS_FILES") or [])
+    return {
+        "MODEL.WEIGHTS_INIT.PARAMS_FILE": _content_of(initial.get("PARAMS_FILE") or ""),
+        "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ", ".join(members),
+    }
+
+
+def _content_of(file: str) -> str:
+    return sha256_of(Path(file)) if os.path.isfile(file) else file
 
 
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:

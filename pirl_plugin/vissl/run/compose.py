@@ -23,7 +23,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.names import DISK_FOLDER, TRANSFORMS
-from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.failures import Refused, in_one_sentence
 from pirl_plugin.system.host_config import config_root, literal, quoted
 from pirl_plugin.system.processes import thread_limit, usable_cores
@@ -42,12 +41,12 @@ _PATH_KEYS = re.compile(
 # In YAML, a value that files decide. It is computed where a run starts, before its record, so that
 # a run that continues compares it like all others.
 _INTERPOLATION = re.compile(r"\$\{pirl_at_start:(\w+)(?:,(\d+))?\}")
-# Its name → meaning.
-_MEANING = {
-    "half_of_images": "half of the images, at most {default}",
-    "size": "size of the initial weights' images; {default} if they do not say it",
-    "mean": "mean of the initial weights' images; ImageNet's if they do not say it",
-    "std": "deviation of the initial weights' images; ImageNet's if they do not say it",
+# Its name → what it is, and its limit, or what replaces it.
+_COMPUTED = {
+    "half_of_images": ("half of the images", "at most {default}"),
+    "size": ("size of the initial weights' images", "{default} if they do not say it"),
+    "mean": ("mean of the initial weights' images", "ImageNet's if they do not say it"),
+    "std": ("deviation of the initial weights' images", "ImageNet's if they do not say it"),
 }
 # Values that a user has written in Hydra's syntax: a string in quotes, a reference, nothing.
 _SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
@@ -171,21 +170,20 @@ def _compute(composed: DictConfig) -> dict[str, str]:
         composed: the whole configuration, with ``config``; changed in place.
 
     Returns:
-        Dotted key → computed value, as a text.
+        What was computed, in words → the value, as a text.
 
     Raises:
         Refused: the trunks of an ensemble have images of different kinds.
     """
     values: dict[str, Any] = {}
     computed: dict[str, str] = {}
-    unresolved: Any = OmegaConf.to_container(composed.config, resolve=False)
-    for key, value in flat(unresolved).items():
-        for name, default in _INTERPOLATION.findall(str(value)):
-            if name == "half_of_images":
-                values[name] = _half_of_images(composed.config, int(default))
-            else:
-                values[name] = _of_weights(composed.config, name, default)
-            computed[key] = str(values[name])
+    unresolved = str(OmegaConf.to_container(composed.config, resolve=False))
+    for name, default in dict(_INTERPOLATION.findall(unresolved)).items():
+        if name == "half_of_images":
+            values[name] = _half_of_images(composed.config, int(default))
+        else:
+            values[name] = _of_weights(composed.config, name, default)
+        computed[_COMPUTED[name][0]] = str(values[name])
     with open_dict(composed):
         composed[COMPUTED] = values
         OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
@@ -293,7 +291,7 @@ def _at_start(name: str, default: int = 0, *, _root_: DictConfig) -> Any:
     """
     computed = _root_.get(COMPUTED)
     if computed is None:
-        return f"computed at the start: {_MEANING[name].format(default=default)}"
+        return f"computed at the start: {', '.join(_COMPUTED[name]).format(default=default)}"
     return computed[name]
 
 

@@ -133,7 +133,7 @@ def launch_distributed(
             if engine_name == "extract_features":
                 # In this order: old results beside the new configuration would pass for new ones.
                 remove_old_results(cfg)
-                write_run_config(cfg[RECORD], folder)
+                write_run_config(cfg[RECORD].config, folder)
         # Find where the run continues.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(cfg, is_first)

@@ -18,6 +18,7 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import find_newest
 from pirl_plugin.vissl.resume.hook import CheckpointHook
+from pirl_plugin.vissl.resume.record import Record
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -74,7 +75,7 @@ def run_of(folder, minutes=0, keep_last="all", **more):
     """A task, its hook and its exchange."""
     config = AttrDict(copy.deepcopy(CONFIG))
     config.CHECKPOINT.PIRL = AttrDict({"EVERY_MINUTES": minutes, "KEEP_LAST": keep_last})
-    config[RECORD] = {"config": json.dumps(CONFIG), "weights": {}}
+    config[RECORD] = Record(json.dumps(CONFIG), weights={})
     exchange = ExchangeHook(1)
     hook = CheckpointHook(config, exchange)
     values = dict(

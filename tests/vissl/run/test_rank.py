@@ -10,6 +10,7 @@ from vissl.config import AttrDict
 
 from pirl_plugin.system import ranks as distributed
 from pirl_plugin.system.failures import Refused, record
+from pirl_plugin.vissl.resume.record import Record
 from pirl_plugin.vissl.run.launch import _Ranks
 from pirl_plugin.vissl.run.rank import (
     _compare_ranks,
@@ -44,7 +45,7 @@ def config_of(batch=32, parts=1, autocast=None, backend="gloo"):
 
 
 def with_record(config):
-    config[RECORD] = {"config": json.dumps(config), "weights": {}}
+    config[RECORD] = Record(json.dumps(config), weights={})
     return config
 
 
