@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from pirl_plugin.system.failures import Refused
 
 
+@dataclass(eq=False)
 class IndexCheck:
     """Refuses an index outside the data set: on a CPU at once, on a GPU a little later.
 
@@ -16,14 +19,13 @@ class IndexCheck:
     :meth:`refuse_noted` reads the copy without waiting. So an index is refused after anything that
     waits for the GPU, and at the latest some steps after it was noted.
 
-    Args:
+    Attributes:
         num_rows: |D|.
     """
 
-    def __init__(self, num_rows: int) -> None:
-        self._num_rows = num_rows
-        # The smallest and the largest noted index, int64 (2,): on the GPU, and a copy on the host.
-        self._noted: tuple[Tensor, Tensor] | None = None
+    num_rows: int
+    # The smallest and the largest noted index, int64 (2,): on the GPU, and a copy on the host.
+    _noted: tuple[Tensor, Tensor] | None = None
 
     def check(self, index: Tensor, lowest: int = -1, wait: bool = False) -> None:
         """Refuse an index outside the data set; on a GPU, note it, and refuse those noted before.
@@ -69,14 +71,14 @@ class IndexCheck:
             return
         on_device, on_host = self._noted
         smallest, largest = (on_device if wait else on_host).tolist()
-        if smallest < -1 or largest >= self._num_rows:
+        if smallest < -1 or largest >= self.num_rows:
             self._noted = None  # not zeros: a copy to these tensors may be under way
         self._check_range(smallest, largest, lowest=-1)
 
     def _check_range(self, smallest: int, largest: int, lowest: int) -> None:
         outside = smallest if smallest < lowest else largest
-        if not lowest <= outside < self._num_rows:
+        if not lowest <= outside < self.num_rows:
             raise Refused(
-                f"row {outside} is outside the memory bank of {self._num_rows} rows: give each "
+                f"row {outside} is outside the memory bank of {self.num_rows} rows: give each "
                 f"image's number in the data set, and its size as num_train_samples"
             )

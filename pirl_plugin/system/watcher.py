@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection
 from pathlib import Path
 from types import FrameType
@@ -108,23 +108,22 @@ class Wait:
         return [path for source in self.sources for path in source.being_read()]
 
 
+@dataclass(eq=False)
 class Watcher:
     """The handler of a process's stopping signals, and the thread that watches its main thread.
 
     Attributes:
+        reader: end of a pipe, to which Python's own C code writes the number of each signal, also
+            while the main thread runs no handler. When its other end is closed, the thread ends.
         requested: number of the signal that asked this process to end; 0 for none.
         polled: whether training reads ``requested`` after each step. Then no signal stops it.
         waits: for images, at this moment.
     """
 
-    def __init__(self) -> None:
-        self.requested = 0
-        self.polled = False
-        self.waits: list[Wait] = []
-        # Python's own C code writes the number of each signal to this pipe, also while the main
-        # thread runs no handler.
-        self.reader, self.writer = os.pipe()
-        os.set_blocking(self.writer, False)  # as set_wakeup_fd demands it
+    reader: int
+    requested: int = 0
+    polled: bool = False
+    waits: list[Wait] = field(default_factory=list)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: forward it to ranks, and end this process unless training will.
@@ -210,11 +209,13 @@ def watching() -> Iterator[None]:
         return
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    watcher = Watcher()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)  # as set_wakeup_fd demands it
+    watcher = Watcher(reader)
     previous = {}
     for number in STOPPING:
         previous[number] = signal.signal(number, watcher)
-    previous_descriptor = signal.set_wakeup_fd(watcher.writer, warn_on_full_buffer=False)
+    previous_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     thread = threading.Thread(target=watcher.watch, name=THREAD, daemon=True)
     thread.start()
     try:
@@ -225,7 +226,7 @@ def watching() -> Iterator[None]:
         raise
     finally:
         signal.set_wakeup_fd(previous_descriptor)
-        os.close(watcher.writer)  # ends the thread
+        os.close(writer)  # ends the thread
         # It must not outlive the interpreter: a thread that frees tensors then aborts the process.
         thread.join()
         # Python would send them SIGTERM, which they ignore, and wait for them.

@@ -72,6 +72,16 @@ class PIRLDataset(GenericSSLDataset):
                 identity["classes"] = digest_of(map(str, data.get_labels().tolist()))
         return identity
 
+    def being_read(self) -> list[str]:
+        """Return the paths of the images that are read at this moment, if our source reads them."""
+        data = self.data_objs[0]
+        return data.source.being_read() if isinstance(data, PIRLDiskDataset) else []
+
+    def unreadable_paths(self) -> list[str]:
+        """Return the unreadable paths that our source has found."""
+        data = self.data_objs[0]
+        return data.source.unreadable_paths() if isinstance(data, PIRLDiskDataset) else []
+
     def load_labels(self) -> None:
         """Load the labels of all sources.
 

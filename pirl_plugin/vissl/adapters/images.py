@@ -97,10 +97,6 @@ class PIRLDiskDataset:
         """Return the number of images."""
         return len(self.source)
 
-    def unreadable_paths(self) -> list[str]:
-        """Return the unreadable paths that this process and its loader workers have found."""
-        return self.source.unreadable_paths()
-
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next pass over the data; call it before the workers start."""
         self._epoch.fill_(epoch)

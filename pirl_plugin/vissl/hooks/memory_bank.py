@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -97,22 +96,24 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     is_shown = rank() == 0 and shows_progress()
     try:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
-        for number, sample in enumerate(_samples(task)):
+        for number, batch in enumerate(task.data_iterator):
             if number == 0:
                 first_batch = time.monotonic()  # it also starts the loader's workers
             if number == _TIMED_BATCHES:
                 _say_estimate(task, (time.monotonic() - first_batch) / number, bool(heads))
-            exchange.exchange(task, sample)
+            exchange.exchange(task, batch)
             # The pass may take longer than a cluster waits, and there is nothing to save yet.
             if exchange.agreed > SAVE:
                 stop(exchange.agreed, "while the bank was filled; the same command starts again")
+            (images,) = batch["images"]
+            (index,) = batch["label"]
             # As in a step with the host's mixed precision.
             with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
-                output = task.model(sample["input"])
+                output = task.model({"images": images} if heads else images)
             f_image, _ = image_and_transformed(output)
-            task.loss.fill_bank(sample["target"], f_image)
+            task.loss.fill_bank(index, f_image)
             if is_shown:  # the progress of all ranks
-                progress.update(len(sample["target"]) * world_size())
+                progress.update(len(index) * world_size())
     finally:
         progress.close()
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads
@@ -144,18 +145,3 @@ def _say_estimate(task: Task, seconds_per_batch: float, has_transformed: bool) -
             f"config.OPTIMIZER.num_epochs=N, or with images and a network as small as those of "
             f"+config/pirl/machines=cpu_small"
         )
-
-
-def _samples(task: Task) -> Iterator[dict[str, Any]]:
-    """Yield the batches of the epoch in the form that the host gives to the model."""
-    from vissl.trainer.train_steps import standard_train_step as host
-
-    if hasattr(host, "construct_sample_for_model"):  # 0.1.6
-        for batch in task.data_iterator:
-            yield host.construct_sample_for_model(batch, task)
-        return
-    try:  # git main
-        while True:
-            yield host.StandardTrainStep.construct_sample_for_model(task)
-    except StopIteration:
-        return

@@ -141,11 +141,7 @@ class ExchangeHook(QuietHook):
     def _name_unreadable(self, task: Task) -> None:
         """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
         data = task.datasets["train" if task.train else "test"]
-        unreadable: list[str] = []
-        for source in getattr(data, "data_objs", []):
-            if hasattr(source, "unreadable_paths"):  # a source of this plugin
-                unreadable += source.unreadable_paths()
-        of_all_ranks = set().union(*gather_objects(unreadable))
+        of_all_ranks = set().union(*gather_objects(data.unreadable_paths()))
         new = sorted(of_all_ranks - self._named)
         self._named.update(new)
         if new and rank() == 0:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
 # Without one of these, the host would continue with a new state in its place.
 _PARTS = ("classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num")
+
+# Age of a checkpoint (its iteration, and whether the epoch is finished), its path and its content.
+_Opened = tuple[tuple[int, bool], Path, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class ResumePoint:
     """
 
     path: Path | None = None
-    content: dict[str, Any] = field(default_factory=dict)
+    content: Mapping[str, Any] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -132,7 +136,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
     """
     opened, skipped = _opened(folder, skip_final)
     point = ResumePoint(skipped=skipped)
-    for path, content in reversed(opened):
+    for _, path, content in reversed(opened):
         try:
             check_sums(path)
             _check_shards(folder, content)
@@ -175,7 +179,7 @@ class RunFolder:
         if resumed is None:
             return
         opened, _ = _opened(folder)
-        for path, content in opened:
+        for _, path, content in opened:
             self._saved[path.name] = _shards_of(content)
             if path.name == resumed.name:
                 break
@@ -215,10 +219,8 @@ class RunFolder:
         return parts.is_final or is_nth_epoch
 
 
-def _opened(
-    folder: Path, skip_final: bool = False
-) -> tuple[list[tuple[Path, Mapping[str, Any]]], dict[str, str]]:
-    """Return path and content of all checkpoints, oldest first, and name → fault of the others."""
+def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict[str, str]]:
+    """Return all checkpoints that open, oldest first, and name → fault of the others."""
     opened = []
     skipped = {}
     for path in folder.glob("model_*.torch"):
@@ -234,8 +236,8 @@ def _opened(
             skipped[path.name] = str(error)
             continue
         opened.append((age, path, content))
-    opened.sort(key=lambda entry: entry[0])
-    return [(path, content) for _, path, content in opened], skipped
+    opened.sort(key=itemgetter(0))
+    return opened, skipped
 
 
 def _check_parts(content: Mapping[str, Any]) -> None:

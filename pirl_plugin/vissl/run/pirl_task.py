@@ -16,7 +16,6 @@ from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.watcher import Wait, current
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
-from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
@@ -83,15 +82,9 @@ class PIRLTask(SelfSupervisionTask):
             )
         # From now on, the watcher ends this process if the read of an image takes too long.
         if watcher := current():
-            sources = [
-                part.source
-                for dataset in self.datasets.values()
-                for part in dataset.data_objs
-                if isinstance(part, PIRLDiskDataset)
-            ]
             minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
             folder = Path(get_checkpoint_folder(self.config))
-            watcher.waits.append(Wait(sources, minutes, TIMEOUT, folder))
+            watcher.waits.append(Wait(list(self.datasets.values()), minutes, TIMEOUT, folder))
         return loaders
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:

@@ -39,7 +39,7 @@ def test_batch__of_a_source_a_transform_and_the_collator(tmp_path, make_image):
     expected = JigsawViews(image_size=32)(data[1][0].pixels, image_generator(3, 4, 1))
     assert torch.equal(batch["images"][0][1], expected["images"])
     assert isinstance(dataset(tmp_path, "")[0][0], Image.Image)
-    assert data.unreadable_paths() == [str(tmp_path / "2.png")]
+    assert data.source.unreadable_paths() == [str(tmp_path / "2.png")]
 
 
 SOURCE_OF_KIND = {

@@ -144,19 +144,17 @@ def filling(task):
     task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"init": "embeddings"})
     images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(1))
     task.batches = [([4, -1], images[:2]), ([9, 2], images[2:])]
-    task.data_and_label_keys = {"input": ["data"], "target": ["label"]}
     task.data_iterator = iter(
-        {"data": [rows_images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(2)]}
+        {"images": [rows_images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(2)]}
         for rows, rows_images in task.batches
     )
     task.dataloaders = {"train": task.batches}
     norm = torch.nn.BatchNorm1d(DIM, affine=False)
     task.config["MODEL"] = {"MULTI_INPUT_HEAD_MAPPING": [["patches", []], ["images", []]]}
 
-    def model(images):
-        # as the host, which would compute each input of the mapping
-        assert task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] == [["images", []]]
-        return [norm(images)]
+    def model(inputs):
+        # as the host, which computes each input of the mapping
+        return [norm(inputs[name]) for name, _ in task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]]
 
     task.model = model
     task.phase_idx = task.train_phase_idx = 0
@@ -186,7 +184,8 @@ def test_fill__makes_each_row_its_images_embedding(filling):
 def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     """It went through all of them, and named each file of a mount that had gone."""
     guard = ExchangeHook(max_share=0.02)
-    filling.datasets = {"train": range(4)}
+    data = type("Data", (list,), {"unreadable_paths": lambda _: []})
+    filling.datasets = {"train": data([None] * 4)}
     filling.config = AttrDict({**filling.config, "DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})
     batches = list(filling.data_iterator)
     batches[0]["data_valid"] = [torch.tensor([1, 0])]

@@ -13,7 +13,7 @@ from tests.helpers.tasks import FakeTask
 
 
 def task_of(images, bad=()):
-    data = type("Data", (list,), {"data_objs": [SimpleNamespace(unreadable_paths=lambda: bad)]})
+    data = type("Data", (list,), {"unreadable_paths": lambda _: bad})
     train = SimpleNamespace(DATA_PATHS=["photos"])
     return FakeTask(
         train=True,
