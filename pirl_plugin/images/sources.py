@@ -266,6 +266,8 @@ def _say_shared(train: ImageSource, test: ImageSource) -> None:
         test_rows = np.flatnonzero(np.isin(test_sizes, common)).tolist()
         of_train = threads.map(partial(_digest_of_image, train), train_rows, _CHUNK)
         of_test = threads.map(partial(_digest_of_image, test), test_rows, _CHUNK)
+        threads.close()
+        threads.join()  # before a loader forks its workers
     digests = set(of_train) - {None}
     is_shared = list(map(digests.__contains__, of_test))
     if any(is_shared):
