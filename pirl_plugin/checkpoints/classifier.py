@@ -27,7 +27,7 @@ class Classifier:
         weight: float32 ``(C, D)``.
         bias: float32 ``(C,)``.
         classes: names of the C classes.
-        layer: the layer of the trunk whose features it takes, see :class:`Layers`.
+        layer: the layer of the trunk whose features it takes, see :func:`layer_features`.
     """
 
     weight: Tensor

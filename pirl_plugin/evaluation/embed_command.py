@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.images.classes import NO_CLASS, NoLabels
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.sources import LabelledImages, joined_labels, open_splits
-    from pirl_plugin.models.trunks import LAST, Layers, untrained
+    from pirl_plugin.models.trunks import LAST, untrained
 
     trunk = load_network(options, options.device)
     splits = open_splits(options.data, Columns(options.image_column, options.label_column))
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> None:
         check_name("--layer", options.layer, [classifier.layer])
         print(f"the classifier of {classifier.layer} has {len(classifier.classes)} classes")
     layer = options.layer or LAST
-    network = Layers(trunk, [layer])
+    check_name("--layer", layer, trunk.layers)
     with locked_file(options.out, "--out"):
         description = describe_features(options, trunk.preprocessing, splits)
         file = FeatureFile(options.out, description, options.data, splits, classifier)
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
                 folder=options.out.parent,
             )
             print(compared.table(), flush=True)
-        fill([file], [network], trunk.preprocessing, options.batch, options.workers)
+        fill([file], [trunk], layer, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")
     print(f"{options.out}: features of {int(file.readable.sum()):,} images, of the layer {layer}")

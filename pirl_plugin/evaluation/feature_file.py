@@ -28,7 +28,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features, to_half
@@ -36,7 +36,7 @@ from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.source import content_stamp, printable
 from pirl_plugin.images.sources import ImageSource, joined_labels
 from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.models.trunks import LAST
+from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
@@ -271,8 +271,8 @@ class FeatureFile:
 
 def fill(
     files: Sequence[FeatureFile],
-    trunks: Sequence[nn.Module],
-    preprocessing: Preprocessing,
+    trunks: Sequence[AnyTrunk],
+    layer: str,
     batch: int,
     workers: int | None,
 ) -> None:
@@ -280,8 +280,8 @@ def fill(
 
     Args:
         files: one for each trunk.
-        trunks: as in :func:`compute_features`, each with one tensor of features.
-        preprocessing: of the trunks' images.
+        trunks: the networks, in evaluation mode, on one device; of images of the same kind.
+        layer: name of the layer.
         batch: images at a time.
         workers: processes that decode; None: from the number of cores and of images.
     """
@@ -293,7 +293,8 @@ def fill(
     for num_done, group in groups.items():
         rows = range(num_done, sum(map(len, sources)))
         networks = [trunks[number] for number in group]
-        batches = compute_features(networks, sources, preprocessing, rows, batch, workers)
+        preprocessing = networks[0].preprocessing
+        batches = compute_features(networks, sources, preprocessing, rows, batch, workers, [layer])
         for features, readable in batches if rows else ():
             for number, part in zip(group, features, strict=True):
                 files[number].append(part, readable)

@@ -20,7 +20,7 @@ from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.sources import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
-from pirl_plugin.models.trunks import AnyTrunk, Layers, describe_network, evaluating
+from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating, layer_features
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import start_worker
@@ -282,12 +282,9 @@ def labelled_features(
     """
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
-    trunks = []
-    for network in networks:
-        trunks.append(Layers(network, layers))
     sources = [images.train, images.test]
     preprocessing = networks[0].preprocessing
-    batches = compute_features(trunks, sources, preprocessing, rows, batch, workers)
+    batches = compute_features(networks, sources, preprocessing, rows, batch, workers, layers)
     features, readable = store_features(batches, folder)
     return LabelledFeatures.of_rows(images, torch.tensor(rows), readable, features)
 
@@ -303,27 +300,29 @@ def to_half(features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def compute_features(
-    trunks: Sequence[nn.Module],
+    trunks: Sequence[Any],
     images: Sequence[ImageSource],
     preprocessing: Preprocessing,
     rows: Sequence[int],
     batch: int = 128,
     workers: int | None = None,
+    layers: Sequence[str] | None = None,
 ) -> Iterator[tuple[list[Tensor], Tensor]]:
     """Compute features a batch at a time, with a progress line.
 
     Args:
         trunks: modules that map images to features ``(B, …)``, or to a list of such tensors, in
-            evaluation mode, on one device.
+            evaluation mode, on one device; with ``layers``, trunks of :mod:`pirl_plugin.models`.
         images: sources of images, which are joined in this order.
         preprocessing: size and statistics of the images, as in the trunks' training.
         rows: N rows of the joined sources.
         batch: images at a time.
         workers: processes that decode; None: from the number of cores and of images.
+        layers: names of layers; None: what the modules return.
 
     Yields:
-        The features ``(B, D)`` of each trunk, one after the other, on the trunks' device, and bool
-        ``(B,)``: which can be read.
+        The features ``(B, D)`` of each layer of each trunk, those of the first trunk first, on the
+        trunks' device, and bool ``(B,)``: which can be read.
     """
     if workers is None:
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
@@ -343,6 +342,9 @@ def compute_features(
                 inputs = normalize_images(part, preprocessing.mean, preprocessing.std)
                 outputs: list[Tensor] = []
                 for trunk in trunks:
+                    if layers is not None:
+                        outputs += layer_features(trunk, inputs, layers)
+                        continue
                     output = trunk(inputs)  # the trunks of VISSL return a list
                     outputs += output if isinstance(output, (list, tuple)) else [output]
                 parts.append(outputs)

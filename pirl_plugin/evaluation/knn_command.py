@@ -117,7 +117,6 @@ def _features_of_files(
     from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
     from pirl_plugin.evaluation.features import LabelledFeatures
     from pirl_plugin.images.classes import NO_CLASS
-    from pirl_plugin.models.trunks import Layers
 
     preprocessing = networks[0].preprocessing
     splits = {"train": images.train, "val": images.test}
@@ -126,8 +125,7 @@ def _features_of_files(
     if options.untrained:
         beside = options.features.with_suffix(".untrained.npz")
         files.append(FeatureFile(beside, {**about, "untrained": True}, options.data, splits))
-    trunks = [Layers(network, [layer]) for network in networks]
-    fill(files, trunks, preprocessing, options.batch, options.workers)
+    fill(files, networks, layer, options.batch, options.workers)
     # The files have all images that can be read, also those without a class.
     has_class = torch.from_numpy(images.labels) != NO_CLASS
     readable = files[0].readable

@@ -110,37 +110,26 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
     return network.eval()
 
 
-class Layers(nn.Module):
-    """A trunk that computes the features of several layers in one pass.
+def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> list[Tensor]:
+    """Compute the features of several layers in one pass.
 
     Args:
         trunk: the network.
+        images: ``(B, 3, H, W)`` float, normalised.
         names: of the layers, among the trunk's ``layers``.
+
+    Returns:
+        For each layer ``(B, D)``: D is about 9,216, or the trunk's width for ``last``.
 
     Raises:
         ValueError: the trunk has no such layer.
     """
-
-    def __init__(self, trunk: AnyTrunk, names: Sequence[str]) -> None:
-        super().__init__()
-        for name in names:
-            check_name("--layer", name, trunk.layers)
-        self.trunk = trunk
-        self.names = list(names)
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Compute features.
-
-        Args:
-            images: ``(B, 3, H, W)`` float, normalised.
-
-        Returns:
-            For each layer ``(B, D)``: D is about 9,216, or the trunk's width for ``last``.
-        """
-        pooled = []
-        for name, output in zip(self.names, self.trunk(images, self.names), strict=True):
-            pooled.append(output if name == LAST else on_grid(output))
-        return pooled
+    for name in names:
+        check_name("--layer", name, trunk.layers)
+    pooled = []
+    for name, output in zip(names, trunk(images, list(names)), strict=True):
+        pooled.append(output if name == LAST else on_grid(output))
+    return pooled
 
 
 def on_grid(features: Tensor) -> Tensor:

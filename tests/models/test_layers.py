@@ -5,7 +5,7 @@ import torch
 
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.models.trunks import Layers
+from pirl_plugin.models.trunks import layer_features
 
 
 def test_layers__of_a_resnet_are_on_the_grids_of_the_paper():
@@ -13,7 +13,7 @@ def test_layers__of_a_resnet_are_on_the_grids_of_the_paper():
     names = trunk.layers
     images = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
-        features = Layers(trunk, names)(images)
+        features = layer_features(trunk, images, names)
         whole = trunk(images, ["res4", "flatten"])
     # Channels times cells, as in configs/config/pirl/linear/resnet18.yaml.
     widths = [64 * 144, 64 * 144, 128 * 64, 256 * 36, 512 * 16, 512]
@@ -26,7 +26,8 @@ def test_layers__of_a_resnet_are_on_the_grids_of_the_paper():
 
 def test_layers__grid_is_not_finer_than_the_layer():
     with torch.no_grad():
-        (features,) = Layers(ResNetTrunk(18).eval(), ["res5"])(torch.randn(1, 3, 64, 64))
+        trunk = ResNetTrunk(18).eval()
+        (features,) = layer_features(trunk, torch.randn(1, 3, 64, 64), ["res5"])
     assert features.shape == (1, 512 * 2 * 2)
 
 
@@ -35,7 +36,7 @@ def test_layers__of_timm_are_its_stages(name):
     trunk = TimmTrunk(name, {}).eval()
     images = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
-        *stages, last = Layers(trunk, trunk.layers)(images)
+        *stages, last = layer_features(trunk, images, trunk.layers)
         torch.testing.assert_close(last, trunk(images)[0], rtol=1e-4, atol=1e-4)
     assert len(stages) >= 5
     assert all(2000 < stage.shape[1] < 16_400 for stage in stages)
@@ -43,4 +44,4 @@ def test_layers__of_timm_are_its_stages(name):
 
 def test_layers__refuse_an_unknown_name():
     with pytest.raises(ValueError, match="--layer = 'res6': expected one of conv1, res2"):
-        Layers(ResNetTrunk(10), ["res6"])
+        layer_features(ResNetTrunk(10), torch.zeros(1, 3, 32, 32), ["res6"])
