@@ -139,10 +139,24 @@ class PIRLDataset(GenericSSLDataset):
 
 
 def open_datasets(config: AttrDict, splits: Iterable[str]) -> dict[str, PIRLDataset]:
-    """Open the images of a run: key of each split in ``config.DATA`` → its data set."""
-    source_map = host_data.DATASET_SOURCE_MAP
-    with_subset = host_data.DATA_SOURCES_WITH_SUBSET_SUPPORT
-    return {split: PIRLDataset(config, split, source_map, with_subset) for split in splits}
+    """Open the images of a run.
+
+    Args:
+        config: the host's whole configuration.
+        splits: keys of ``config.DATA``: ``TRAIN``, ``TEST``.
+
+    Returns:
+        Split → data set, as in the host's task: ``train``, ``test``.
+    """
+    datasets = {}
+    for split in splits:
+        datasets[split.lower()] = PIRLDataset(
+            config,
+            split,
+            host_data.DATASET_SOURCE_MAP,
+            host_data.DATA_SOURCES_WITH_SUBSET_SUPPORT,
+        )
+    return datasets
 
 
 def check_paths(config: AttrDict, split: str) -> None:

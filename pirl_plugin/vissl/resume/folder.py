@@ -113,7 +113,7 @@ def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:
 
     section = section_of(point.content)
     datasets = open_datasets(config, section.get("images") or {})
-    images = {split: dataset.identity() for split, dataset in datasets.items()}
+    images = {split.upper(): dataset.identity() for split, dataset in datasets.items()}
     refuse_other_images(images, section, Path(str(point.path)))
 
 

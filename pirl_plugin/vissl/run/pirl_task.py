@@ -49,7 +49,7 @@ class PIRLTask(SelfSupervisionTask):
         datasets = open_datasets(self.config, self.available_splits)
         section = self.config.DATA[self.available_splits[-1]]
         keys = {"input": section.INPUT_KEY_NAMES, "target": section.TARGET_KEY_NAMES}
-        return {split.lower(): dataset for split, dataset in datasets.items()}, keys
+        return datasets, keys
 
     def build_dataloaders(
         self, pin_memory: bool, current_train_phase_idx: int = 0

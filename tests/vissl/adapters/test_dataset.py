@@ -12,7 +12,7 @@ QUICK = "config=pretrain/pirl/quick_jigsaw"
 
 
 def open_data(split, *overrides):
-    return open_datasets(compose(*overrides), [split])[split]
+    return open_datasets(compose(*overrides), [split])[split.lower()]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_finished__refuses_other_images(image_folder, tmp_path):
     config = compose(*OURS, f"{key}=[{image_folder / 'train'}]")
     final = write(tmp_path, FINAL, config, iteration=20, train_phase_idx=3)
     content = torch.load(final)
-    identity = open_datasets(config, ["TRAIN"])["TRAIN"].identity()
+    identity = open_datasets(config, ["TRAIN"])["train"].identity()
     content["classy_state_dict"]["hooks"][SECTION]["images"] = {"TRAIN": identity}
     torch.save(content, final)
     assert launch(config, tmp_path) == "finished"
