@@ -56,7 +56,12 @@ def provide_pkg_resources(module: types.ModuleType) -> None:
     """
     if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
         return
-    sys.modules["pkg_resources"] = _PkgResources("pkg_resources")
+    replacement = _PkgResources("pkg_resources")
+    replacement.get_distribution = importlib.metadata.distribution
+    # The path of a file in a package beside VISSL, such as ``configs``: from package and file.
+    beside_vissl = os.path.dirname(sys.modules["vissl"].__path__[0])
+    replacement.resource_filename = functools.partial(os.path.join, beside_vissl)
+    sys.modules["pkg_resources"] = replacement
 
 
 def withdraw_pkg_resources(module: types.ModuleType) -> None:
@@ -68,13 +73,8 @@ def withdraw_pkg_resources(module: types.ModuleType) -> None:
 class _PkgResources(types.ModuleType):
     """The two functions of ``pkg_resources`` that VISSL calls."""
 
-    get_distribution = staticmethod(importlib.metadata.distribution)
-
-    @staticmethod
-    def resource_filename(package: str, resource: str) -> str:
-        """Return the path of ``resource`` in a package beside VISSL, such as ``configs``."""
-        host = Path(sys.modules["vissl"].__path__[0])
-        return str(host.parent / package / resource)
+    get_distribution: Callable[[str], importlib.metadata.Distribution]
+    resource_filename: Callable[[str, str], str]
 
 
 def alias_kinetics400(module: types.ModuleType) -> None:
