@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -187,11 +188,18 @@ def normalize_images(
             f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
             f"levels from 0 to 255{remedy}"
         )
-    checked = Preprocessing().with_values(mean=mean, std=std)
-    # In float64, so that the factor and the offset of each channel are rounded only once.
-    statistics = torch.tensor([checked.mean, checked.std], dtype=torch.float64, device="cpu")
-    levels, deviations = statistics
-    constants = torch.stack([1 / (255 * deviations), -levels / deviations]).float()
+    constants = _scale_and_shift(tuple(map(float, mean)), tuple(map(float, std)))
     # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
-    scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
+    scale, shift = constants.to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
+
+
+@functools.cache  # each step asks for the same
+def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...]) -> torch.Tensor:
+    """Check the statistics; return factors and offsets of the channels, float32 (2, 1, 3, 1, 1)."""
+    checked = Preprocessing(mean=mean, std=std)
+    # In float64, so that each of them is rounded only once.
+    levels = torch.tensor(checked.mean, dtype=torch.float64, device="cpu")
+    deviations = torch.tensor(checked.std, dtype=torch.float64, device="cpu")
+    constants = torch.stack([1 / (255 * deviations), -levels / deviations])
+    return constants.float().view(2, 1, 3, 1, 1)
