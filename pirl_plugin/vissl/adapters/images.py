@@ -274,7 +274,7 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
         Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P); ``label`` (B,) and
         ``data_valid`` (B,). Each tensor is in a list of one, as VISSL's collators return it.
     """
-    collated = default_collate([sample["data"] for sample in batch])
-    for name in JOINED_VIEWS & collated.keys():
-        collated[name] = collated[name].flatten(0, 1)
-    return {name: [values] for name, values in collated.items()}
+    collated = {}
+    for name, values in default_collate([sample["data"] for sample in batch]).items():
+        collated[name] = [values.flatten(0, 1) if name in JOINED_VIEWS else values]
+    return collated
