@@ -161,7 +161,7 @@ class ResNetTrunk(nn.Module):
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(FEATURES):
             raise Refused(f"features {unknown}: expected names among {', '.join(FEATURES)}")
-        block_names = [FEATURES[key] for key in keys]
+        block_names = list(map(FEATURES.__getitem__, keys))
         outputs: dict[str, Tensor] = {}
         features = images
         for name, block in self._feature_blocks.items():
@@ -170,7 +170,7 @@ class ResNetTrunk(nn.Module):
                 outputs[name] = features
             if len(outputs) == len(set(block_names)):  # no feature needs the later blocks
                 break
-        return [outputs[name] for name in block_names]
+        return list(map(outputs.__getitem__, block_names))
 
 
 def read_section(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -291,6 +291,8 @@ def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path
         ValueError, match=r"differs from timm's test_vit: .*--timm-option KEY=VALUE"
     ):
         read_trunk(file, timm="test_vit")
+    with pytest.raises(ValueError, match="--timm-option: expected the network's name too"):
+        read_trunk(file, timm_options={"img_size": 48})
     found = read_trunk(file, timm="test_vit", timm_options={"img_size": 48})
     assert torch.equal(found.tensors["pos_embed"], net.state_dict()["pos_embed"])
     assert found.preprocessing.mean == (0.5, 0.5, 0.5)  # timm's for this network

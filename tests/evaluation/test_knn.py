@@ -9,6 +9,7 @@ from pirl_plugin.evaluation.knn import (
     find_neighbors,
     is_voted_for,
     knn_accuracy,
+    leave_one_out_accuracy,
     vote,
 )
 
@@ -191,3 +192,5 @@ def test_knn_accuracy__refuses(subtests):
             }
             with pytest.raises(ValueError, match=message):
                 knn_accuracy(**{**case, **changes})
+    with pytest.raises(ValueError, match=r"row labels = \(3,\) .* for each of 4 images"):
+        leave_one_out_accuracy(torch.ones(4, 3), torch.ones(3).long())
