@@ -148,27 +148,23 @@ def random_resized_crop_box(
 def random_resized_crop(
     pixels: torch.Tensor, scale: tuple[float, float], size: int, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return a random crop, uint8 (size, size, 3); see the two functions that it calls."""
-    height, width = pixels.shape[1:]
-    return crop_resize(pixels, random_resized_crop_box(height, width, scale, rng), size)
+    """Crop a random box and resize it to a square, bilinear with antialiasing.
 
-
-def crop_resize(
-    pixels: torch.Tensor, box: tuple[int, int, int, int], size: int
-) -> NDArray[np.uint8]:
-    """Crop ``box`` and resize it to a square, bilinear with antialiasing.
-
-    Torch's kernel for channels-last bytes differs from PIL by about 0.02 grey levels on average.
-    Copying the crop first is faster than resizing a strided view.
+    :func:`random_resized_crop_box` draws the box. Torch's kernel for channels-last bytes differs
+    from PIL by about 0.02 grey levels on average. Copying the crop first is faster than resizing a
+    strided view.
 
     Args:
         pixels: uint8 (3, H, W), best channels-last.
-        box: top, left, height and width of a box inside the image, pixels.
+        scale: smallest and largest area of the box, shares of the image's area.
         size: side of the result, pixels.
+        rng: generator to draw from.
 
     Returns:
         uint8 (size, size, 3), C-contiguous.
     """
+    image_height, image_width = pixels.shape[1:]
+    box = random_resized_crop_box(image_height, image_width, scale, rng)
     top, left, height, width = box
     # With three dimensions torch would not detect channels-last.
     crop = pixels[None, :, top : top + height, left : left + width]

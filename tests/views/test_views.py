@@ -10,7 +10,11 @@ from torchvision.datasets import FakeData
 from pirl_plugin.views import base, jigsaw
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
-from pirl_plugin.views.pixels import crop_resize, image_generator
+from pirl_plugin.views.pixels import (
+    image_generator,
+    random_resized_crop,
+    random_resized_crop_box,
+)
 from pirl_plugin.views.rotation import RotationTask, RotationViews
 from tests.views.oracle import crop_resize_pil, render_pil
 
@@ -34,9 +38,11 @@ def test_views__equal_the_oracle_bit_for_bit(views, monkeypatch):
         assert all(torch.equal(sample[name], oracle[name]) for name in oracle)
 
 
-def test_crop_resize__is_close_to_pil():
-    box = (10, 20, 90, 100)
-    ours, pil = (f(photo(), box, 64).astype(int) for f in (crop_resize, crop_resize_pil))
+def test_crop__is_close_to_pil():
+    pixels = photo()
+    ours = random_resized_crop(pixels, (0.2, 0.8), 64, np.random.default_rng(0)).astype(int)
+    box = random_resized_crop_box(*pixels.shape[1:], (0.2, 0.8), np.random.default_rng(0))
+    pil = crop_resize_pil(pixels, box, 64).astype(int)
     assert abs(ours - pil).mean() < 0.1
     assert abs(ours - pil).max() <= 1
 
