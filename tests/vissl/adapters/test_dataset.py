@@ -1,4 +1,4 @@
-"""What the data set of a run refuses: paths, and classes that do not fit."""
+"""What the data set of a run refuses, and what it tells the hooks: images, classes, reads."""
 
 import pytest
 from PIL import Image
@@ -42,6 +42,19 @@ def test_classes__that_do_not_fit_are_refused(image_folder, tmp_path):
     open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=2")
     with pytest.raises(ValueError, match="NUM_CLASSES = 1: expected at least 2"):
         open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=1")
+
+
+def test_reads__are_those_of_our_source_alone(tmp_path):
+    save_grey(tmp_path / "1.png")
+    (tmp_path / "2.png").write_bytes(b"no image")
+    data = open_data("TRAIN", QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}]")
+    for row in range(2):
+        data[row]
+    assert data.unreadable_paths() == [str(tmp_path / "2.png")]
+    with data.data_objs[0].source.reading(0):
+        assert data.being_read() == [str(tmp_path / "1.png")]
+    data.data_objs = [[]]  # a source of the host
+    assert data.unreadable_paths() == data.being_read() == []
 
 
 @pytest.mark.parametrize("list_name", ["", "list.csv"])
