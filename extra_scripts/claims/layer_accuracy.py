@@ -12,7 +12,7 @@ from torchvision.transforms import v2
 from training import Photos
 
 import pirl_plugin as pirl
-from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
+from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.logistic import FeatureRegression, choose_cost, hold_out
 from pirl_plugin.models.trunks import evaluating, on_grid
 
@@ -131,9 +131,10 @@ def knn_of_layers(
     top1 = {}
     for name, gallery in train_layers.items():
         neighbors = find_neighbors(gallery, gallery, 20, leave_one_out=True)
-        is_right = is_voted_for(*neighbors, gallery_labels, gallery_labels)
+        is_right = vote(*neighbors, gallery_labels) == gallery_labels
         chosen[name] = int(is_right.sum())
         neighbors = find_neighbors(test_layers[name], gallery, 20)
-        top1[name] = vote(*neighbors, gallery_labels, query_labels)
+        is_right = vote(*neighbors, gallery_labels) == query_labels
+        top1[name] = 100.0 * int(is_right.sum()) / len(is_right)
     best = max(chosen, key=lambda name: chosen[name])
     return {"last": round(top1[LAST], 2), "best": round(top1[best], 2), "layer": best}

@@ -128,7 +128,8 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
         features = layer_features(network, photos, comparison.options.image_size)[LAST]
         gallery, queries = features[~is_tenth], features[is_tenth]
         gallery_labels, query_labels = labels[~is_tenth], labels[is_tenth]
-        top1 = vote(*find_neighbors(queries, gallery, 20), gallery_labels, query_labels)
+        is_right = vote(*find_neighbors(queries, gallery, 20), gallery_labels) == query_labels
+        top1 = 100.0 * int(is_right.sum()) / len(is_right)
         classes = gallery_labels.numpy()
         cost, _ = choose_cost(gallery, classes, hold_out(classes))
         regression = FeatureRegression(gallery, classes)

@@ -49,7 +49,8 @@ def knn_accuracy(
     _check_labels("train", train_labels, len(train_features))
     _check_labels("test", test_labels, len(test_features))
     rows, cosines = find_neighbors(test_features, train_features, k)
-    return vote(rows, cosines, train_labels, test_labels, temperature)
+    predicted = vote(rows, cosines, train_labels, temperature)
+    return 100.0 * int((predicted == test_labels.to(predicted.device)).sum()) / len(test_labels)
 
 
 def leave_one_out_accuracy(
@@ -78,7 +79,8 @@ def leave_one_out_accuracy(
     """
     _check_labels("row", labels, len(features))
     rows, cosines = find_neighbors(features, features, k, leave_one_out=True)
-    return vote(rows, cosines, labels, labels, temperature)
+    predicted = vote(rows, cosines, labels, temperature)
+    return 100.0 * int((predicted == labels).sum()) / len(labels)
 
 
 @torch.no_grad()
@@ -147,34 +149,20 @@ def vote(
     rows: Tensor,
     cosines: Tensor,
     train_labels: Tensor,
-    test_labels: Tensor,
-    temperature: float = 0.07,
-) -> float:
-    """Return the percentage of test images whose class wins the vote of their neighbours.
-
-    Arguments and exceptions are those of :func:`is_voted_for`.
-    """
-    is_right = is_voted_for(rows, cosines, train_labels, test_labels, temperature)
-    return 100.0 * int(is_right.sum()) / len(rows)
-
-
-def is_voted_for(
-    rows: Tensor,
-    cosines: Tensor,
-    train_labels: Tensor,
-    test_labels: Tensor,
     temperature: float = 0.07,
     chunk: int = 256,
 ) -> Tensor:
-    """Return whether the class of each test image wins the vote of its neighbours, bool ``(M,)``.
+    """Return the class that wins the vote of each test image's neighbours.
 
     Args:
         rows: (M, k) int64, from :func:`find_neighbors`; take its first columns for a smaller k.
         cosines: (M, k).
         train_labels: (N,) int64.
-        test_labels: (M,) int64.
         temperature: τ of the votes exp(s / τ).
         chunk: test images at a time.
+
+    Returns:
+        int64 ``(M,)``, on the device of the labels.
 
     Raises:
         ValueError: τ is not above 0.
@@ -191,7 +179,7 @@ def is_voted_for(
         ballots = train_class[rows[part]]  # (chunk, k)
         votes = weights.new_zeros(len(ballots), len(classes))
         predicted[part] = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]
-    return predicted == test_labels.to(rows.device)
+    return predicted.to(train_labels.device)
 
 
 def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) -> float:

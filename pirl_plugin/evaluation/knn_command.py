@@ -164,9 +164,9 @@ def _classify(
         neighbors.append(rows.cpu())
         top1_by_k = {}
         for k in options.k:
-            nearest = (rows[:, :k], cosines[:, :k])
-            top1 = vote(*nearest, train_labels, test_labels, options.temperature)
-            top1_by_k[str(k)] = round(top1, 2)
+            predicted = vote(rows[:, :k], cosines[:, :k], train_labels, options.temperature)
+            num_right = int((predicted == test_labels).sum())
+            top1_by_k[str(k)] = round(100.0 * num_right / len(test_labels), 2)
         accuracies.append(top1_by_k)
     first_k = str(options.k[0])
     top1_by_k = accuracies[0]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import LabelledFeatures, labelled_features
-from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for, vote
+from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
@@ -103,11 +103,11 @@ def compare_layers(
     for number, (gallery, queries) in enumerate(measured.features):
         layer = layers[number % len(layers)]
         neighbors = find_neighbors(queries, gallery, k)
-        percent = vote(*neighbors, train_labels, measured.test_labels, temperature)
-        top1[layer].append(round(percent, 2))
+        is_right = vote(*neighbors, train_labels, temperature) == measured.test_labels
+        top1[layer].append(round(100.0 * int(is_right.sum()) / len(is_right), 2))
         if number < len(layers) and len(gallery) > 1:
             neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
-            answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
+            answers[layer] = vote(*neighbors, train_labels, temperature) == train_labels
     pooled = None
     if len(rows) == int((images.labels != NO_CLASS).sum()):
         features_of_last = measured.features[layers.index(LAST) :: len(layers)]

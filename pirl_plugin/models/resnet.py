@@ -109,6 +109,7 @@ class ResNetTrunk(nn.Module):
 
     Attributes:
         arguments: arguments of the constructor, to build another network of this kind.
+        title: the network in words.
         num_features: number of the pooled features, D.
         pooling: kind of the last pooling.
         layers: names of the layers whose features are compared; the pooled features at the end.
@@ -122,6 +123,7 @@ class ResNetTrunk(nn.Module):
     def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
         super().__init__()
         self.arguments: dict[str, Any] = {"depth": depth, "width": width, "small_stem": small_stem}
+        self.title = resnet_title(depth, width, small_stem)
         net = WideResNet(depth, width, small_stem)
         self.num_features: int = net.inplanes  # torchvision's number of channels of the last block
         self._feature_blocks = nn.ModuleDict(
@@ -138,11 +140,6 @@ class ResNetTrunk(nn.Module):
                 "flatten": nn.Flatten(1),
             }
         )
-
-    @property
-    def title(self) -> str:
-        """The network in words."""
-        return resnet_title(**self.arguments)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
         """Compute features.

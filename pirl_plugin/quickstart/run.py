@@ -21,7 +21,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
-from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for
+from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
@@ -333,7 +333,7 @@ def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any
     answers: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
     for name, features in test.features.items():
         rows, cosines = find_neighbors(features, train.features[name], 20)
-        is_right = is_voted_for(rows, cosines, train.labels, test.labels)
+        is_right = vote(rows, cosines, train.labels) == test.labels
         folder = out / f"linear_{name}"
         results[name] = {
             "knn_top1": round(100 * is_right.double().mean().item(), 2),
