@@ -23,7 +23,7 @@ import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
 from pirl_plugin import cli
 from pirl_plugin.method.estimators import ESTIMATORS
 from pirl_plugin.method.loss import PIRLLoss
-from pirl_plugin.system.arguments import whole_number
+from pirl_plugin.system.arguments import WholeNumber
 
 _DIM = 128
 _Z = 2_876_934.0  # VISSL's norm_constant for ImageNet
@@ -35,8 +35,8 @@ def main(arguments: list[str]) -> None:
     add_device(parser)
     add_rows(parser)
     add = parser.add_argument
-    add("--batch", type=whole_number(1), nargs="+", default=[32], help="images in a step")
-    add("--negatives", type=whole_number(1), nargs="+", default=[32_000], help="N")
+    add("--batch", type=WholeNumber(1), nargs="+", default=[32], help="images in a step")
+    add("--negatives", type=WholeNumber(1), nargs="+", default=[32_000], help="N")
     add_rounds(parser, 5)
     report(run, parser.parse_args(arguments))
 

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pirl_plugin.system.arguments import HelpFormatter, device, user_path, whole_number
+from pirl_plugin.system.arguments import HelpFormatter, WholeNumber, device, user_path
 from pirl_plugin.system.processes import processor_name
 
 IMAGENET = 1_281_167  # images
@@ -32,7 +32,7 @@ def add_data(parser: argparse.ArgumentParser, images: int) -> None:
     help_text = "folder of images (default: drawn, 448 px)"
     parser.add_argument("--data", type=user_path, help=help_text)
     help_text = "images in a round"
-    parser.add_argument("--images", type=whole_number(2), default=images, help=help_text)
+    parser.add_argument("--images", type=WholeNumber(2), default=images, help=help_text)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +43,13 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
     """Add the number of rounds."""
-    parser.add_argument("--rounds", type=whole_number(1), default=rounds, help="number of rounds")
+    parser.add_argument("--rounds", type=WholeNumber(1), default=rounds, help="number of rounds")
 
 
 def add_rows(parser: argparse.ArgumentParser) -> None:
     """Add the size of the memory bank."""
     help_text = "images in the bank"
-    parser.add_argument("--rows", type=whole_number(2), default=IMAGENET, help=help_text)
+    parser.add_argument("--rows", type=WholeNumber(2), default=IMAGENET, help=help_text)
 
 
 def report(run: Benchmark, options: argparse.Namespace) -> None:

@@ -29,7 +29,7 @@ from pirl_plugin import (
     collate_views,
     normalize_images,
 )
-from pirl_plugin.system.arguments import whole_number
+from pirl_plugin.system.arguments import WholeNumber
 
 _PARTS = ("copy", "normalise", "forward", "loss", "backward", "update", "bank")
 _PLUGIN = ("normalise", "loss", "bank")  # what PIRL adds to training a network
@@ -49,9 +49,9 @@ def main(arguments: list[str]) -> None:
     add("--precision", nargs="+", choices=_PRECISIONS, default=_PRECISIONS,
         help="type of the matrix products")  # fmt: skip
     batches = [32, 64, 128, 256]
-    add("--batch", type=whole_number(1), nargs="+", default=batches, help="images in a step")
-    add("--negatives", type=whole_number(1), default=32_000, help="N")
-    add("--steps", type=whole_number(1), default=10, help="timed steps, after 3 untimed steps")
+    add("--batch", type=WholeNumber(1), nargs="+", default=batches, help="images in a step")
+    add("--negatives", type=WholeNumber(1), default=32_000, help="N")
+    add("--steps", type=WholeNumber(1), default=10, help="timed steps, after 3 untimed steps")
     report(run, parser.parse_args(arguments))
 
 

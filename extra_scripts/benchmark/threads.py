@@ -22,7 +22,7 @@ from shared import add_rounds, new_parser, print_table, report
 
 from pirl_plugin import cli
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.system.arguments import whole_number
+from pirl_plugin.system.arguments import WholeNumber
 from pirl_plugin.system.host_config import require_host
 
 _SETTINGS = {  # variable=value -> what it is
@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> None:
     """Run the script."""
     parser = new_parser("threads.py", "training on a CPU, with settings of OpenMP's threads")
     add = parser.add_argument
-    add("--images", type=whole_number(64), default=1000, help="images of the data set")
-    add("--epochs", type=whole_number(1), default=3, help="passes of a run")
+    add("--images", type=WholeNumber(64), default=1000, help="images of the data set")
+    add("--epochs", type=WholeNumber(1), default=3, help="passes of a run")
     add_rounds(parser, 3)
     options = parser.parse_args(arguments)
     require_host()

@@ -17,7 +17,7 @@ import detectron2_setup
 from trial import CONFIG, METRICS, RESULT
 
 from pirl_plugin import cli
-from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
+from pirl_plugin.system.arguments import HelpFormatter, WholeNumber, output_folder, user_path
 from pirl_plugin.system.files import claim_folder, locked, sha256_of, write_json, write_text
 from pirl_plugin.system.watcher import watching
 
@@ -181,7 +181,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--data", type=user_path, help="folder with VOC2007, VOC2012, coco")
     add("--out", type=output_folder, help="folder (default: runs/detection/CONFIG_CHECKPOINT)")
     add("--num-gpus", type=int, help="GPUs of each trial (default: all)")
-    add("--trials", type=whole_number(1), default=1, help="number of trials, with seeds 0, 1, …")
+    add("--trials", type=WholeNumber(1), default=1, help="number of trials, with seeds 0, 1, …")
     add("--trunk", metavar="NAME", help="as in pirl-plugin export")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add("options", nargs="*", metavar="KEY VALUE", help="options of Detectron2")

@@ -91,11 +91,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="folder of images, such as IMAGENET/train",
     )
     add("--out", type=kinds.output_folder, required=True, help="folder for invariance.json, .svg")
-    add("--images", type=kinds.whole_number(2), default=1000, help="number of random images")
-    add("--transforms", type=kinds.whole_number(1), default=4, help="versions of each image")
-    add("--seed", type=kinds.whole_number(0), default=0, help="seed of images and transforms")
+    add("--images", type=kinds.WholeNumber(2), default=1000, help="number of random images")
+    add("--transforms", type=kinds.WholeNumber(1), default=4, help="versions of each image")
+    add("--seed", type=kinds.WholeNumber(0), default=0, help="seed of images and transforms")
     size = "pixels, if the run has no size (default: the size of another run, or 224)"
-    add("--size", type=kinds.whole_number(1, 4096), help=size)
+    add("--size", type=kinds.WholeNumber(1, 4096), help=size)
     add("--device", type=kinds.device, default="auto", help="cpu, cuda:N, or auto: a GPU")
     return parser.parse_args(arguments)
 

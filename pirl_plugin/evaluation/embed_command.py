@@ -79,6 +79,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         weights=kinds.WEIGHTS,
     )
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
-    file = kinds.output_file(".npz", ".csv", ".parquet")
+    file = kinds.OutputFile((".npz", ".csv", ".parquet"))
     parser.add_argument("--out", type=file, required=True, help=out)
     return parser.parse_args(arguments)

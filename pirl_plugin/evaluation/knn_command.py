@@ -40,14 +40,14 @@ def main(arguments: list[str]) -> None:
     )
     add = parser.add_argument
     add("--out", type=kinds.output_folder, help="folder for results.json")
-    number = kinds.whole_number(1)
+    number = kinds.WholeNumber(1)
     add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
     page = "write a page with the accuracies and some nearest neighbours"
-    add("--report", metavar="FILE.html", type=kinds.output_file(), help=page)
+    add("--report", metavar="FILE.html", type=kinds.OutputFile(), help=page)
     temperature = "temperature of the votes"
     add("--temperature", type=kinds.positive_number, default=0.07, help=temperature)
     features = "file of embed, NAME.npz: read if it exists, or else written; a stopped one resumes"
-    add("--features", type=kinds.output_file(".npz"), help=features)
+    add("--features", type=kinds.OutputFile((".npz",)), help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
     options = parser.parse_args(arguments)
 

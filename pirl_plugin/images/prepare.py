@@ -26,7 +26,7 @@ from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import write_index
 from pirl_plugin.images.source import content_stamp
-from pirl_plugin.system.arguments import command_parser, user_path, whole_number
+from pirl_plugin.system.arguments import WholeNumber, command_parser, user_path
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import LOCK, atomic_write, claim_folder, digest_of, locked
@@ -111,14 +111,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("input", metavar="IN", type=user_path, help="folder of images")
     add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")
-    add("--size", type=whole_number(1), default=256, help="shorter side of a copy, pixels")
-    add("--quality", type=whole_number(1, 95), metavar="1…95", default=90, help="JPEG quality")
+    add("--size", type=WholeNumber(1), default=256, help="shorter side of a copy, pixels")
+    add("--quality", type=WholeNumber(1, 95), metavar="1…95", default=90, help="JPEG quality")
     add(
-        "--workers", type=whole_number(0), default=usable_cores(),
+        "--workers", type=WholeNumber(0), default=usable_cores(),
         help="number of processes; 0: none but this one",
     )  # fmt: skip
     add(
-        "--shards", type=whole_number(1), nargs="?", const=_PER_SHARD, metavar="N",
+        "--shards", type=WholeNumber(1), nargs="?", const=_PER_SHARD, metavar="N",
         help=f"write tars of N images in WebDataset's layout (default N: {_PER_SHARD})",
     )  # fmt: skip
     return parser.parse_args(arguments)

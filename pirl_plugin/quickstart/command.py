@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 
-from pirl_plugin.system.arguments import command_parser, output_folder, user_path, whole_number
+from pirl_plugin.system.arguments import WholeNumber, command_parser, output_folder, user_path
 from pirl_plugin.system.failures import MissingPackage
 
 
@@ -46,8 +46,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with its jigsaw or with "
         "rotation, or NPID (default: jigsaw; with --data npid, which gains more in the same "
         "time)")  # fmt: skip
-    add("--seed", type=whole_number(0), default=0, help="random seed")
-    add("--epochs", type=whole_number(1), help="epochs of pre-training (default: 16 for sample "
+    add("--seed", type=WholeNumber(0), default=0, help="random seed")
+    add("--epochs", type=WholeNumber(1), help="epochs of pre-training (default: 16 for sample "
         "images; for yours as many as take about ten minutes)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.method is None:

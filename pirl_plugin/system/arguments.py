@@ -6,7 +6,8 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,21 @@ from typing import Any
 MAX_SEED = 2**32 - 1
 
 
-def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
-    """Return a type of whole numbers from ``least`` to ``most``."""
+@dataclass(frozen=True)
+class WholeNumber:
+    """A type of whole numbers from ``least`` to ``most``."""
 
-    def number(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            limit = f"to {most}" if most < MAX_SEED else "on"
+    least: int
+    most: int = MAX_SEED
+
+    def __call__(self, text: str) -> int:
+        """Parse a number."""
+        if not text.isdecimal() or not self.least <= int(text) <= self.most:
+            limit = f"to {self.most}" if self.most < MAX_SEED else "on"
             raise argparse.ArgumentTypeError(
-                f"{text}: expected a whole number from {least} {limit}"
+                f"{text}: expected a whole number from {self.least} {limit}"
             )
         return int(text)
-
-    return number
 
 
 def user_path(text: str) -> Path:
@@ -50,19 +54,23 @@ def output_folder(text: str) -> Path:
     return path
 
 
-def output_file(*endings: str) -> Callable[[str], Path]:
-    """Return a type of paths of files that can be written.
+@dataclass(frozen=True)
+class OutputFile:
+    """A type of paths of files that can be written.
 
-    Args:
+    Attributes:
         endings: of their names, such as ``.npz``; none: any.
     """
 
-    def file(text: str) -> Path:
+    endings: tuple[str, ...] = ()
+
+    def __call__(self, text: str) -> Path:
+        """Parse a path."""
         path = user_path(text)
         if path.is_dir():
             raise argparse.ArgumentTypeError(f"{text}: expected a file, but this is a folder")
-        if endings and path.suffix not in endings:
-            listed = ", ".join(endings)
+        if self.endings and path.suffix not in self.endings:
+            listed = ", ".join(self.endings)
             raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {listed}")
         if path.suffix == ".parquet" and find_spec("pyarrow") is None:
             raise argparse.ArgumentTypeError(
@@ -71,8 +79,6 @@ def output_file(*endings: str) -> Callable[[str], Path]:
             )
         _check_writable(path.parent, text)
         return path
-
-    return file
 
 
 def _check_writable(folder: Path, text: str) -> None:
@@ -173,7 +179,7 @@ IMAGES: Options = {
     "--label-column": dict(
         metavar="NAME", help="column of classes (default: label, labels, class or target)"
     ),
-    "--size": dict(type=whole_number(1, 4096), help=f"side of the images, pixels {_DEFAULT}"),
+    "--size": dict(type=WholeNumber(1, 4096), help=f"side of the images, pixels {_DEFAULT}"),
     "--mean": dict(type=float, nargs=3, metavar=_RGB, help=f"mean of each channel {_DEFAULT}"),
     "--std": dict(type=float, nargs=3, metavar=_RGB, help=f"its standard deviation {_DEFAULT}"),
 }
@@ -186,8 +192,8 @@ _LAYERS = (
 )
 FEATURES: Options = {
     "--layer": dict(metavar="NAME", help=_LAYERS),
-    "--batch": dict(type=whole_number(1), default=128, help="images at a time"),
-    "--workers": dict(type=whole_number(0), help="processes that decode (default: by cores)"),
+    "--batch": dict(type=WholeNumber(1), default=128, help="images at a time"),
+    "--workers": dict(type=WholeNumber(0), help="processes that decode (default: by cores)"),
     "--device": dict(
         type=device, default="auto", help="cpu, cuda:N, or auto: a GPU if there is one"
     ),

@@ -10,6 +10,7 @@ import shutil
 import sys
 import sysconfig
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pirl_plugin.system.host_config import quoted
@@ -36,28 +37,29 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+@dataclass
 class Progress:
     """A progress line: rewritten in a terminal; elsewhere a new line every 30 s.
 
-    Args:
+    Attributes:
         name: what is done, for a count of images.
         total: number of images.
         stream: stdout or stderr.
+        began: time of the start, seconds of ``time.monotonic``.
 
     Example:
         >>> with contextlib.closing(Progress("copies", 3)) as progress:
         ...     progress.update(3)
     """
 
-    def __init__(self, name: str = "", total: int = 0, stream: str = "stderr") -> None:
-        self._name = name
-        self._total = total
-        self._stream = stream
-        self._done = 0
-        self._began = time.monotonic()
-        self._written = 0.0
-        self._pause_s = 0.0  # to the next line
-        self._open = False
+    name: str = ""
+    total: int = 0
+    stream: str = "stderr"
+    began: float = field(default_factory=time.monotonic)
+    _done: int = 0
+    _written: float = 0.0
+    _pause_s: float = 0.0  # to the next line
+    _open: bool = False
 
     def due(self) -> bool:
         """Return whether it is time to write again."""
@@ -66,34 +68,35 @@ class Progress:
     def update(self, count: int) -> None:
         """Count more images; show number, rate and time left if it is time, or all are done."""
         self._done += count
-        if self._done < self._total and not self.due():
+        if self._done < self.total and not self.due():
             return
-        per_second = self._done / max(time.monotonic() - self._began, 1e-9)
+        per_second = self._done / max(time.monotonic() - self.began, 1e-9)
+        seconds_left = (self.total - self._done) / max(per_second, 1e-9)
         self.write(
-            f"{self._name}  {self._done:,}/{self._total:,} images  {per_second:,.0f} images/s  "
-            f"{span((self._total - self._done) / max(per_second, 1e-9))} left"
+            f"{self.name}  {self._done:,}/{self.total:,} images  {per_second:,.0f} images/s  "
+            f"{datetime.timedelta(seconds=round(seconds_left))} left"
         )
 
     def write(self, text: str) -> None:
         """Show ``text`` as the current state."""
         self._written = time.monotonic()
-        self._open = bool(getattr(sys, self._stream).isatty())
+        self._open = bool(getattr(sys, self.stream).isatty())
         self._pause_s = 0.5 if self._open else 30.0
         if self._open:
             width = shutil.get_terminal_size().columns - 1
-            put(f"\r\033[K{text[:width]}", self._stream)  # clears the line
+            put(f"\r\033[K{text[:width]}", self.stream)  # clears the line
         else:
-            put(f"{text}\n", self._stream)
+            put(f"{text}\n", self.stream)
 
     def say(self, text: str) -> None:
         """Write a line that stays, above the progress line."""
         self.close()
-        put(f"{text}\n", self._stream)
+        put(f"{text}\n", self.stream)
 
     def close(self) -> None:
         """End the progress line."""
         if self._open:
-            put("\n", self._stream)
+            put("\n", self.stream)
         self._open = False
 
 

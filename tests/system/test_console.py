@@ -27,7 +27,7 @@ def test_next_commands__of_the_quickstart_name_the_data_of_the_run(tmp_path, mon
 def test_progress__is_on_stderr_and_sparse_in_a_log(monkeypatch, capsys):
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    with closing(Progress("features", 100)) as progress:
+    with closing(Progress("features", 100, began=now[0])) as progress:
         for _ in range(10):  # a batch of 10 each 20 s, a line each 30 s
             now[0] += 20
             progress.update(10)
