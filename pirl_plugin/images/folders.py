@@ -207,6 +207,7 @@ def find_splits(
     Returns:
         ``root/train`` and ``root/validation`` or similar, or ``root/train.csv``; None for a split
         that does not exist. The first name of :data:`SPLITS` is taken, and a folder before a list.
+        Without the other split, a folder ``train`` beside other folders is a class, and None.
     """
     folders: dict[str, Path] = {}
     files: dict[str, Path] = {}
@@ -221,6 +222,9 @@ def find_splits(
         candidates = [*map(folders.get, names), *map(files.get, names)]
         splits.append(next(filter(None, candidates), None))
     train, test = splits
+    only = None if train and test else train or test
+    if only is not None and class_folders(root) != [only.name]:
+        return None, None
     return train, test
 
 

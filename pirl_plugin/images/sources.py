@@ -26,6 +26,7 @@ from pirl_plugin.images.folders import (
     SPLITS,
     FolderSource,
     class_folders,
+    find_images,
     find_splits,
 )
 from pirl_plugin.images.hugging_face import MARKS, HuggingFaceSource, find_data_files
@@ -135,14 +136,15 @@ def _recognize(path: str) -> tuple[str, str]:
             images = os.path.join(path, list_name)
             if os.path.isfile(images) and len(class_folders(path)) < 2:
                 return DISK_FILELIST, images
-        may_be_data_set = False
-        for name in os.listdir(path):
-            if name == INDEX or name.endswith(_ARCHIVES):
-                return DISK_SHARDS, path
-            if name.lower() in MARKS or name.endswith(".parquet"):
-                may_be_data_set = True
-        # Only then, its folders are searched for the files of a data set.
-        return DISK_HF if may_be_data_set and find_data_files(path) else DISK_FOLDER, path
+        names = os.listdir(path)
+        if any(name == INDEX or name.endswith(_ARCHIVES) for name in names) and _no_image(path):
+            return DISK_SHARDS, path
+        # Only with a mark, its folders are searched for the files of a data set.
+        if any(name.lower() in MARKS or name.endswith(".parquet") for name in names):
+            files = list(chain.from_iterable(find_data_files(path).values()))
+            if files and all(map(_no_image, set(map(os.path.dirname, files)))):
+                return DISK_HF, path
+        return DISK_FOLDER, path
     if path.endswith(_TABLES):
         return DISK_HF, path
     if path.lower().endswith(LISTS):
@@ -154,6 +156,11 @@ def _recognize(path: str) -> tuple[str, str]:
             f"*{', *'.join(LISTS)}{remedy}"
         )
     return DISK_FOLDER, path  # which says that there is none
+
+
+def _no_image(folder: str) -> bool:
+    """Return whether a folder holds no image: beside images, no other file tells what it is."""
+    return not any(find_images(folder))
 
 
 @dataclass(frozen=True)
@@ -244,12 +251,10 @@ def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource
             "train": open_source(train, columns=columns),
             "val": open_source(test, columns=columns),
         }
-    split = train or test
-    if split is not None and class_folders(root) == [split.name]:
-        return {"": open_source(split, columns=columns)}  # not one class named train
-    source = open_source(root, columns=columns)
+    path = train or test or root
+    source = open_source(path, columns=columns)
     if isinstance(source, HuggingFaceSource) and source.num_splits > 1:
-        return {"train": source, "val": open_source(root, split="test", columns=columns)}
+        return {"train": source, "val": open_source(path, split="test", columns=columns)}
     return {"": source}
 
 

@@ -38,6 +38,23 @@ def _each_test_warns():
     warn_once.cache_clear()
 
 
+def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
+    """One tar of masks, or one table of features, was read instead of all classes."""
+    for name in ("masks.tar", "masks.tar.gz", "features.parquet", "index.npz"):
+        (folder / name).touch()
+        (folder / "a" / name).touch()
+    for place, classes in ((folder, ["a", "b"]), (folder / "a", [])):
+        source = open_source(place)
+        assert isinstance(source, FolderSource)
+        assert source.classes == classes
+
+
+def test_hugging_face__download_may_have_pictures_beside_its_data(tmp_path):
+    root = write_kind("parquet", tmp_path, {"train": [("a", grey(1)), ("b", grey(2))]})
+    save_grey(root / "assets" / "banner.png")
+    assert open_source(root).classes == ["a", "b"]
+
+
 def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
     for name in (
         "#recycle",
@@ -74,12 +91,14 @@ def test_folder__counts_images_without_a_class_and_classes_without_an_image(fold
         (("train", "test", "validation"), "train", "validation"),
         (("train.csv", "Valid.csv", "train.cache"), "train.csv", "Valid.csv"),
         (("train.cache", "val.json"), None, None),
+        (("train", ".git", "README.md"), "train", None),
+        (("train", "bus", "car"), None, None),  # a class of this name
         (("cats", "dogs"), None, None),
     ],
 )
 def test_find_splits__knows_the_names_of_public_data_sets(names, train, test, tmp_path):
     for name in names:
-        (tmp_path / name).touch() if "." in name else (tmp_path / name).mkdir()
+        (tmp_path / name).touch() if "." in name[1:] else (tmp_path / name).mkdir()
     paths = find_splits(tmp_path, lists=True)
     assert [path and path.name for path in paths] == [train, test]
 

@@ -132,6 +132,8 @@ def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
     (tmp_path / "data" / "val" / "ants").rename(tmp_path / "data" / "val" / "wasps")
     with pytest.raises(ValueError, match="wasps"):
         find_data(tmp_path / "data")
+    (tmp_path / "data" / "val").rename(tmp_path / "data" / "bus")  # then train is a class
+    assert find_data(tmp_path / "data").train == tmp_path / "data"
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="image"):
         find_data(tmp_path / "empty")
