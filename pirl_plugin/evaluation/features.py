@@ -109,7 +109,8 @@ def extract_features(
         trunk: a module that maps normalised images ``(B, 3, size, size)`` to features ``(B, …)``,
             or to a list with one such tensor. It is in evaluation mode during the call.
         images: what :class:`pirl_plugin.ImageDataset` takes: a folder, a list, tars, or any
-            map-style data set; or an ``ImageDataset``, whose images are read without its views.
+            map-style data set; or an ``ImageDataset``, whose images are read without its views. A
+            part of its images is ``Subset(DATA.source, ROWS)``.
         size: side of the crops, pixels; None: the size in the trunk's training, if
             :func:`pirl_plugin.load_trunk` loaded it, or else 224.
         mean: mean of each channel, 0 to 1; None: as in the training, or else ImageNet's.
@@ -123,7 +124,7 @@ def extract_features(
 
     Raises:
         FileNotFoundError: there are no such images.
-        ValueError: there are fewer than two images.
+        ValueError: the items are views of an ``ImageDataset``, or have several images.
 
     Example:
         >>> from pirl_plugin import WideResNet

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, default_collate
 
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
@@ -24,12 +25,6 @@ IGNORED_LABEL = -1
 JOINED_VIEWS = frozenset({"patches"})
 """Views of several patches; the patches of all images of a batch are one tensor."""
 _ROWS_TO_TRY = 64  # for an image that can be read
-
-
-class Sample(dict[str, torch.Tensor]):
-    """The views of one image of an :class:`ImageDataset`, and the data whose row it is."""
-
-    rows_of: int | str = 0
 
 
 class ImageDataset(Dataset[dict[str, torch.Tensor]]):

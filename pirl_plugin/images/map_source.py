@@ -16,7 +16,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import UnreadableImageError, read_file
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import DecodedImage, ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
@@ -24,8 +24,14 @@ _ENCODED = {"bytes", "path"}
 """Keys of an image of the package ``datasets`` that is not decoded."""
 
 
-class SeveralImages(Refused):
-    """An item has several images, and none has a known name."""
+class WrongItems(Refused):
+    """The items are of a kind that is refused, whichever row is read."""
+
+
+class Sample(dict[str, torch.Tensor]):
+    """The views of one image of an ``ImageDataset``, and the data whose row it is."""
+
+    rows_of: int | str = 0
 
 
 class MapSource(ImageSource):
@@ -103,7 +109,7 @@ class MapSource(ImageSource):
 
         Raises:
             OSError: its file cannot be read.
-            SeveralImages: the item has several images, and none has a known name.
+            WrongItems: the item has several images, and none has a known name; or it has views.
             UnreadableImageError: the data set raises an error for the item, or it has no image.
         """
         try:
@@ -111,7 +117,7 @@ class MapSource(ImageSource):
             if isinstance(image, (bytes, bytearray)):
                 return image
             return as_pixels(image)
-        except (OSError, UnreadableImageError, MemoryError, SeveralImages):
+        except (OSError, UnreadableImageError, MemoryError, WrongItems):
             raise
         except Refused as error:
             raise UnreadableImageError(str(error)) from error
@@ -123,9 +129,16 @@ class MapSource(ImageSource):
 
         Raises:
             OSError: its file cannot be read.
-            Refused: the item has several images, and none has a known name.
+            WrongItems: the item has several images, and none has a known name; or it has views.
             UnreadableImageError: it has none.
         """
+        if isinstance(item, Sample):  # results for random views would be wrong in silence
+            raise WrongItems(
+                f"{self.path}: its items are views that an ImageDataset made: expected images; "
+                f"give the ImageDataset's source, DATA.source, or Subset(DATA.source, ROWS)"
+            )
+        if isinstance(item, DecodedImage) and not item.is_readable:
+            raise UnreadableImageError("its source has no readable image")
         if isinstance(item, (tuple, list)):
             item = dict(enumerate(item))
         if isinstance(item, Mapping):
@@ -148,7 +161,7 @@ class MapSource(ImageSource):
             if not images:
                 raise UnreadableImageError("the item has no image")
             if len(images) > 1:
-                raise SeveralImages(f"{self.path}: {choose('image', images)}")
+                raise WrongItems(f"{self.path}: {choose('image', images)}")
             (key,) = images
         return key
 

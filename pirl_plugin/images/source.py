@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,13 @@ _GREY = 128  # level of the image that replaces an unreadable one
 _GREY_SIDE = 224  # pixels
 _MOST_WORKERS = 1024
 _NO_ROW = -1
+
+
+class DecodedImage(NamedTuple):
+    """Pixels uint8 (3, H, W), RGB, and whether the image could be read; if not, it is grey."""
+
+    pixels: torch.Tensor
+    is_readable: bool
 
 
 class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
@@ -68,28 +76,29 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, row: int) -> tuple[torch.Tensor, bool]:
+    def __getitem__(self, row: int) -> DecodedImage:
         """Read and decode one image.
 
         Args:
             row: in [0, len).
 
         Returns:
-            uint8 (3, H, W), RGB, and whether it could be read; if not, it is grey.
+            Its pixels, and whether it could be read.
         """
         try:
             with self.reading(row):
                 image = self.read(row)
                 if not isinstance(image, torch.Tensor):
                     image = decode_image(image, self.needed_side)
-                return image, True
+                return DecodedImage(image, True)
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable[row]:
                 self._unreadable[row] = True
                 reason = str(error) or "there is too little memory"
                 path = printable(self.path_of(row))
                 logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
-        return torch.full((3, _GREY_SIDE, _GREY_SIDE), _GREY, dtype=torch.uint8), False
+        grey = torch.full((3, _GREY_SIDE, _GREY_SIDE), _GREY, dtype=torch.uint8)
+        return DecodedImage(grey, False)
 
     @contextmanager
     def reading(self, row: int) -> Iterator[None]:

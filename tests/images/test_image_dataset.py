@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, DataLoader
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -106,6 +106,20 @@ def test_joined_data_sets__may_not_share_rows():
         next(iter(DataLoader(joined, 6, num_workers=1, collate_fn=collate_views)))
     same = ConcatDataset([ImageDataset(PHOTOS, views), ImageDataset(PHOTOS, views)])
     assert collate_views([same[0], same[3]])["index"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "part", [lambda data: Subset(data, [0, 2]), lambda data: ConcatDataset([data]), list]
+)
+def test_features__of_random_views_are_refused_and_of_a_part_computed(part):
+    network = pirl.WideResNet(10, 0.25)
+    data = ImageDataset([*PHOTOS, None], pirl.ImageViews(image_size=8))
+    with pytest.raises(ValueError, match=r"views .*: expected images; .*Subset\(DATA.source, ROWS"):
+        pirl.extract_features(network, part(data), size=32)
+    features, readable = pirl.extract_features(network, data, size=32)
+    of_part = pirl.extract_features(network, Subset(data.source, [3, 2]), size=32)
+    assert torch.equal(of_part[1], readable[[3, 2]])
+    torch.testing.assert_close(of_part[0], features[[3, 2]], equal_nan=True)
 
 
 def test_default_collation__is_named_as_the_cause():
