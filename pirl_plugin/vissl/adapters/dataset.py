@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,8 +59,8 @@ class PIRLDataset(GenericSSLDataset):
         """Return what tells these images from others, for the record of a run.
 
         Returns:
-            ``count``; and of a source of this plugin, digests of the ``paths`` below its folder
-            and, if they are read, of the ``classes``.
+            ``count``; of a source of this plugin, a digest of the ``paths`` below its folder; and
+            of labels that are read, a digest of the ``classes``.
         """
         identity: dict[str, Any] = {"count": len(self)}
         data = next(iter(self.data_objs), None)  # a run of ours has one source
@@ -68,8 +69,11 @@ class PIRLDataset(GenericSSLDataset):
             folder = data.path if os.path.isdir(data.path) else os.path.dirname(data.path)
             paths = map(data.source.path_of, range(len(data)))  # a list may take gigabytes
             identity["paths"] = digest_of(paths, folder)
-            if set(SOURCES) & set(self.label_sources):
-                identity["classes"] = digest_of(map(str, data.get_labels().tolist()))
+        if self.label_sources and not self.labels_init:  # the host does so at the first image
+            self.load_labels()
+        if self.label_objs:
+            labels = chain.from_iterable(map(np.ravel, self.label_objs))
+            identity["classes"] = digest_of(map(str, labels))
         return identity
 
     def being_read(self) -> list[str]:

@@ -1,5 +1,6 @@
 """What the data set of a run refuses, and what it tells the hooks: images, classes, reads."""
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -96,3 +97,21 @@ def test_identity__tells_other_paths_and_classes_but_no_other_folder(list_name, 
     replaced = identity()
     assert replaced["paths"] != before["paths"]
     assert replaced["classes"] == before["classes"]
+
+
+def test_identity__tells_other_files_of_labels(image_folder, tmp_path):
+    def classes(labels):
+        np.save(tmp_path / f"{len(list(tmp_path.iterdir()))}.npy", labels)
+        (*_, newest) = sorted(tmp_path.iterdir())
+        split = "config.DATA.TRAIN"
+        return open_data(
+            "TRAIN",
+            "config=benchmark/pirl/quick_linear",
+            f"{split}.DATA_PATHS=[{image_folder / 'train'}]",
+            f"{split}.LABEL_SOURCES=[disk_filelist]",
+            f"{split}.LABEL_PATHS=[{newest}]",
+        ).identity()["classes"]
+
+    labels = np.arange(len(list((image_folder / "train").rglob("*.jpg")))) % 2
+    assert classes(labels) == classes(labels)
+    assert classes(labels[::-1]) != classes(labels)
