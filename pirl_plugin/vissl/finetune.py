@@ -63,9 +63,9 @@ def main(arguments: list[str]) -> int:
         accuracies[f"frozen, {layer}"] = frozen_top1
         print(f"Frozen, a logistic regression of {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier of the frozen features"
-        tested = num_tested(options.out)
+        numbers = (num_images, num_tested(options.out))
         charts = [compared.chart()]
-        labelled_run.write_report(options, title, trunk, images, accuracies, tested, charts)
+        labelled_run.write_report(options, title, trunk, images, accuracies, *numbers, charts)
     return 0
 
 

@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
         return 0
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
+    from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled_run.load_trunk_and_images(options)
@@ -54,9 +55,9 @@ def main(arguments: list[str]) -> int:
         for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
-            labelled_run.write_report(
-                options, _TITLE, trunk, images, accuracies, num_tested(options.out)
-            )
+            num_train = int((images.train_labels != NO_CLASS).sum())
+            tested = num_tested(options.out)
+            labelled_run.write_report(options, _TITLE, trunk, images, accuracies, num_train, tested)
     return status
 
 
@@ -77,7 +78,8 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     print(f"{file}: the network and the classifier of {fitted.best.classifier.layer}")
     if options.report is not None:
         accuracies = {fit.classifier.layer: fit.test_top1 for fit in fitted.fits}
-        labelled_run.write_report(options, _TITLE, trunk, images, accuracies, fitted.num_test)
+        numbers = (fitted.num_train, fitted.num_test)
+        labelled_run.write_report(options, _TITLE, trunk, images, accuracies, *numbers)
 
 
 def benchmark_of(trunk: AnyTrunk) -> list[str]:

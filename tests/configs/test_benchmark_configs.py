@@ -117,6 +117,11 @@ def test_semi_supervised__is_the_papers_protocol(subtests):
             assert not config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON
             assert config.MODEL.HEAD.PARAMS == [["mlp", {"dims": [2048, 1000]}]]
             assert config.METERS.accuracy_list_meter.topk_values == [1, 5]
+            few = compose(
+                f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}",
+                "config.MODEL.HEAD.NUM_CLASSES=4",
+            )
+            assert few.METERS.accuracy_list_meter.topk_values == [1]
             vissls = compose(
                 f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}",
                 "+config/pirl/semi_supervised=vissl",

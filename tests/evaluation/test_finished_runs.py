@@ -55,9 +55,10 @@ def test_report__has_each_layer_and_chance(tmp_path):
     (data / "val" / "class0" / "0.png").rename(data / "val" / "0.png")  # no class; 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 80.0}
-    write_report(options, "Title", ResNetTrunk(10, 0.25), open_labelled(data), accuracies, 5)
+    write_report(options, "Title", ResNetTrunk(10, 0.25), open_labelled(data), accuracies, 7, 5)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
+    assert f"7 in {data / 'train'}" in page  # not the 4 of the folder: a fraction was trained on
     # Of the 5 images with a class: 196 √(0.4 · 0.6 / 5) and 196 √(0.8 · 0.2 / 5)
     assert all(words in page for words in ("res4", "40.0 ± 42.9 %", "res5", "80.0 ± 35.1 %"))
 

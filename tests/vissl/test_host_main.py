@@ -56,7 +56,7 @@ def folders(image_folder, train="train"):
     return [
         f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / train}]",
         f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]",
-        "config.MODEL.HEAD.NUM_CLASSES=2", "config.METERS.accuracy_list_meter.topk_values=[1]",
+        "config.MODEL.HEAD.NUM_CLASSES=2",
         "config.OPTIMIZER.num_epochs=1",
     ]  # fmt: skip
 

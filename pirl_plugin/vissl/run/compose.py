@@ -19,7 +19,7 @@ import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.names import DISK_FOLDER, TRANSFORMS
@@ -295,6 +295,11 @@ def _at_start(name: str, default: int = 0, *, _root_: DictConfig) -> Any:
     return computed[name]
 
 
+def _top_k(*, _root_: DictConfig) -> ListConfig:
+    """``${pirl_top_k:}``: 1 and 5, for the top-1 and top-5; 1 alone of fewer than 5 classes."""
+    return ListConfig([1, 5] if _root_.config.MODEL.HEAD.NUM_CLASSES >= 5 else [1])
+
+
 def _test_resize(crop: int | str) -> int | str:
     """``${pirl_test_resize:224}``: the shorter side before a centre crop: 256 for 224.
 
@@ -311,6 +316,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "pirl_gpu_workers": _gpu_workers,
     "pirl_test_resize": _test_resize,
     "pirl_times": _times,
+    "pirl_top_k": _top_k,
     "pirl_trunk_width": _trunk_width,
     "pirl_view_size": _view_size,
 }

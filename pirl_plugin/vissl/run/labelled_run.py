@@ -71,10 +71,11 @@ def write_report(
     trunk: AnyTrunk,
     images: LabelledImages,
     accuracies: Mapping[str, float],
-    num_images: int,
+    num_train: int,
+    num_tested: int,
     charts: Sequence[Chart] = (),
 ) -> None:
-    """Write ``--report``: the accuracy of each classifier on so many test images, and charts."""
+    """Write ``--report``: the accuracies of classifiers, their numbers of images, and charts."""
     import numpy as np
 
     from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
@@ -82,12 +83,11 @@ def write_report(
 
     labels = images.test_labels
     counts = np.bincount(labels[labels != NO_CLASS])
-    num_labelled = int((images.train_labels != NO_CLASS).sum())
-    bars = [Accuracy(name, top1, num_images) for name, top1 in accuracies.items()]
+    bars = [Accuracy(name, top1, num_tested) for name, top1 in accuracies.items()]
     settings = {
         "Checkpoint": kinds.weights_name(options),
-        "Training images": f"{num_labelled:,} in {images.train.path}",
-        "Test images": f"{num_images:,} in {images.test.path}",
+        "Training images": f"{num_train:,} in {images.train.path}",
+        "Test images": f"{num_tested:,} in {images.test.path}",
         "Images": trunk.preprocessing,
         "Folder": options.out,
     }
@@ -130,11 +130,9 @@ def run_overrides(
         if column is not None:
             overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
     # The classifier, the trunk's kind of images, and the folder.
-    classes = len(images.classes)
     preprocessing = trunk.preprocessing
     overrides += [
-        f"config.MODEL.HEAD.NUM_CLASSES={classes}",
-        f"config.METERS.accuracy_list_meter.topk_values={[1, 5] if classes >= 5 else [1]}",
+        f"config.MODEL.HEAD.NUM_CLASSES={len(images.classes)}",
         f"config.DATA.TRAIN.CROP_SIZE={preprocessing.size}",
         f"config.DATA.MEAN={list(preprocessing.mean)}",
         f"config.DATA.STD={list(preprocessing.std)}",
