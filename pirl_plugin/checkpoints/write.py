@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
 from pirl_plugin.checkpoints.trunk import Trunk
@@ -152,9 +153,7 @@ def _write_timm_folder(trunk: Trunk, out: Path, classifier: Classifier | None) -
     network: Any = create_network(trunk.timm or f"resnet{trunk.depth}", trunk.options)
     network.load_state_dict(trunk.tensors, strict=False)  # counters may be missing
     if classifier is not None:
-        network.reset_classifier(len(classifier.classes))
-        tensors = {"weight": classifier.weight, "bias": classifier.bias}
-        network.get_classifier().load_state_dict(tensors)
+        _set_classifier(network, trunk, classifier)
     from timm.models import save_for_hf
 
     size = trunk.preprocessing.size
@@ -170,6 +169,32 @@ def _write_timm_folder(trunk: Trunk, out: Path, classifier: Classifier | None) -
     }
     out.mkdir(parents=True, exist_ok=True)
     save_for_hf(network, str(out), model_args=trunk.options, safe_serialization=True)
+
+
+def _set_classifier(network: Any, trunk: Trunk, classifier: Classifier) -> None:
+    """Give a network of timm a classifier.
+
+    Raises:
+        Refused: its scores are not those of one linear layer of the pooled features.
+    """
+    network.reset_classifier(len(classifier.classes))
+    layer = network.get_classifier()
+    weight = getattr(layer, "weight", None)  # several layers, as of a distilled network, have none
+    if isinstance(weight, Tensor) and weight.numel() == classifier.weight.numel():
+        state = {"weight": classifier.weight.view_as(weight), "bias": classifier.bias}
+        layer.load_state_dict(state)
+        # Some networks add the scores of another layer, or normalise the features in between.
+        images = torch.rand(2, 3, trunk.preprocessing.size, trunk.preprocessing.size)
+        with torch.no_grad():
+            (features,) = trunk.build()(images)
+            expected = linear(features, classifier.weight, classifier.bias)
+            scores = network.eval()(images)
+        if torch.allclose(scores, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
+            return
+    raise Refused(
+        f"timm's {trunk.timm} has no classifier that is one linear layer of its pooled features: "
+        f"expected one; take classifier.torch, with pirl-plugin embed"
+    )
 
 
 def _detectron2_content(trunk: Trunk) -> dict[str, object]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import quoted, require_host
 from pirl_plugin.system.processes import own_command, run_child
@@ -177,10 +178,14 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
     to = "timm" if trunk.timm else "torchvision"
     out = folder / ("classifier" if trunk.timm else "classifier.pth")
-    write_trunk(trunk, out, to, classifier)
+    for_embed = f"{folder / CLASSIFIER_FILE}: for pirl-plugin embed"
+    try:
+        write_trunk(trunk, out, to, classifier)
+    except Refused as reason:  # timm's network takes no such classifier
+        return f"{for_embed}\n{out} is not written: {reason}"
     code = loading_lines(trunk, to, out, len(classes))
     return (
-        f"{folder / CLASSIFIER_FILE}: for pirl-plugin embed\n"
+        f"{for_embed}\n"
         f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{code}"
     )
 

@@ -77,10 +77,11 @@ def test_classifier__of_a_resnet_is_loaded_as_printed(depth, tmp_path):
     torch.testing.assert_close(probability, expected.values)
 
 
-def test_classifier__of_a_network_of_timm_is_loaded_as_printed(tmp_path):
+@pytest.mark.parametrize("name", ["test_vit", "resnetv2_18"])  # with a Linear, with a Conv2d
+def test_classifier__of_a_network_of_timm_is_loaded_as_printed(name, tmp_path):
     import timm
 
-    trunk = TimmTrunk("test_vit", {"img_size": 48}).eval()
+    trunk = TimmTrunk(name, {"img_size": 48} if "vit" in name else {}).eval()
     classifier = finished_run(tmp_path, trunk)
     scope = {"timm": timm}
     exec(write_classifier(tmp_path, ["ant", "bee", "cat"]).partition("\n\n")[2], scope)
@@ -89,6 +90,16 @@ def test_classifier__of_a_network_of_timm_is_loaded_as_printed(tmp_path):
         outputs = scope["model"].eval()(images)
     torch.testing.assert_close(outputs, expected_outputs(trunk, classifier, images))
     assert "Normalize(mean=tensor([0.1000, 0.2000, 0.3000])" in str(scope["transform"])
+
+
+def test_classifier__that_timm_cannot_take_is_for_embed_alone(tmp_path):
+    options = {"img_size": 48, "depth": 1, "embed_dim": 24}
+    trunk = TimmTrunk("deit_tiny_distilled_patch16_224", options).eval()  # with two heads
+    finished_run(tmp_path, trunk)
+    text = write_classifier(tmp_path, ["ant", "bee", "cat"])
+    assert f"{tmp_path / 'classifier'} is not written: timm's deit_tiny_distilled" in text
+    assert not (tmp_path / "classifier").exists()
+    assert read_classifier(tmp_path / "classifier.torch").classes == ["ant", "bee", "cat"]
 
 
 def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
