@@ -161,20 +161,25 @@ def _read_record(out: Path) -> dict[str, Entry]:
 
 
 def _forget_removed(out: Path, record: dict[str, Entry], items: set[str]) -> int:
-    """Delete the copies of images that are gone, and write the record without them.
+    """Remove from the record the images that are gone, and delete their copies.
+
+    An image whose copy has the name of another image now, such as a new ``a.png.jpg`` beside
+    ``a.png``, is removed from the record too, and copied again.
 
     Returns:
         Number of deleted files.
     """
     num_removed = 0
-    for item, _, copy in record.values():
+    for item, _, copy in list(record.values()):
         if item not in items and copy not in items:  # otherwise, it is the copy of another image
             num_removed += (out / copy).is_file()
             (out / copy).unlink(missing_ok=True)
+        is_of_other = copy != item and copy in items
+        if item not in items or is_of_other:
+            del record[item]
     with atomic_write(out / _RECORD) as file:
         for entry in record.values():
-            if entry.item in items:
-                file.write(f"{json.dumps(entry)}\n".encode())
+            file.write(f"{json.dumps(entry)}\n".encode())
     return num_removed
 
 
@@ -262,8 +267,11 @@ class _Copies(Dataset[Result]):
         return f"{self._name(row)}{ending}"
 
     def _remove_copies(self, row: int) -> None:
-        """Delete the copies of an image, by the names that they can have."""
-        for name in (self._name(row), self._jpeg_name(row)):
+        """Delete the copies of an image, by their names in the record or without one."""
+        names = {self._name(row), self._jpeg_name(row)}
+        if entry := self._record.get(self._name(row)):
+            names.add(entry.copy)
+        for name in names:
             (self._out / name).unlink(missing_ok=True)
 
     def _resized(
