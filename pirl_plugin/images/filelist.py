@@ -60,7 +60,7 @@ class FileListSource(ImageSource):
         if not is_table:
             columns = BY_NAME
         paths = []
-        self._labels: list[str | None] = []
+        self._labels: list[object] = []
         with open(file, "rb", opener=open_regular) as stream:
             header, rows = _read(stream, file, columns)
             path_column = columns.find("image", header, file)
@@ -69,14 +69,13 @@ class FileListSource(ImageSource):
             label_column = columns.find("label", header, file)
             for number, row in rows:
                 image = row.get(path_column)
-                label = row.get(label_column) if label_column else None
                 if not image:
                     raise Refused(
                         f"{file}: row {number} has no {path_column!r}: expected a path in each "
                         f"row; remove the row"
                     )
                 paths.append(new_prefix + str(image).removeprefix(remove_prefix))
-                self._labels.append(None if label is None else str(label))
+                self._labels.append(row.get(label_column) if label_column else None)
         self._other_columns: list[str] = []  # of a table, if none of them is known to have labels
         if is_table:
             labels = f", labels from {label_column!r}" if label_column else ""
@@ -131,9 +130,10 @@ def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Ro
         delimiter, header = _header(first, file, columns)
         return header, _rows_of_table(lines, file, delimiter, header)
     if kind == ".jsonl":
-        rows = _rows_of_json(lines, file)
-        first_row = next(rows, (0, {}))
-        return list(first_row[1]), chain([first_row], rows)
+        keys = chain.from_iterable(row for _, row in _rows_of_json(lines, file))
+        columns_of_any_row = list(dict.fromkeys(keys))
+        lines.seek(0)
+        return columns_of_any_row, _rows_of_json(lines, file)
     raise Refused(f"{file}: expected a list of images, a file *{', *'.join(LISTS)}")
 
 
@@ -186,7 +186,12 @@ def _header(line: str, file: str, columns: Columns) -> tuple[str, list[str]]:
 def _rows_of_table(lines: TextIO, file: str, delimiter: str, header: list[str]) -> Rows:
     try:
         for number, cells in enumerate(csv.reader(lines, delimiter=delimiter), 2):
-            if any(cells):
+            if any(cells[len(header) :]):
+                raise Refused(
+                    f"{file}: row {number} has {len(cells)} cells: expected {len(header)}, as in "
+                    f"the header; put quotes around a cell that has {delimiter!r} in it"
+                )
+            if any(cells):  # a row may lack the last columns
                 yield number, dict(zip(header, map(str.strip, cells), strict=False))
     except csv.Error as error:
         raise Refused(f"{file} cannot be read as a table ({error})") from None

@@ -250,22 +250,39 @@ def _column(kind: str, dataset: Any, columns: Columns, place: str) -> str:
     import datasets
 
     of_type = []  # images, or classes
-    scalars = []  # may be labels too, if their name is known
+    others = []  # the bytes of image files, or labels, if their name is known or chosen
     for name, value in dataset.features.items():
-        is_encoded = isinstance(value, dict) and set(value) == _ENCODED
+        is_encoded = isinstance(value, dict) and {"bytes"} <= set(value) <= _ENCODED
         is_image = isinstance(value, datasets.Image) or is_encoded
         is_class = isinstance(value, datasets.ClassLabel)
-        fits = is_image if kind == "image" else is_class
-        if fits:
+        is_scalar = isinstance(value, datasets.Value)
+        is_bytes = is_scalar and "binary" in value.dtype
+        if is_image if kind == "image" else is_class:
             of_type.append(name)
-        elif kind == "label" and isinstance(value, datasets.Value) and "binary" not in value.dtype:
-            scalars.append(name)
-    column: str | None = columns.find(kind, of_type + scalars, place, of_type)
+        elif is_scalar and is_bytes == (kind == "image"):
+            others.append(name)
+    content = "images, or of the bytes of their files" if kind == "image" else "one value an image"
+    chosen = columns.image if kind == "image" else columns.label
+    usable = of_type + others
+    if chosen in dataset.features and chosen not in usable:
+        raise Refused(
+            f"{kind}_column = {chosen}: expected a column of {content}, found "
+            f"{_type_of(dataset.features[chosen])}"
+        )
+    column: str | None = columns.find(kind, usable, place, of_type)
     if column is None:
         refusal = NoLabels if kind == "label" else Refused
-        raise refusal(f"{place}: {choose(kind, of_type or dataset.features)}")
+        if usable:
+            raise refusal(f"{place}: {choose(kind, usable)}")
+        listed = ", ".join(f"{name} ({_type_of(v)})" for name, v in dataset.features.items())
+        raise refusal(f"{place}: expected a column of {content}, found {listed}")
     warn_once(f"{place}: {kind}s from the column {column!r}")
     return column
+
+
+def _type_of(feature: Any) -> str:
+    """Return the type of a column's values, for messages."""
+    return getattr(feature, "dtype", None) or type(feature).__name__
 
 
 def _labels_in(dataset: Any, column: str) -> list[Any]:

@@ -1,5 +1,6 @@
 """Classes are names, in every kind of data: what is a name, in which order, and what is none."""
 
+import io
 import unicodedata
 
 import numpy as np
@@ -148,6 +149,31 @@ def test_columns__that_are_not_known_are_refused_and_can_be_chosen():
     assert chosen.labels().tolist() == [1, 0]
     with pytest.raises(ValueError, match="label_column = size: expected a column of"):
         open_source(data, columns=Columns("right", "size")).labels()
+
+
+def test_columns__may_have_the_bytes_of_image_files(tmp_path):
+    import datasets
+
+    file = io.BytesIO()
+    grey(7).save(file, "PNG")
+    content = file.getvalue()
+    for image in ({"bytes": content}, content):
+        data = {"image": [image] * 2, "mask": [b"no image"] * 2, "name": ["a.png", "b.png"]}
+        datasets.Dataset.from_dict(data).to_parquet(tmp_path / "a.parquet")
+        assert open_source(tmp_path / "a.parquet")[1][0].unique().tolist() == [7]
+    assert open_source(tmp_path / "a.parquet", columns=Columns("image"))[0].is_readable
+    # A file decides what is read: its texts are no paths.
+    with pytest.raises(ValueError, match=r"image_column = name: expected .* bytes .* found string"):
+        open_source(tmp_path / "a.parquet", columns=Columns("name"))
+    data = {"image": ["a.png", "b.png"], "label": [["u"], ["u", "v"]], "id": [1, 2]}
+    texts = datasets.Dataset.from_dict(data)
+    with pytest.raises(
+        ValueError, match=r"bytes of their files, found image \(string\), label \(L"
+    ):
+        open_source(texts)
+    tags = in_memory(images("ab")).add_column("tags", [["u"], ["u", "v"]])
+    with pytest.raises(ValueError, match=r"label_column = tags: expected .* one value .* found L"):
+        open_source(tags, columns=Columns(label="tags")).labels()
 
 
 def test_columns__of_items_in_memory_are_found_by_name_too():

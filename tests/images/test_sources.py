@@ -1,6 +1,7 @@
 """What a source leaves out, counts, refuses or guesses: folders, lists, tars, deep images."""
 
 import io
+import json
 import os
 import tarfile
 
@@ -12,6 +13,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torchvision.datasets import ImageFolder
 
 from pirl_plugin.images import prepare
+from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import find_splits
@@ -139,12 +141,27 @@ def test_list__has_paths_and_labels_by_the_names_of_columns(folder, subtests):
             ["a/1.png", "b/2.png"],
             ["7", ""],
         ),
+        (
+            "late.jsonl",  # the first row has no label
+            '{"path": "a/1.png"}\n{"path": "b/2.png", "label": "v"}\n',
+            ["a/1.png", "b/2.png"],
+            ["", "v"],
+        ),
+        ("f.csv", "path,label\na/1.png,u,\nb/2.png,v,,\n", ["a/1.png", "b/2.png"], ["u", "v"]),
     ):
         with subtests.test(name=name):
             (folder / name).write_text(text, newline="")
             source = open_source(folder / name)
             assert source.paths() == [str(folder / path) for path in paths]
             assert [[*source.classes, ""][index] for index in source.labels()] == labels
+
+
+@pytest.mark.parametrize("label", [["u", "v"], ["u"], {"u": 1}])
+def test_list__of_several_labels_for_an_image_has_no_classes(label, folder):
+    rows = [{"path": "a/1.png", "labels": label}, {"path": "b/2.png", "labels": "v"}]
+    (folder / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(NoLabels, match="an image may have several labels"):
+        open_source(folder / "a.jsonl").labels()
 
 
 def test_table__without_a_known_or_chosen_column_is_refused(folder, subtests):
@@ -157,7 +174,8 @@ def test_table__without_a_known_or_chosen_column_is_refused(folder, subtests):
         ("path,finding", {"label": "findings"}, "label_column = findings: expected a column of"),
     ):
         with subtests.test(words):
-            (folder / "a.csv").write_text(f"{header}\na/1.png,u,p\nb/2.png,v,q\n")
+            cells = ",p" * header.count(",")
+            (folder / "a.csv").write_text(f"{header}\na/1.png{cells}\nb/2.png{cells}\n")
             with pytest.raises(ValueError, match=words):
                 open_source(folder / "a.csv", columns=Columns(**columns)).labels()
 
@@ -172,6 +190,7 @@ def test_table__has_the_columns_that_are_chosen(folder):
 def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests):
     for name, text, words in (
         ("d.csv", "label,path\nx,a/1.png\nx,\n", "row 3 has no 'path'"),
+        ("c.csv", "path,label\na/1.png,x\nb/2.png,x, y\n", "row 3 has 3 cells: expected 2"),
         ("e.txt", "0001 cat\n0002 dog\n", "expected paths with their endings, such as .jpg"),
         ("f.jsonl", '{"path": "a/1.png"}\nb/2.png\n', "line 2 is no JSON"),
         ("train.cache", "a/1.png\nb/2.png\n", "expected an image, a folder"),
@@ -328,6 +347,25 @@ def test_prepare__copies_every_image_whatever_the_names(tmp_path):
         "a.png.copy.jpg": 80,
         "b.jpg": 120,
     }
+
+
+def test_prepare__copies_again_if_another_image_has_the_copys_name(tmp_path):
+    """The new image's copy replaced it, and both counted as copied."""
+
+    def copied_levels():
+        prepare.main(command)
+        copies = FolderSource(tmp_path / "out")
+        return [int(pixels[0, 0, 0]) for pixels, _ in copies]
+
+    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "4", "--workers", "0"]
+    save_grey(tmp_path / "in" / "a.png", 40)
+    assert copied_levels() == [40]
+    save_grey(tmp_path / "in" / "a.png.jpg", 80)
+    assert sorted(copied_levels()) == [40, 80]
+    (tmp_path / "in" / "a.png.jpg").unlink()
+    assert copied_levels() == [40]
+    save_grey(tmp_path / "in" / "a.png", 120)  # the copy of the image before has another name
+    assert copied_levels() == [120]
 
 
 def test_index__names_a_missing_tar(shards):
