@@ -26,7 +26,8 @@ from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
-from pirl_plugin.images.source import evenly_spaced
+from pirl_plugin.images.source import ImageSource, evenly_spaced
+from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import (
@@ -40,7 +41,7 @@ from pirl_plugin.quickstart.images import (
 from pirl_plugin.quickstart.methods import METHODS, UNTRAINED_ACCURACY, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.system.files import claim_folder, read_json_lines, write_json
+from pirl_plugin.system.files import claim_folder, digest_of, read_json_lines, write_json
 from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.processes import (
     own_command,
@@ -93,7 +94,7 @@ def run_quickstart(
     epochs: int | None = None,
     method: str = "jigsaw",
 ) -> None:
-    """Pre-train, evaluate and report; skip parts that an earlier call finished.
+    """Pre-train, evaluate and report; continue what an earlier call of the same run began.
 
     Args:
         folder: folder of images; None for sample images.
@@ -103,7 +104,7 @@ def run_quickstart(
         method: one of ``METHODS``.
 
     Raises:
-        ValueError: the data cannot be used, or ``out`` holds another run.
+        ValueError: the data cannot be used, or ``out`` holds a run of other images or options.
         RuntimeError: a run of the host failed.
     """
     start = time.time()
@@ -115,7 +116,13 @@ def run_quickstart(
         write_sample_dataset(folder)
     data = find_data(folder)
     epochs = epochs or quick_epochs(data, METHODS[method].images_seen)
-    run = {"data": str(data.train), "epochs": epochs, "seed": seed, "method": method}
+    run = {
+        "data": str(data.train),
+        "digest of the images": _digest_of_images(data),
+        "epochs": epochs,
+        "seed": seed,
+        "method": method,
+    }
     claim_folder(out, run)
     results_file = out / "results.json"
     if results_file.is_file() and (out / "report.html").is_file():
@@ -219,6 +226,17 @@ def run_host(
         )
 
 
+def _digest_of_images(data: Data) -> str:
+    """Return a digest of the names, sizes and times of all images, in hexadecimal digits.
+
+    The host compares only names when it resumes.
+    """
+    sources: list[ImageSource] = [FolderSource(data.train)]
+    if data.labelled is not None:
+        sources = [data.labelled.train, data.labelled.test]
+    return digest_of(digest for source in sources for digest in source.fingerprint())[:12]
+
+
 def _seconds_of_earlier_calls(out: Path, start: float) -> float:
     """Return how long the earlier calls of a run worked, and record the start of this one.
 
@@ -280,10 +298,7 @@ def _estimate_seconds(data: Data, epochs: int, method: Method) -> float:
 
 
 def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> Path:
-    """Train through the host's engine if not finished; return the checkpoint."""
-    checkpoint = final_checkpoint(out)
-    if checkpoint is not None:
-        return checkpoint
+    """Train through the host's engine, which ends at once if it is finished."""
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
         *method.overrides,
@@ -308,15 +323,14 @@ def _images_per_second(run: Path) -> float:
 
 
 def _run_linear_benchmarks(data: Data, checkpoints: dict[str, Path], out: Path, seed: int) -> None:
-    """Run the host's linear benchmark on each checkpoint, if it is not finished."""
+    """Run the host's linear benchmark on each checkpoint; a finished one ends at once."""
 
     def run(name: str) -> None:
-        folder = out / f"linear_{name}"
-        if final_checkpoint(folder) is None:
-            overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
-            # Both take equally long, so one of them shows the remaining time for both.
-            title = f"Linear benchmark, {name}"
-            run_host(overrides, folder, title, threads=1, shows_progress=name == "pirl")
+        overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
+        # Both take equally long, so one of them shows the remaining time for both.
+        title = f"Linear benchmark, {name}"
+        shows_progress = name == "pirl"
+        run_host(overrides, out / f"linear_{name}", title, threads=1, shows_progress=shows_progress)
 
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:  # one core each
         list(pool.map(run, checkpoints))  # raises a run's error

@@ -1,6 +1,7 @@
 """The quickstart from end to end, in seconds, and what it refuses."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,7 +23,8 @@ _ABOUT = {"seed", "epochs", "method", "processor", "threads", "images_per_s", "s
 
 def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capfd, monkeypatch):
     out = tmp_path / "out"
-    words = ["--data", str(image_folder), "--out", str(out), "--epochs", "2"]
+    images = shutil.copytree(image_folder, tmp_path / "images")
+    words = ["--data", str(images), "--out", str(out), "--epochs", "2"]
     words += ["--method", "jigsaw"]
     command.main(words)
     results = json.loads((out / "results.json").read_text())
@@ -50,16 +52,26 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     assert "Evaluating" in printed
     assert "CUDA" not in printed + errors
 
-    monkeypatch.setattr(run, "run_host", None)  # everything is finished
-    command.main(words)
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "run_host", None)  # everything is finished
+        command.main(words)
     assert f"Open {out / 'report.html'}" in capfd.readouterr().out
-    (out / "report.html").unlink()  # of a run that was stopped here
+    # A run that was killed between a final checkpoint and the end of its last test.
+    (out / "report.html").unlink()
+    metrics = out / "linear_random" / "metrics.json"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines[:-1]))
     command.main(words)
     assert (out / "report.html").is_file()
+    assert metrics.read_text().splitlines(keepends=True) == lines
     again = json.loads((out / "results.json").read_text())
     assert again["seconds"] >= results["seconds"]  # the whole time, with that of the first call
     with pytest.raises(ValueError, match="give another folder"):
-        run_quickstart(image_folder, out, epochs=3)
+        run_quickstart(images, out, epochs=3)
+    # An image was replaced: the report, and the finished classifiers, are of other images.
+    os.utime(images / "val" / "ants" / "0.jpg", (1, 1))
+    with pytest.raises(ValueError, match="holds the run of digest of the images"):
+        command.main(words)
 
 
 @pytest.mark.slow
