@@ -93,8 +93,7 @@ def read_record(checkpoint: Path) -> Record | None:
             content = {}
     section = section_of(content)
     name = CheckpointName.parse(checkpoint.resolve().name)
-    is_of_host = name is not None or checkpoint.name == "checkpoint.torch"
-    config = run_config(checkpoint) if "config" in section or is_of_host else None
+    config = run_config(checkpoint, content)
     if config is None:
         return None
     epochs = name.number + 1 if name is not None and name.kind == "phase" else None

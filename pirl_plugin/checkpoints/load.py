@@ -33,6 +33,7 @@ from pirl_plugin.system.failures import Refused
 
 _TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
 _RESNETS = [f"resnet{depth}" for depth in STAGES]  # timm's names of torchvision's networks
+_RESNET_OPTIONS: dict[str, object] = {"in_chans": 3, "global_pool": "avg"}  # timm writes them
 
 
 def load_trunk(
@@ -136,7 +137,7 @@ def read_trunk(
     elif timm_config:
         described = timm_config.get("model_args") or {}
         timm, options = check_description(timm_config["architecture"], described, name)
-        if timm in _RESNETS:
+        if timm in _RESNETS and options.items() <= _RESNET_OPTIONS.items():
             timm = None
     elif described_prefixes:
         trunk_prefix = choose_prefix(described_prefixes, name, prefix)

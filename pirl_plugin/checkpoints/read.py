@@ -174,7 +174,8 @@ def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> di
     """Return the configuration of a checkpoint's run, from the checkpoint or the file beside it.
 
     Args:
-        checkpoint: the file.
+        checkpoint: the file. The file beside it is read only if it has a name of the host's
+            checkpoints, or is a link to one.
         content: of the file, if it has been read.
 
     Returns:
@@ -192,9 +193,11 @@ def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> di
     if text is not None:
         config: dict[str, Any] = json.loads(text)
         return config
-    for folder in (checkpoint.parent, checkpoint.resolve().parent):  # of a link, of its target
-        if (folder / RUN_CONFIG).is_file():
-            return read_config(folder / RUN_CONFIG)
+    # Beside it, if the name is the host's: other weights in a run's folder are not the run's.
+    for file in (checkpoint, checkpoint.resolve()):  # a link, and its target
+        is_of_host = file.name == "checkpoint.torch" or CheckpointName.parse(file.name) is not None
+        if is_of_host and file.with_name(RUN_CONFIG).is_file():
+            return read_config(file.with_name(RUN_CONFIG))
     return None
 
 

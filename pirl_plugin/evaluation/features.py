@@ -112,7 +112,7 @@ def extract_features(
             map-style data set; or an ``ImageDataset``, whose images are read without its views. A
             part of its images is ``Subset(DATA.source, ROWS)``.
         size: side of the crops, pixels; None: the size in the trunk's training, if
-            :func:`pirl_plugin.load_trunk` loaded it, or else 224.
+            :func:`pirl_plugin.load_trunk` loaded it or a module in it, or else 224.
         mean: mean of each channel, 0 to 1; None: as in the training, or else ImageNet's.
         std: standard deviation of each channel; None as for ``mean``.
         batch: images at a time.
@@ -133,8 +133,7 @@ def extract_features(
         >>> features.shape, features.dtype, readable.tolist()
         (torch.Size([4, 256]), torch.float32, [True, True, True, True])
     """
-    of_trunk = getattr(trunk, "preprocessing", Preprocessing())
-    preprocessing = of_trunk.with_values(size, mean, std)
+    preprocessing = _preprocessing_of(trunk).with_values(size, mean, std)
     from pirl_plugin.images.image_dataset import ImageDataset  # numba, which no command here needs
 
     # Features of its random views would be wrong in silence.
@@ -155,6 +154,15 @@ def extract_features(
             start = end
     features[~readable] = torch.nan
     return features, readable
+
+
+def _preprocessing_of(network: nn.Module) -> Preprocessing:
+    """Return the preprocessing of the first trunk in a network, such as a ``DataParallel``."""
+    for module in network.modules():
+        preprocessing = getattr(module, "preprocessing", None)
+        if isinstance(preprocessing, Preprocessing):
+            return preprocessing
+    return Preprocessing()
 
 
 def store_features(

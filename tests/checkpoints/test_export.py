@@ -254,7 +254,7 @@ IMAGES = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
 )
 def test_preprocessing__of_the_run_goes_with_the_weights(to, out, tmp_path):
     """Features under ImageNet's statistics instead had a mean cosine of 0.54."""
-    source = save(vissl_checkpoint(small_trunk(18, 1)), tmp_path / "run" / "in.torch")
+    source = save(vissl_checkpoint(small_trunk(18, 1)), tmp_path / "run" / "checkpoint.torch")
     transforms = [{"name": "PIRLJigsaw", "image_size": 64}]
     config = {"DATA": {"TRAIN": {"TRANSFORMS": transforms}}, "HOOKS": {"PIRL_INPUT": IMAGES}}
     (tmp_path / "run" / "train_config.yaml").write_text(yaml.safe_dump(config))
@@ -307,6 +307,17 @@ def test_whole_pickled_model__is_read_if_its_code_may_run(tmp_path):
         read_trunk(file)
     found = read_trunk(file, trust_pickle=True)
     assert torch.equal(found.tensors["conv1.weight"], net.conv1.weight)
+
+
+@pytest.mark.parametrize("options", [{"global_pool": "max"}, {"output_stride": 8}])
+def test_timm_folder__of_a_resnet_keeps_its_options(options, tmp_path):
+    """Without them, the weights fit the plain ResNet too, and its features were wrong."""
+    net = timm.create_model("resnet18", num_classes=4, **options)
+    timm.models.save_for_hf(net, tmp_path, model_args=options, safe_serialization=True)
+    plain = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0)
+    images = torch.randn(2, 3, 64, 64)
+    (features,) = load_trunk(tmp_path / "model.safetensors")(images)
+    assert torch.equal(features, plain.eval()(images))
 
 
 def test_timm_folder__says_nothing_of_timms_own_weights(tmp_path):

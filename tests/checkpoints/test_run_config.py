@@ -23,8 +23,12 @@ def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(tmp_path):
     found = run_config(tmp_path / "model_phase0.torch")
     assert found["MODEL"]["TRUNK"]["PIRL_RESNET"]["DEPTH"] == 10
     assert Preprocessing.from_config(found).size == 64
-    torch.save({}, tmp_path / "other.pth")
+    torch.save({}, tmp_path / "checkpoint.torch")  # of VISSL without this plugin
     with pytest.raises(Refused, match=f"{RUN_CONFIG}: expected the configuration of a run"):
-        run_config(tmp_path / "other.pth")
+        run_config(tmp_path / "checkpoint.torch")
     write_run_config(config[RECORD].config, tmp_path)
-    assert run_config(tmp_path / "other.pth") == found
+    assert run_config(tmp_path / "checkpoint.torch") == found
+    (tmp_path / "link.torch").symlink_to("model_phase1.torch")  # perhaps removed
+    assert run_config(tmp_path / "link.torch") == found
+    torch.save({}, tmp_path / "resnet50.pth")  # weights that a user put there
+    assert run_config(tmp_path / "resnet50.pth") is None

@@ -14,7 +14,8 @@ import pirl_plugin
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import extract_features
-from pirl_plugin.models.resnet import WideResNet
+from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from tests.helpers.host_tools import write_checkpoint, write_classes, write_coloured
 
 
@@ -166,4 +167,12 @@ def test_extract_features__of_an_image_dataset_are_not_of_its_views(photos):
     network = WideResNet(10, width=0.25)
     expected, _ = extract_features(network, photos, size=32)
     features, _ = extract_features(network, data, size=32)
+    torch.testing.assert_close(features, expected, equal_nan=True)
+
+
+def test_extract_features__take_the_images_of_a_trunk_in_a_wrapper(photos):
+    trunk = ResNetTrunk(10, width=0.25)
+    trunk.preprocessing = Preprocessing(32, mean=(0.5,) * 3)
+    expected, _ = extract_features(trunk, photos)
+    features, _ = extract_features(torch.nn.DataParallel(trunk), photos)
     torch.testing.assert_close(features, expected, equal_nan=True)

@@ -260,7 +260,7 @@ def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path)
 @pytest.mark.parametrize("where", ["DATA", "HOOKS.PIRL_INPUT"])
 def test_knn__takes_size_and_statistics_of_the_run(where, checkpoint, data, tmp_path, monkeypatch):
     """Runs of 64 px were measured at 224, with the mean and deviation of ImageNet."""
-    shutil.copy(checkpoint, tmp_path / "small.torch")
+    shutil.copy(checkpoint, tmp_path / "checkpoint.torch")
     statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
     config = {"DATA": {"TRAIN": {"TRANSFORMS": [{"name": "PIRLJigsaw", "image_size": 64}]}}}
     if where == "DATA":
@@ -278,6 +278,6 @@ def test_knn__takes_size_and_statistics_of_the_run(where, checkpoint, data, tmp_
         return forward(trunk, images, *keys)
 
     monkeypatch.setattr(ResNetTrunk, "forward", see)
-    results = knn(tmp_path / "small.torch", data, tmp_path / "out", "--no-untrained")
+    results = knn(tmp_path / "checkpoint.torch", data, tmp_path / "out", "--no-untrained")
     assert (results["size"], results["untrained_top1"]) == (64, None)
     torch.testing.assert_close(torch.cat(seen)[-6:], expected)

@@ -140,7 +140,7 @@ def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
         section = {"NAME": name, "OPTIONS": options}
         run = {"MODEL": {"TRUNK": {"NAME": "pirl_timm", "PIRL_TIMM": section}}}
         (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(run))
-        file = tmp_path / f"{number}.pth"
+        file = tmp_path / f"model_phase{number}.torch"
         save_trunk(ResNetTrunk(10, 0.125), file)
         assert read_trunk(file).depth == 10
     assert not (tmp_path / "ran").exists()
