@@ -47,6 +47,9 @@ that leaves as many.
 
 Views of JPEGs of 2,250 px and more are then 1.4 to 2.7 times as fast."""
 
+LARGEST_SIDE = 65_535
+"""Largest side of a JPEG, pixels: if views need as many, all JPEGs are decoded at full size."""
+
 MAX_PIXELS = 64_000_000
 """Largest number of pixels to decode; a process needs about 12 bytes for each."""
 

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, default_collate
 
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.decode import LARGEST_SIDE
 from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.system.failures import Refused
@@ -39,8 +40,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             folders or images; or any map-style data set. Its items are PIL images or uint8
             tensors, or tuples or dictionaries with one.
         views: ``JigsawViews()`` or similar, or any function of a PIL image, such as torchvision's
-            transforms, or of a PIL image and a numpy generator. It returns a dictionary of tensors,
-            or one tensor, which is then named ``images``.
+            transforms, or of a PIL image and a numpy generator. It gets the image at full size, and
+            returns a dictionary of tensors, or one tensor, which is then named ``images``.
         seed: seed of the views after ``set_epoch``.
         image_column: name or position of the image in an item, or name of the column of images or
             paths; None: ``image`` or a similar name, or else the only image.
@@ -77,8 +78,12 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             )
         columns = Columns(image_column, label_column)
         self.source: ImageSource = open_source(source, columns=columns)
-        self.views = views if isinstance(views, Views) else CallableViews(views)
-        self.source.decode_for(getattr(views, "image_size", 224))
+        if isinstance(views, Views):
+            self.views: Views | CallableViews = views
+            self.source.decode_for(views.size_to_decode_for)
+        else:
+            self.views = CallableViews(views)
+            self.source.decode_for(LARGEST_SIDE)  # the function may use any pixel
         self.seed = seed
         # For each image, the epoch that keys its next views, or −1. Shared with loader workers,
         # which may live for several passes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seede
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_USUAL_SCALE = (0.08, 1.0)
 _CORNER = np.zeros((1, 2), np.int32)
 _Self = TypeVar("_Self", bound="Views")
 
@@ -38,7 +40,7 @@ class Views:
     def __init__(
         self,
         image_size: int = 224,
-        image_scale: Sequence[float] = (0.08, 1.0),
+        image_scale: Sequence[float] = _USUAL_SCALE,
         **photometric: Unpack[PhotometricArguments],
     ) -> None:
         check_whole("image_size", image_size, least=1)
@@ -70,6 +72,11 @@ class Views:
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         raise NotImplementedError
+
+    @property
+    def size_to_decode_for(self) -> int:
+        """Side of I, pixels, whose usual crops need images as sharp as these views do."""
+        return max(self.image_size, size_of_usual_crops(self.image_size, self.image_scale))
 
     @classmethod
     def from_entry(cls: type[_Self], entry: Mapping[str, Any]) -> _Self:
@@ -109,6 +116,20 @@ class ImageViews(Views):
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         return {"images": self._standard_view(pixels, rng)}
+
+
+def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
+    """Return the size at which crops of at least 8 % of an image are as sharp as these.
+
+    Args:
+        size: side of the crops, pixels.
+        scale: smallest and largest area of a crop, shares of the image's area.
+
+    Example:
+        >>> size_of_usual_crops(224, (0.02, 1.0))
+        448
+    """
+    return round(size * math.sqrt(_USUAL_SCALE[0] / scale[0]))
 
 
 def area_shares(name: str, value: Sequence[float]) -> tuple[float, float]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import check, check_name, check_whole
-from pirl_plugin.views.base import Views, area_shares
+from pirl_plugin.views.base import Views, area_shares, size_of_usual_crops
 from pirl_plugin.views.kernels import FLIP, render
 from pirl_plugin.views.photometric import PhotometricArguments
 from pirl_plugin.views.pixels import random_resized_crop
@@ -100,6 +100,12 @@ class JigsawViews(Views):
         self.patches_scale = area_shares("patches_scale", patches_scale)
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
+
+    @property
+    def size_to_decode_for(self) -> int:
+        """Side of I, pixels, whose usual crops need images as sharp as I and the patches do."""
+        of_patches = size_of_usual_crops(self.patches_crop_size, self.patches_scale)
+        return max(super().size_to_decode_for, of_patches)
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         image = self._standard_view(pixels, rng)

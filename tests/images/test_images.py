@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision.datasets import ImageFolder
+from torchvision.transforms.v2 import CenterCrop
 
 from pirl_plugin.images import names, prepare
 from pirl_plugin.images.columns import Columns
@@ -144,9 +145,20 @@ def test_images__are_decoded_at_the_size_that_views_need(tmp_path):
     """As sharp as 750 px for views of 224 px: 214 for 64, 753 for 225, 1500 for 448."""
     for name in ("0.jpg", "1.jpg"):
         (tmp_path / name).write_bytes(encoded("JPEG", size=(3001, 3000)))
-    for image_size, side in ((64, 375), (224, 750), (225, 1500), (448, 1500), (449, 3000)):
-        images = ImageDataset(tmp_path, ImageViews(image_size=image_size))
-        assert images.source[0][0].shape[1] == side, image_size
+    for views, side in (
+        (ImageViews(image_size=64), 375),
+        (ImageViews(image_size=224), 750),
+        (ImageViews(image_size=225), 1500),
+        (ImageViews(image_size=448), 1500),
+        (ImageViews(image_size=449), 3000),
+        (ImageViews(image_size=224, image_scale=(0.02, 1.0)), 1500),  # crops of half the side
+        (ImageViews(image_size=224, image_scale=(0.2, 1.0)), 750),
+        (JigsawViews(image_size=224), 750),
+        (JigsawViews(image_size=224, patches_crop_size=620), 1500),  # 620 √(0.08 / 0.6) = 226
+        (CenterCrop(500), 3000),  # a user's function gets the image as it is
+    ):
+        images = ImageDataset(tmp_path, views)
+        assert images.source[0][0].shape[1] == side, (views, side)
 
 
 def progressive(side, scans):
