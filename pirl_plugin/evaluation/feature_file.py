@@ -95,9 +95,10 @@ class FeatureFile:
         self._num_bytes = progress["bytes"]
         if differs:
             keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
+            recorded = path if path.exists() else self._parts
             raise Refused(
-                f"{path}: expected features of the same images and network, but this file has "
-                f"another {keys}; name another file"
+                f"{recorded}: expected features of the same images and network, but it has "
+                f"another {keys}; name another file, or remove it"
             )
 
     @property
@@ -135,6 +136,7 @@ class FeatureFile:
             Refused: no image can be read.
         """
         if len(self.unreadable) == self.num_done:
+            remove(self._parts)
             paths = " and ".join(source.path for source in self.splits.values())
             raise Refused(f"{paths}: expected images that can be read, found none")
         if self.path.is_file():

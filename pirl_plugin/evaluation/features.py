@@ -243,7 +243,7 @@ class LabelledFeatures:
             features: of each layer of each network, ``(N + M, D)``.
 
         Raises:
-            Refused: there are no training images, or no test images.
+            Refused: there are no training images, only those of one class, or no test images.
         """
         num_asked = len(rows)
         rows = rows[is_readable]
@@ -255,6 +255,11 @@ class LabelledFeatures:
             )
         train_rows, test_rows = rows.tensor_split([num_train])
         train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])
+        if len(train_labels.unique()) == 1:
+            raise Refused(
+                f"{images.train.path}: expected images of two or more classes that can be read, "
+                f"found only those of {images.classes[int(train_labels[0])]}; repair the others"
+            )
         pairs = []
         for part in features:
             train, test = part.tensor_split([num_train])
@@ -291,7 +296,8 @@ def labelled_features(
         folder: where the features are stored; None: the folder of temporary files.
 
     Raises:
-        Refused: no training image, or no test image, can be read and has a class.
+        Refused: no training image, or no test image, can be read and has a class; or the training
+            images have only one class.
     """
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()

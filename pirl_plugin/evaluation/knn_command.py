@@ -114,6 +114,7 @@ def _features_of_files(
     """Return the features of ``--features``, a file for each network, which are filled first."""
     import torch
 
+    from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
     from pirl_plugin.evaluation.features import LabelledFeatures
     from pirl_plugin.images.classes import NO_CLASS
@@ -121,7 +122,11 @@ def _features_of_files(
     preprocessing = networks[0].preprocessing
     splits = {"train": images.train, "val": images.test}
     about = describe_features(options, preprocessing, splits)
-    files = [FeatureFile(options.features, about, options.data, splits)]
+    # The file is as embed writes it: with what the checkpoint's classifier predicts.
+    classifier = read_classifier(options.checkpoint)
+    if classifier is not None and classifier.layer != layer:
+        classifier = None
+    files = [FeatureFile(options.features, about, options.data, splits, classifier)]
     if options.untrained:
         beside = options.features.with_suffix(".untrained.npz")
         files.append(FeatureFile(beside, {**about, "untrained": True}, options.data, splits))

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +71,14 @@ class OutputFile:
         if self.endings and path.suffix not in self.endings:
             listed = ", ".join(self.endings)
             raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {listed}")
-        if path.suffix == ".parquet" and find_spec("pyarrow") is None:
-            raise argparse.ArgumentTypeError(
-                f"{text}: a .parquet file needs pyarrow, which is not installed: pip install "
-                f"pyarrow"
-            )
+        if path.suffix == ".parquet":
+            try:
+                import pyarrow.parquet  # noqa: F401
+            except ImportError as error:
+                raise argparse.ArgumentTypeError(
+                    f"{text}: a .parquet file needs pyarrow, which cannot be imported ({error}); "
+                    f"pip install pyarrow"
+                ) from error
         _check_writable(path.parent, text)
         return path
 

@@ -57,7 +57,19 @@ def test_embed__writes_features_and_files_of_images_without_classes(
     assert f"7 images of {photos}, without classes" in printed
     assert "crops of 32 px, mean 0.485 0.456 0.406" in printed
     assert "unreadable, left out: 2.png" in printed
-    assert not (tmp_path / "f.npz.unfinished").exists()
+    unfinished = tmp_path / "f.npz.unfinished"
+    assert not unfinished.exists()
+    # A file that could read nothing leaves nothing, and a stopped one names its folder.
+    with pytest.raises(ValueError, match="expected images that can be read, found none"):
+        embed(checkpoint, photos / "2.png", tmp_path / "g.npz")
+    embed(checkpoint, photos / "1.png", tmp_path / "g.npz")
+    progress = json.loads(str(npz["progress"]))
+    progress["about"]["size"] = 64
+    unfinished.mkdir()
+    (unfinished / "progress.json").write_text(json.dumps(progress))
+    (tmp_path / "f.npz").unlink()
+    with pytest.raises(ValueError, match=f"{unfinished}: .* another size; .* remove it"):
+        embed(checkpoint, photos, tmp_path / "f.npz")
 
 
 def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path):
@@ -128,7 +140,7 @@ def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
     run([*words, "--layer", "res3", "--features", str(file), "--out", str(out), "--no-untrained"])
     results = json.loads((out / "results.json").read_text())
     assert (results["layer"], results["knn_top1"]) == ("res3", 100.0)
-    with pytest.raises(ValueError, match="this file has another layer; name another file"):
+    with pytest.raises(ValueError, match=r"f\.npz: expected .* another layer; name another file"):
         run([*words, "--features", str(file), "--no-untrained"])
 
 

@@ -155,7 +155,7 @@ def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch
     """They were refused when all features had been computed."""
     (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were damaged
     with pytest.raises(SystemExit) as ended:
         run([*words, "--checkpoint", "no_file", "--data", "no_folder"])
     assert ended.value.code == 2
@@ -213,6 +213,12 @@ def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
     for path in (folder / "val").rglob("*.*"):
         path.write_bytes(b"no image")
     with pytest.raises(ValueError, match="expected images that can be read"):
+        knn(checkpoint, folder, tmp_path, "--size", "32")
+    shutil.copytree(data / "val", folder / "val", dirs_exist_ok=True)
+    for name in ("class1", "class2"):
+        for path in (folder / "train" / name).iterdir():
+            path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="found only those of class0"):
         knn(checkpoint, folder, tmp_path, "--size", "32")
 
 
