@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,16 +56,19 @@ def class_name(label: object) -> str | None:
     return name
 
 
-def name_classes(labels: Iterable[Any], order: Sequence[str] = ()) -> Classes:
+def name_classes(
+    labels: Iterable[Any], order: Sequence[str] = (), place: str = "labels"
+) -> Classes:
     """Find the classes of images.
 
     Args:
         labels: label of each image: text, a number, a boolean, or None.
         order: labels in the order of their classes. Without it, names that are all whole numbers
             are in the order of their values, and others are sorted.
+        place: what has the labels, for messages.
 
     Raises:
-        NoLabels: an image has several labels.
+        NoLabels: a label is no single value: images may have several.
 
     Example:
         >>> classes = name_classes(["10", "9", None, "10"])
@@ -76,7 +79,10 @@ def name_classes(labels: Iterable[Any], order: Sequence[str] = ()) -> Classes:
     try:
         counts = Counter(labels)
     except TypeError:
-        raise NoLabels("an image may have several labels: expected one class for each") from None
+        several = next((label for label in labels if not isinstance(label, Hashable)), None)
+        raise NoLabels(
+            f"{place}: expected one class for each image, found the label {several!r}"
+        ) from None
     name_of_label = dict(zip(counts, map(class_name, counts), strict=True))
     remaining = set(filter(None, name_of_label.values()))
     names: list[str] = []

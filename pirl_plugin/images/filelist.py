@@ -99,7 +99,7 @@ class FileListSource(ImageSource):
             NoLabels: no column is known to have labels, or the folders have different parents.
         """
         if any(label is not None for label in self._labels):
-            return name_classes(self._labels)
+            return name_classes(self._labels, place=self.path)
         if self._other_columns:
             raise NoLabels(f"{self.path}: {choose('label', self._other_columns)}")
         folders = [os.path.dirname(path) for path in self.paths()]

@@ -174,9 +174,8 @@ class MapSource(ImageSource):
         Raises:
             NoLabels: the data set has no such list.
         """
-        return name_classes(
-            _labels_of(self.dataset, self._columns, self.path), _order(self.dataset)
-        )
+        labels = _labels_of(self.dataset, self._columns, self.path)
+        return name_classes(labels, _order(self.dataset), self.path)
 
 
 def _is_image(value: Any) -> bool:
@@ -252,29 +251,32 @@ def _column(kind: str, dataset: Any, columns: Columns, place: str) -> str:
     of_type = []  # images, or classes
     others = []  # the bytes of image files, or labels, if their name is known or chosen
     for name, value in dataset.features.items():
-        is_encoded = isinstance(value, dict) and {"bytes"} <= set(value) <= _ENCODED
-        is_image = isinstance(value, datasets.Image) or is_encoded
-        is_class = isinstance(value, datasets.ClassLabel)
         is_scalar = isinstance(value, datasets.Value)
         is_bytes = is_scalar and "binary" in value.dtype
-        if is_image if kind == "image" else is_class:
+        if kind == "image":
+            is_encoded = isinstance(value, dict) and {"bytes"} <= set(value) <= _ENCODED
+            is_of_type = isinstance(value, datasets.Image) or is_encoded
+            may_be = is_bytes
+        else:
+            is_of_type = isinstance(value, datasets.ClassLabel)
+            may_be = is_scalar and not is_bytes
+        if is_of_type:
             of_type.append(name)
-        elif is_scalar and is_bytes == (kind == "image"):
+        elif may_be:
             others.append(name)
-    content = "images, or of the bytes of their files" if kind == "image" else "one value an image"
-    chosen = columns.image if kind == "image" else columns.label
     usable = of_type + others
-    if chosen in dataset.features and chosen not in usable:
+    content = "images, or of the bytes of their files" if kind == "image" else "one value an image"
+    listed = ", ".join(f"{name} ({_type_of(value)})" for name, value in dataset.features.items())
+    chosen = columns.image if kind == "image" else columns.label
+    if chosen is not None and chosen not in usable:
         raise Refused(
-            f"{kind}_column = {chosen}: expected a column of {content}, found "
-            f"{_type_of(dataset.features[chosen])}"
+            f"{kind}_column = {chosen}: expected a column of {content}, found in {place}: {listed}"
         )
     column: str | None = columns.find(kind, usable, place, of_type)
     if column is None:
         refusal = NoLabels if kind == "label" else Refused
         if usable:
             raise refusal(f"{place}: {choose(kind, usable)}")
-        listed = ", ".join(f"{name} ({_type_of(v)})" for name, v in dataset.features.items())
         raise refusal(f"{place}: expected a column of {content}, found {listed}")
     warn_once(f"{place}: {kind}s from the column {column!r}")
     return column
