@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from pirl_plugin.checkpoints.load import read_trunk
 from pirl_plugin.checkpoints.trunk import Trunk
-from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
+from pirl_plugin.checkpoints.write import (
+    FORMATS,
+    detectron2_options,
+    refuse_foreign_folder,
+    write_trunk,
+)
 from pirl_plugin.models.resnet import feature_width
 from pirl_plugin.models.trunks import describe_network
 from pirl_plugin.system import arguments as kinds
@@ -30,7 +36,7 @@ def export_checkpoint(
     """Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL.
 
     Values keep their bits. Size, mean and standard deviation of the trunk's images are written too.
-    A file at ``out`` is replaced at the end, in one step.
+    A file at ``out`` is replaced at the end, in one step; a folder only if an export wrote it.
 
     Args:
         path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
@@ -50,9 +56,9 @@ def export_checkpoint(
     Raises:
         FileNotFoundError: there is no such file.
         IsADirectoryError: ``path`` is a folder.
-        ValueError: ``to`` is unknown, the file cannot be read, timm or Detectron2 does not have
-            the network, or tensors are missing, left over, of another shape or not finite; the
-            message has their names.
+        ValueError: ``to`` is unknown, ``out`` has another network, the file cannot be read, timm
+            or Detectron2 does not have the network, or tensors are missing, left over, of another
+            shape or not finite; the message has their names.
 
     Example:
         >>> import tempfile
@@ -74,6 +80,8 @@ def export_checkpoint(
         raise Refused(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"out = {out}: expected another file than the checkpoint itself")
+    if to == "timm":
+        refuse_foreign_folder(out)
     exported = read_trunk(
         path, prefix=trunk, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
     )
@@ -148,6 +156,11 @@ def main(arguments: list[str]) -> int:
     add("--to", choices=FORMATS, required=True, help="the format")
     add("--out", type=kinds.user_path, required=True, help=".pkl, .pth, …; for timm a folder")
     options = parser.parse_args(arguments)
+    check_output = kinds.output_folder if options.to == "timm" else kinds.OutputFile()
+    try:
+        check_output(str(options.out))
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --out: {error}")
     with locked_file(options.out, "--out"):
         trunk = export_checkpoint(
             options.checkpoint,

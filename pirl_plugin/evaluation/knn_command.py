@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.files import locked_file
+from pirl_plugin.system.files import claim_folder, locked_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> None:
 
     Raises:
         FileNotFoundError: the checkpoint or the images do not exist.
-        ValueError: train and val have different classes or only one, or no image can be read.
+        ValueError: train and val have different classes or only one, no image can be read, or
+            ``--out`` is another command's folder.
     """
     parser = kinds.command_parser(
         "knn",
@@ -57,6 +58,8 @@ def main(arguments: list[str]) -> None:
         for option, file in outputs.items():
             if file is not None:
                 locks.enter_context(locked_file(file, option))
+        if options.out is not None:
+            claim_folder(options.out, {"command": "knn"})
         _measure_and_write(options)
 
 

@@ -84,6 +84,18 @@ class LogisticFits:
         return "\n".join(lines)
 
 
+def require_scikit_learn() -> None:
+    """Refuse to begin without scikit-learn.
+
+    Raises:
+        MissingPackage: it is not installed.
+    """
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
+
+
 def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -> LogisticFits:
     """Compute the features of layers once, and fit a logistic regression to each layer's.
 
@@ -96,10 +108,7 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
         MissingPackage: scikit-learn is not installed.
         Refused: no class has two training images, or no images can be read.
     """
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
+    require_scikit_learn()
     measured = labelled_features([trunk], layers, images)
     train_classes = measured.train_labels.numpy()
     test_classes = measured.test_labels.numpy()

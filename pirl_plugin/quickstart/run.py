@@ -117,6 +117,7 @@ def run_quickstart(
     data = find_data(folder)
     epochs = epochs or quick_epochs(data, METHODS[method].images_seen)
     run = {
+        "command": "quickstart",
         "data": str(data.train),
         "digest of the images": _digest_of_images(data),
         "epochs": epochs,

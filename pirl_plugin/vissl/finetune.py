@@ -30,9 +30,12 @@ def main(arguments: list[str]) -> int:
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
     from pirl_plugin.evaluation.layer_comparison import compare_layers
+    from pirl_plugin.evaluation.logistic import require_scikit_learn
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.vissl.run import launch
 
+    if options.report is not None:
+        require_scikit_learn()
     trunk, images = labelled_run.load_trunk_and_images(options)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [

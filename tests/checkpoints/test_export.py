@@ -328,3 +328,20 @@ def test_timm_folder__says_nothing_of_timms_own_weights(tmp_path):
     network = timm.create_model(f"local-dir:{tmp_path / 'folder'}", pretrained=True)
     inputs = timm.data.resolve_model_data_config(network, use_test_size=True)
     assert inputs["input_size"] == (3, 224, 224)  # 288 for timm's own
+
+
+def test_export__replaces_only_what_an_export_wrote(tmp_path, capsys):
+    save_trunk(ResNetTrunk(18), tmp_path / "in.torch")
+    for _ in range(2):
+        export_checkpoint(tmp_path / "in.torch", tmp_path / "folder", "timm")
+    (tmp_path / "mine").mkdir()
+    config = tmp_path / "mine" / "config.json"
+    config.write_text('{"architecture": "resnet18"}')
+    with pytest.raises(ValueError, match=r"mine: expected a new folder, .*config\.json"):
+        export_checkpoint(tmp_path / "in.torch", tmp_path / "mine", "timm")
+    assert config.read_text() == '{"architecture": "resnet18"}'
+    command = ["--checkpoint", str(tmp_path / "in.torch")]
+    for to, out in (("timm", "in.torch"), ("torchvision", "mine"), ("vissl", "in.torch/a.torch")):
+        with pytest.raises(SystemExit):
+            main([*command, "--to", to, "--out", str(tmp_path / out)])
+        assert f"argument --out: {tmp_path / out}: expected" in capsys.readouterr().err

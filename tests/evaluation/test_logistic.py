@@ -83,6 +83,11 @@ def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_pat
     layers = re.findall(r"^  (\S+) +[0-9.]+ +([0-9.]+) +\S+$", printed, re.M)
     assert [name for name, _ in layers] == ["conv1", "res2", "res3", "res4", "res5", "last"]
     assert f"{file}: the network and the classifier of last" in printed  # all are right
+    # Other commands write files of the same names.
+    network = ["--checkpoint", str(checkpoint), "--size", "32"]
+    for command in ("knn", "finetune"):
+        with pytest.raises(ValueError, match="out holds the run of command linear"):
+            run([command, *network, "--data", str(data), "--out", str(tmp_path / "out")])
     file = fit(checkpoint, data, tmp_path / "conv1", "--layer", "conv1")
     photos = tmp_path / "photos"
     photos.mkdir()

@@ -12,6 +12,7 @@ import yaml
 from pirl_plugin.checkpoints.classifier import read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.images.sources import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -169,3 +170,9 @@ def test_finetune__of_separable_classes_in_one_command(tmp_path):
     # All layers separate the classes; of equally good ones, the last is taken.
     for name in ("fine-tuned", "from random weights", "frozen, last"):
         assert name in page
+
+
+def test_finetune__refuses_a_report_without_scikit_learn_at_its_start(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ModuleNotFoundError, match="scikit-learn is not installed"):
+        run(["finetune", "--checkpoint", "gone", "--data", "gone", "--report", "r.html"])

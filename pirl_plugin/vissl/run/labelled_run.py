@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.files import locked, locked_file
+from pirl_plugin.system.files import claim_folder, locked, locked_file
 from pirl_plugin.system.host_config import quoted
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
     add("--report", metavar="FILE.html", type=kinds.OutputFile(), help=page)
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", type=_override, help=overrides)
+    parser.set_defaults(command=name)
     return parser
 
 
@@ -53,13 +54,19 @@ def _override(text: str) -> str:
 
 
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabelledImages]:
-    """Load the trunk of the command's checkpoint, open its images, and print what is measured."""
+    """Load the trunk of the command's checkpoint, open its images, and print what is measured.
+
+    Raises:
+        Refused: the folder of ``--out`` is another command's.
+    """
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.sources import open_labelled
 
     images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     trunk = load_network(options)
+    with locked(options.out, "--out"):
+        claim_folder(options.out, {"command": options.command})
     print(f"{images.train.path} and {images.test.path}, {len(images.classes)} classes")
     print(f"images of {trunk.preprocessing}", flush=True)
     return trunk, images
