@@ -46,9 +46,10 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     Returns:
         uint8 ``(3, size, size)``.
     """
-    # Of a strip only the middle: resized whole, 1 × 40,000 px would take gigabytes.
-    longest = _LONGEST_STRIP * min(image.shape[1:])
-    image = tv.center_crop(image, [min(side, longest) for side in image.shape[1:]])
+    height, width = image.shape[1:]
+    longest = _LONGEST_STRIP * min(height, width)
+    if max(height, width) > longest:  # resized whole, 1 × 40,000 px would take gigabytes
+        image = tv.center_crop(image, [min(height, longest), min(width, longest)])
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 

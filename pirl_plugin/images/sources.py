@@ -136,11 +136,14 @@ def _recognize(path: str) -> tuple[str, str]:
             images = os.path.join(path, list_name)
             if os.path.isfile(images) and len(class_folders(path)) < 2:
                 return DISK_FILELIST, images
-        names = os.listdir(path)
-        if any(name == INDEX or name.endswith(_ARCHIVES) for name in names) and _no_image(path):
+        has_tars = False
+        may_be_data_set = False
+        for name in os.listdir(path):
+            has_tars |= name == INDEX or name.endswith(_ARCHIVES)
+            may_be_data_set |= name.lower() in MARKS or name.endswith(".parquet")
+        if has_tars and _no_image(path):
             return DISK_SHARDS, path
-        # Only with a mark, its folders are searched for the files of a data set.
-        if any(name.lower() in MARKS or name.endswith(".parquet") for name in names):
+        if may_be_data_set:  # only then, its folders are searched for the files of one
             files = list(chain.from_iterable(find_data_files(path).values()))
             if files and all(map(_no_image, set(map(os.path.dirname, files)))):
                 return DISK_HF, path
