@@ -79,7 +79,7 @@ def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
     Its preprocessing is the user's, or else the checkpoint's.
 
     Args:
-        options: of ``checkpoint_options`` and ``image_options``.
+        options: of ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
         device: cpu, or cuda:N.
     """
     timm_options = dict(options.timm_option)
