@@ -9,12 +9,7 @@ from pathlib import Path
 
 from pirl_plugin.checkpoints.load import read_trunk
 from pirl_plugin.checkpoints.trunk import Trunk
-from pirl_plugin.checkpoints.write import (
-    FORMATS,
-    detectron2_options,
-    refuse_foreign_folder,
-    write_trunk,
-)
+from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
 from pirl_plugin.models.resnet import feature_width
 from pirl_plugin.models.trunks import describe_network
 from pirl_plugin.system import arguments as kinds
@@ -36,7 +31,7 @@ def export_checkpoint(
     """Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL.
 
     Values keep their bits. Size, mean and standard deviation of the trunk's images are written too.
-    A file at ``out`` is replaced at the end, in one step; a folder only if an export wrote it.
+    A file at ``out`` is replaced at the end, in one step.
 
     Args:
         path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
@@ -56,9 +51,9 @@ def export_checkpoint(
     Raises:
         FileNotFoundError: there is no such file.
         IsADirectoryError: ``path`` is a folder.
-        ValueError: ``to`` is unknown, ``out`` has another network, the file cannot be read, timm
-            or Detectron2 does not have the network, or tensors are missing, left over, of another
-            shape or not finite; the message has their names.
+        ValueError: ``to`` is unknown, the file cannot be read, timm or Detectron2 does not have
+            the network, or tensors are missing, left over, of another shape or not finite; the
+            message has their names.
 
     Example:
         >>> import tempfile
@@ -80,8 +75,6 @@ def export_checkpoint(
         raise Refused(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"out = {out}: expected another file than the checkpoint itself")
-    if to == "timm":
-        refuse_foreign_folder(out)
     exported = read_trunk(
         path, prefix=trunk, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
     )

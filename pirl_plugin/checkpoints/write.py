@@ -7,7 +7,6 @@ import pickle
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from pirl_plugin.system.files import atomic_write
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
 PREPROCESSING = "preprocessing"
 """Key of the preprocessing's record in the files that this package writes."""
-_WRITTEN = {"written_by": "pirl_plugin"}
-"""Entry of timm's ``config.json`` by which an export knows its own folder."""
 _PRETRAIN = "pre-train another network, with +config/pirl/models=resnet18"
 # torchvision's names → Detectron2's. There, a batch norm is part of a convolution.
 _DETECTRON2 = {
@@ -146,24 +143,6 @@ def to_detectron2(name: str) -> str:
     return name
 
 
-def refuse_foreign_folder(out: Path) -> None:
-    """Refuse a folder with a network of timm, or a ``config.json``, that is not of this package.
-
-    Raises:
-        Refused: it has such files.
-    """
-    config = out / "config.json"
-    if config.exists() or (out / "model.safetensors").exists():
-        content: Any = None
-        with suppress(OSError, ValueError):
-            content = json.loads(config.read_text())
-        if not isinstance(content, dict) or not _WRITTEN.items() <= content.items():
-            raise Refused(
-                f"out = {out}: expected a new folder, or one that export wrote, but it has another "
-                f"config.json or model.safetensors; name another folder, or remove these"
-            )
-
-
 def _write_timm_folder(trunk: Trunk, out: Path, classifier: Classifier | None) -> None:
     """Write ``config.json`` and ``model.safetensors``; the folder is made."""
     if not trunk.timm and not trunk.is_usual:
@@ -189,7 +168,7 @@ def _write_timm_folder(trunk: Trunk, out: Path, classifier: Classifier | None) -
         "interpolation": "bilinear",
     }
     out.mkdir(parents=True, exist_ok=True)
-    save_for_hf(network, str(out), _WRITTEN, trunk.options, safe_serialization=True)
+    save_for_hf(network, str(out), model_args=trunk.options, safe_serialization=True)
 
 
 def _set_classifier(network: Any, trunk: Trunk, classifier: Classifier) -> None:
