@@ -15,29 +15,13 @@ from torchvision.datasets import ImageFolder
 from pirl_plugin.images import prepare
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import find_splits
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.names import DISK_FOLDER
-from pirl_plugin.images.source import warn_once
 from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_grey
 from tests.helpers.kinds import KINDS, add_member, grey, write_kind
-from tests.helpers.tiff import tiff
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Two classes of one image."""
-    save_grey(tmp_path / "a" / "1.png", 1)
-    save_grey(tmp_path / "b" / "2.png", 2)
-    return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def _each_test_warns():
-    warn_once.cache_clear()
 
 
 def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
@@ -391,61 +375,6 @@ def test_index__that_is_damaged_is_named(shards):
         index.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"index\.npz is damaged .*: remove it"):
             open_source(shards)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_tiff__of_32_bit_values_has_no_scale_and_is_unreadable(dtype, folder, caplog):
-    Image.fromarray(np.arange(12, dtype=dtype).reshape(3, 4)).save(folder / "a" / "0.tif")
-    assert [valid for _, valid in FolderSource(folder)] == [False, True, True]
-    assert "has 32-bit values" in caplog.text
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("planes", [False, True])
-@pytest.mark.parametrize(("photometric", "channels"), [(0, 1), (1, 1), (2, 3), (2, 4)])
-def test_tiff__is_decoded_right_or_not_at_all(photometric, channels, planes, dtype):
-    most = np.iinfo(dtype).max
-    values = np.random.default_rng(0).integers(0, most + 1, (6, 5, channels)).astype(dtype)
-    white_is_zero = photometric == 0
-    try:
-        pixels = decode_image(tiff(values, planes, photometric))
-    except UnreadableImageError:
-        deep = dtype == np.uint16
-        assert (planes and deep) or (white_is_zero and (planes or deep))
-        return
-    expected = values[..., :3] * (255 / most)
-    expected = 255 - expected if white_is_zero else expected
-    expected = np.broadcast_to(expected, (6, 5, 3)).transpose(2, 0, 1)
-    assert abs(pixels.numpy() - expected).max() <= 1
-
-
-def test_tiff__that_pil_misreads_is_named():
-    values = np.zeros((5, 4, 3), np.uint16)
-    with pytest.raises(UnreadableImageError, match="PIL decodes wrongly"):
-        decode_image(tiff(values, planes=True))
-    with pytest.raises(UnreadableImageError, match="PIL decodes wrongly"):
-        decode_image(tiff(values[..., :1], photometric=0))
-
-
-def test_large_image__is_refused_unless_a_larger_limit_is_given():
-    file = io.BytesIO()
-    Image.new("1", (9000, 8000)).save(file, "PNG")
-    with pytest.raises(UnreadableImageError, match=r"9000 × 8000 pixels: expected at most 64 meg"):
-        decode_image(file.getvalue())
-
-
-def test_pipe__is_no_image(folder):
-    os.mkfifo(folder / "a" / "0.jpg")
-    assert [valid for _, valid in FolderSource(folder)] == [False, True, True]
-    with pytest.raises(OSError, match="not a regular file"):
-        read_file(str(folder / "a" / "0.jpg"))
-
-
-def test_reason__names_a_pointer_and_shows_the_beginning():
-    with pytest.raises(UnreadableImageError, match="git lfs pull"):
-        decode_image(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
-    with pytest.raises(UnreadableImageError, match="begin with b'<html>'"):
-        decode_image(b"<html>")
 
 
 class Items(list):

@@ -1,0 +1,19 @@
+"""What the tests of this folder share."""
+
+import pytest
+
+from pirl_plugin.images.source import warn_once
+from tests.helpers.images import save_grey
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes of one image."""
+    save_grey(tmp_path / "a" / "1.png", 1)
+    save_grey(tmp_path / "b" / "2.png", 2)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _each_test_warns():
+    warn_once.cache_clear()

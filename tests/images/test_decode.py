@@ -1,0 +1,67 @@
+"""Which images are decoded, and which are refused: deep TIFFs, large images, what is no image."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.sources import FolderSource
+from tests.helpers.tiff import tiff
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_tiff__of_32_bit_values_has_no_scale_and_is_unreadable(dtype, folder, caplog):
+    Image.fromarray(np.arange(12, dtype=dtype).reshape(3, 4)).save(folder / "a" / "0.tif")
+    assert [valid for _, valid in FolderSource(folder)] == [False, True, True]
+    assert "has 32-bit values" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize(("photometric", "channels"), [(0, 1), (1, 1), (2, 3), (2, 4)])
+def test_tiff__is_decoded_right_or_not_at_all(photometric, channels, planes, dtype):
+    most = np.iinfo(dtype).max
+    values = np.random.default_rng(0).integers(0, most + 1, (6, 5, channels)).astype(dtype)
+    white_is_zero = photometric == 0
+    try:
+        pixels = decode_image(tiff(values, planes, photometric))
+    except UnreadableImageError:
+        deep = dtype == np.uint16
+        assert (planes and deep) or (white_is_zero and (planes or deep))
+        return
+    expected = values[..., :3] * (255 / most)
+    expected = 255 - expected if white_is_zero else expected
+    expected = np.broadcast_to(expected, (6, 5, 3)).transpose(2, 0, 1)
+    assert abs(pixels.numpy() - expected).max() <= 1
+
+
+def test_tiff__that_pil_misreads_is_named():
+    values = np.zeros((5, 4, 3), np.uint16)
+    with pytest.raises(UnreadableImageError, match="PIL decodes wrongly"):
+        decode_image(tiff(values, planes=True))
+    with pytest.raises(UnreadableImageError, match="PIL decodes wrongly"):
+        decode_image(tiff(values[..., :1], photometric=0))
+
+
+def test_large_image__is_refused_unless_a_larger_limit_is_given():
+    file = io.BytesIO()
+    Image.new("1", (9000, 8000)).save(file, "PNG")
+    with pytest.raises(UnreadableImageError, match=r"9000 × 8000 pixels: expected at most 64 meg"):
+        decode_image(file.getvalue())
+
+
+def test_pipe__is_no_image(folder):
+    os.mkfifo(folder / "a" / "0.jpg")
+    assert [valid for _, valid in FolderSource(folder)] == [False, True, True]
+    with pytest.raises(OSError, match="not a regular file"):
+        read_file(str(folder / "a" / "0.jpg"))
+
+
+def test_reason__names_a_pointer_and_shows_the_beginning():
+    with pytest.raises(UnreadableImageError, match="git lfs pull"):
+        decode_image(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(UnreadableImageError, match="begin with b'<html>'"):
+        decode_image(b"<html>")
