@@ -16,8 +16,8 @@ from torch.nn.functional import normalize
 from training_views import has_transformed_images
 
 from pirl_plugin.checkpoints.read import run_config
+from pirl_plugin.images.opening import FolderSource, ImageSource
 from pirl_plugin.images.source import evenly_spaced
-from pirl_plugin.images.sources import FolderSource, ImageSource
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 

@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.images.classes import NO_CLASS, NoLabels
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.sources import LabelledImages, joined_labels, open_splits
+    from pirl_plugin.images.opening import LabelledImages, joined_labels, open_splits
     from pirl_plugin.models.trunks import LAST, untrained
 
     trunk = load_network(options, options.device)

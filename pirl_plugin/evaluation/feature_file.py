@@ -33,8 +33,8 @@ from torch import Tensor
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features, to_half
 from pirl_plugin.images.classes import NoLabels
+from pirl_plugin.images.opening import ImageSource, joined_labels
 from pirl_plugin.images.source import content_stamp, printable
-from pirl_plugin.images.sources import ImageSource, joined_labels
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system.arguments import weights_name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.features import LabelledFeatures
     from pirl_plugin.evaluation.page import Chart
-    from pirl_plugin.images.sources import LabelledImages
+    from pirl_plugin.images.opening import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 RESULTS = "results.json"
@@ -67,7 +67,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.features import labelled_features, load_network
     from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.sources import open_labelled
+    from pirl_plugin.images.opening import open_labelled
     from pirl_plugin.models.trunks import LAST, untrained
     from pirl_plugin.system.files import write_json
 

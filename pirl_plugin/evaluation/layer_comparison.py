@@ -15,7 +15,7 @@ from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.images.sources import LabelledImages
+from pirl_plugin.images.opening import LabelledImages
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 _MOST_IMAGES = 5000  # of a split

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import labelled_features
 from pirl_plugin.evaluation.layer_comparison import draw_rows
-from pirl_plugin.images.sources import LabelledImages
+from pirl_plugin.images.opening import LabelledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
 

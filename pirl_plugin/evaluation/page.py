@@ -16,8 +16,8 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import same_class_share
+from pirl_plugin.images.opening import ImageSource
 from pirl_plugin.images.source import evenly_spaced
-from pirl_plugin.images.sources import ImageSource
 from pirl_plugin.system.files import write_text
 from pirl_plugin.views.pixels import as_image
 

@@ -18,8 +18,8 @@ from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_lay
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import class_folders, find_splits
+from pirl_plugin.images.opening import FolderSource, LabelledImages, open_labelled
 from pirl_plugin.images.source import evenly_spaced
-from pirl_plugin.images.sources import FolderSource, LabelledImages, open_labelled
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 IMAGE_SIZE = 64

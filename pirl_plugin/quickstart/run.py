@@ -26,8 +26,8 @@ from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.images.source import ImageSource, evenly_spaced
-from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import (

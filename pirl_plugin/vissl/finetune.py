@@ -15,7 +15,7 @@ from pirl_plugin.system.processes import own_command, run_child
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
-    from pirl_plugin.images.sources import LabelledImages
+    from pirl_plugin.images.opening import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 

@@ -5,7 +5,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.evaluation.features import centre_crop, compute_features
 from pirl_plugin.images.decode import MAX_PIXELS
-from pirl_plugin.images.sources import MapSource
+from pirl_plugin.images.opening import MapSource
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
 

@@ -14,7 +14,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.evaluation.features import Crops, compute_features, store_features, to_half
-from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_checkpoint, write_classes

@@ -10,8 +10,8 @@ from torchvision.datasets import CIFAR10, ImageFolder
 from pirl_plugin.images.classes import NoLabels, join_classes, name_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import ImageDataset
+from pirl_plugin.images.opening import open_labelled, open_source
 from pirl_plugin.images.source import warn_once
-from pirl_plugin.images.sources import open_labelled, open_source
 from pirl_plugin.views.base import ImageViews
 from tests.helpers.kinds import KINDS, grey, in_memory, write_kind
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.images.opening import FolderSource
 from tests.helpers.tiff import tiff
 
 

@@ -13,7 +13,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images import prepare
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
+from pirl_plugin.images.opening import FolderSource, open_labelled, open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_grey

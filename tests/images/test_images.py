@@ -18,8 +18,8 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.images.shards import ShardSource
-from pirl_plugin.images.sources import FolderSource, open_source
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.images.sources import open_labelled, open_splits
+from pirl_plugin.images.opening import open_labelled, open_splits
 from tests.helpers.host_tools import write_classes
 
 

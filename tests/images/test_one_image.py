@@ -12,8 +12,8 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.image_dataset import ImageDataset
+from pirl_plugin.images.opening import open_labelled, open_source, open_splits
 from pirl_plugin.images.source import warn_once
-from pirl_plugin.images.sources import open_labelled, open_source, open_splits
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.base import ImageViews
 from tests.helpers.images import save_grey

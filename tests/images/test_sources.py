@@ -18,7 +18,7 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.folders import find_splits
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.names import DISK_FOLDER
-from pirl_plugin.images.sources import FolderSource, open_labelled, open_source
+from pirl_plugin.images.opening import FolderSource, open_labelled, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_grey
 from tests.helpers.kinds import KINDS, add_member, grey, write_kind

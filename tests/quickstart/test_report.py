@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pirl_plugin.evaluation import page
-from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.images import Split
 from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors

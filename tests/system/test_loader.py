@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from pirl_plugin.images.sources import open_source
+from pirl_plugin.images.opening import open_source
 from pirl_plugin.system import loader
 from pirl_plugin.system.watcher import Interrupted, Wait, waiting, watching
 from tests.helpers.images import save_grey

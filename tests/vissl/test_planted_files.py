@@ -22,7 +22,7 @@ from vissl.data.disk_dataset import DiskImageDataset
 from pirl_plugin.checkpoints.read import read_checkpoint, read_config
 from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.images import prepare
-from pirl_plugin.images.sources import open_source
+from pirl_plugin.images.opening import open_source
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, check_paths
 from tests.helpers.configs import compose
 from tests.helpers.images import save_grey

@@ -18,10 +18,10 @@ from torch.utils.data import default_collate
 from pirl_plugin.images import names
 from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.datasets import NumberedSource
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
-from pirl_plugin.images.sources import ImageSource, open_source
+from pirl_plugin.images.opening import ImageSource, open_source
+from pirl_plugin.images.paper_datasets import NumberedSource
 from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.views.base import ImageViews, Views

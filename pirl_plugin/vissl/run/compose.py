@@ -194,7 +194,7 @@ def _compute(composed: DictConfig) -> dict[str, str]:
 def _half_of_images(config: DictConfig, most: int) -> int:
     """Return half of the number of training images, at most ``most``."""
     from pirl_plugin.images.folders import find_images
-    from pirl_plugin.images.sources import open_source
+    from pirl_plugin.images.opening import open_source
 
     data = config.DATA.TRAIN
     try:

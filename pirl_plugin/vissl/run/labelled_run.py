@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pirl_plugin.evaluation.page import Chart
-    from pirl_plugin.images.sources import LabelledImages
+    from pirl_plugin.images.opening import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -61,7 +61,7 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     """
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.sources import open_labelled
+    from pirl_plugin.images.opening import open_labelled
 
     images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     trunk = load_network(options)
@@ -116,7 +116,7 @@ def run_overrides(
     import torch
 
     from pirl_plugin.checkpoints.write import save_trunk
-    from pirl_plugin.images.sources import SOURCE_NAMES
+    from pirl_plugin.images.opening import SOURCE_NAMES
 
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
-from pirl_plugin.images.datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import (
     IMAGE_EXTENSIONS,
@@ -42,6 +41,7 @@ from pirl_plugin.images.names import (
     LISTS,
     SOURCES,
 )
+from pirl_plugin.images.paper_datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
