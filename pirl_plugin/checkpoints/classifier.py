@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,21 @@ class Classifier:
     classes: list[str]
     layer: str
 
+    def __post_init__(self) -> None:
+        weight, bias, classes = self.weight, self.bias, self.classes
+        if weight.ndim != 2 or bias.shape != weight.shape[:1] or len(classes) != len(bias):
+            raise Refused(
+                f"The classifier has weights {tuple(weight.shape)}, biases {tuple(bias.shape)} and "
+                f"{len(classes)} class names: expected (C, D), (C,) and C."
+            )
+        if not (weight.isfinite().all() and bias.isfinite().all()):
+            raise Refused("The classifier has NaN or infinite weights.")
+        for name in (*classes, self.layer):
+            if not isinstance(name, str) or not name.isprintable():  # reaches terminals and tables
+                raise Refused(
+                    f"The classifier has the class or layer {name!r}: expected printable text."
+                )
+
     def predict(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Predict the classes of images.
 
@@ -63,7 +77,10 @@ def read_classifier(path: Path | None) -> Classifier | None:
     """Return the classifier in a checkpoint; None if there is none.
 
     Args:
-        path: of the checkpoint, which can be read; None: there is no file.
+        path: path of a readable checkpoint; None: there is no file.
+
+    Raises:
+        Refused: the classifier is incomplete, or its weights or class names are invalid.
     """
     if path is None or path.suffix == ".safetensors":
         return None
@@ -72,4 +89,11 @@ def read_classifier(path: Path | None) -> Classifier | None:
     except Refused:  # a file of code, which the user trusts: this package did not write it
         return None
     record = content.get(CLASSIFIER)
-    return Classifier(**record) if isinstance(record, Mapping) else None
+    if record is None:
+        return None
+    try:
+        return Classifier(**{field.name: record[field.name] for field in fields(Classifier)})
+    except (AttributeError, KeyError, TypeError) as error:  # values of other types
+        raise Refused(f"{path}: the classifier in it is damaged ({error!r}).") from None
+    except Refused as error:
+        raise Refused(f"{path}: {error}") from None

@@ -84,7 +84,7 @@ def fetch_trunk(timm: str | None, timm_options: Mapping[str, object] | None = No
             fetched.
     """
     if timm is None:
-        raise Refused("--pretrained: expected the name of a network; give --timm NAME")
+        raise Refused("Published weights need the network's timm name.")
     options = dict(timm_options or {})
     try:
         network = TimmTrunk(timm, {**options, "pretrained": True})
@@ -93,9 +93,9 @@ def fetch_trunk(timm: str | None, timm_options: Mapping[str, object] | None = No
     except Exception as error:  # the hub's client raises many types, also of other libraries
         reason, _, _ = " ".join(str(error).split()).partition(". ")
         raise Refused(
-            f"--timm {timm} --pretrained: expected weights that timm can fetch or has in its "
-            f"cache, but there was a {type(error).__name__}: {reason}; connect to the Hugging Face "
-            f"Hub, or download the weights elsewhere and give --checkpoint FILE --timm {timm}"
+            f"timm could not fetch the weights of {timm} ({type(error).__name__}: {reason}). "
+            f"Connect to the Hugging Face Hub, or download the weights elsewhere and load them as "
+            f"a file."
         ) from error
     preprocessing = Preprocessing.from_timm(network.net.pretrained_cfg, timm)
     network.preprocessing = preprocessing.of_timm_options(options)
@@ -119,7 +119,7 @@ def read_trunk(
     path = Path(path)
     name = str(path)
     if timm_options and timm is None:
-        raise Refused("--timm-option: expected the network's name too; give --timm NAME")
+        raise Refused(f"timm options {timm_options} need the network's timm name.")
     if content is None:
         content = read_checkpoint(path, trust_pickle)
     preprocessing = read_preprocessing(path, content)

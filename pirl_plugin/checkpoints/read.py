@@ -47,8 +47,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
 
     Raises:
         FileNotFoundError: there is no such file.
-        IsADirectoryError: it is a folder.
-        ValueError: it is damaged, is not a checkpoint, or safe loading refuses it.
+        ValueError: it is a folder, damaged or not a checkpoint, or safe loading refuses it.
     """
     content: Any
     try:
@@ -60,18 +59,22 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
             check_sums(path)
             with torch.serialization.safe_globals(_SAFE_TYPES):
                 content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
-    except OSError:  # no such file, or a folder
+    except IsADirectoryError:
+        raise Refused(
+            f"{path} is a folder. Choose a file in it, such as {path / 'checkpoint.torch'}."
+        ) from None
+    except OSError:  # such as a missing file
         raise
     except Exception as error:  # a damaged pickle can raise anything
         raise Refused(
-            f"{path} cannot be read as a checkpoint of torch or safetensors: it is damaged, or "
-            f"holds more than weights ({_first_sentence(error)}); copy it again or, if you trust "
-            f"its writer, give --trust-pickle, which runs its code"
+            f"{path} is damaged, is not a checkpoint, or holds more than weights "
+            f"({_first_sentence(error)}). Copy it again or, if you trust its author, load it with "
+            f"trust_pickle, which runs the code in it."
         ) from error
     if isinstance(content, torch.nn.Module):  # a whole model, pickled
         content = content.state_dict()
     if not isinstance(content, Mapping):
-        raise Refused(f"{path} holds a {type(content).__name__}: expected a dictionary")
+        raise Refused(f"{path}: expected a dictionary of tensors, got a {type(content).__name__}.")
     return content
 
 

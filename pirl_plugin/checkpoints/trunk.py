@@ -122,7 +122,7 @@ def find_resnet(tensors: Mapping[str, Tensor], name: str, prefix: str | None) ->
         prefix: prefix of the trunk's tensors, or its end; None: there is one trunk.
 
     Raises:
-        Refused: there is no ResNet, there are several, or it is not whole.
+        Refused: there is no ResNet, there are several, or it is incomplete.
     """
     part_names_at: dict[str, dict[str, str]] = {}  # prefix of a ResNet → names of its parts
     for full_name in tensors:
@@ -131,8 +131,8 @@ def find_resnet(tensors: Mapping[str, Tensor], name: str, prefix: str | None) ->
             part_names_at[mark["prefix"]] = _OF_LIGHTLY if is_lightly else _OF_TORCHVISION
     if not part_names_at:
         raise Refused(
-            f"{name} holds no ResNet: expected tensors such as layer1.0.conv1.weight, after any "
-            f"prefix; for a network of timm, such as a ViT, give its name with --timm NAME"
+            f"{name} holds no ResNet: no tensor is named like layer1.0.conv1.weight. For another "
+            f"network, such as a ViT, give its timm name."
         )
     trunk_prefix = choose_prefix(list(part_names_at), name, prefix)
     part_names = part_names_at[trunk_prefix]
@@ -157,8 +157,9 @@ def find_resnet(tensors: Mapping[str, Tensor], name: str, prefix: str | None) ->
     small_stem = tuple(stem.shape[2:]) == (3, 3)
     with torch.device("meta"):
         expected = WideResNet(depth, width, small_stem).state_dict()
-    nearest = f"the nearest, ResNet-{depth} of width {width:g}"
-    state = _whole(tensors, trunk_prefix, full_names, expected, name, nearest)
+    title = resnet_title(depth, width, small_stem)
+    remedy = "If it is another network, give its timm name."
+    state = _whole(tensors, trunk_prefix, full_names, expected, name, title, remedy)
     return Trunk(state, trunk_prefix, depth, width, small_stem)
 
 
@@ -191,14 +192,16 @@ def find_timm_network(
     prefixes = _prefixes_of_network(tensors, expected)
     if not prefixes:
         raise Refused(
-            f"{name} holds no {timm}: expected its {len(expected)} tensors, such as "
-            f"{next(iter(expected))}, after any prefix"
+            f"{name} holds no {timm}: most of its {len(expected)} tensors, such as "
+            f"{next(iter(expected))}, are missing. Give the timm name of the network in this file."
         )
     trunk_prefix = choose_prefix(prefixes, name, prefix)
     full_names = {key: trunk_prefix + key for key in expected if trunk_prefix + key in tensors}
     images = Preprocessing.from_timm(network.pretrained_cfg, timm)
+    remedy = "Check the timm name and its options, such as img_size=384."
+    title = timm_title(timm, options)
     return Trunk(
-        _whole(tensors, trunk_prefix, full_names, expected, name, f"timm's {timm}"),
+        _whole(tensors, trunk_prefix, full_names, expected, name, title, remedy),
         trunk_prefix,
         timm=timm,
         options=dict(options),
@@ -229,6 +232,8 @@ def _prefixes_of_network(
     total = sum(not key.endswith(COUNTER) for key in expected)
     complete = [prefix for prefix, count in same_shape.items() if count == total]
     most = max(same_name.values(), default=0)
+    if 2 * most < total:  # another network, which has some names in common
+        return []
     return complete or [prefix for prefix, count in same_name.items() if count == most]
 
 
@@ -258,15 +263,13 @@ def choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -
         return matching[0]
     listed = ", ".join(prefix or "the top" for prefix in prefixes)
     if not matching:
-        raise Refused(f"{name} holds no trunk at {user_prefix}: expected one of {listed}")
+        raise Refused(f"{name} holds no network at {user_prefix}, but at {listed}.")
     for part in _PREFERRED:
         preferred = [prefix for prefix in matching if part in prefix]
         if len(preferred) == 1:
-            logging.root.info(f"{name} holds trunks at {listed}: took {preferred[0]}")
+            logging.root.info(f"{name} holds networks at {listed}; using {preferred[0]}")
             return preferred[0]
-    raise Refused(
-        f"{name} holds {len(matching)} trunks, at {listed}: expected one; give --trunk PREFIX"
-    )
+    raise Refused(f"{name} holds {len(matching)} networks, at {listed}. Choose one by its prefix.")
 
 
 def _whole(
@@ -276,6 +279,7 @@ def _whole(
     expected: Mapping[str, Tensor],
     name: str,
     title: str,
+    remedy: str,
 ) -> dict[str, Tensor]:
     """Return a trunk's tensors, contiguous, in the network's order, whatever the file's.
 
@@ -289,6 +293,7 @@ def _whole(
         expected: the network's tensors.
         name: of the file.
         title: of the network, for the message.
+        remedy: what the user can do about a mismatch, a sentence.
 
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.
@@ -298,11 +303,7 @@ def _whole(
         state[key] = tensors[full_name]
     if mismatch := compare(expected, state):
         place = f" at {prefix}" if prefix else ""
-        raise Refused(
-            f"{name}{place} is not a whole trunk; it differs from {title}: {mismatch}; for a "
-            f"network of timm, give its own name with --timm NAME, or its options with "
-            f"--timm-option KEY=VALUE, such as img_size=384"
-        )
+        raise Refused(f"{name}{place} is not a complete {title}: {mismatch}. {remedy}")
     other_parts = set()
     for full_name in tensors.keys() - full_names.values():
         if full_name.startswith(prefix):
@@ -310,7 +311,7 @@ def _whole(
             other_parts.add(part)
     other_parts.discard(DESCRIPTION)
     if other_parts:
-        logging.root.warning(f"{name}: not part of the trunk: {truncate(sorted(other_parts))}")
+        logging.root.warning(f"{name}: ignored {truncate(sorted(other_parts))}")
     ordered = {}
     not_finite = []
     for key in expected:
@@ -319,7 +320,7 @@ def _whole(
             if not bool(ordered[key].isfinite().all()):
                 not_finite.append(key)
     if not_finite:
-        raise Refused(f"{name} has values that are not finite, in {truncate(not_finite)}")
+        raise Refused(f"{name} has NaN or infinite values in {truncate(not_finite)}.")
     return ordered
 
 

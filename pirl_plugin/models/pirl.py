@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import evaluating
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.ranks import rank
 
 
 class PIRL(nn.Module):
@@ -66,6 +68,12 @@ class PIRL(nn.Module):
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(data, ImageDataset):
+            raise Refused(
+                f"data: expected an ImageDataset, got {type(data).__name__}. Pass "
+                f"ImageDataset(images, views); for a subset, ImageDataset(Subset(images, rows), "
+                f"views)."
+            )
         views = {
             name: view
             for name, view in data.blank_views().items()
@@ -73,8 +81,8 @@ class PIRL(nn.Module):
         }
         if "images" not in views:
             raise Refused(
-                f"the views are {', '.join(views) or 'none'}: expected images, the view I; name "
-                f"one of them so"
+                f"The views are {', '.join(views) or 'none'}, but PIRL needs one named images, the "
+                f"untransformed view. Rename a view."
             )
         blank = views.pop("images")  # (3, S, S)
         if loss is None:
@@ -85,10 +93,17 @@ class PIRL(nn.Module):
                 num_negatives=min(1024, len(data) // 2),
                 lambda_invariance=0.75 if views else 0,
             )
+            if rank() == 0:
+                logging.root.warning(
+                    f"PIRL uses its default loss for small data sets: estimator info_nce, "
+                    f"temperature 0.2, {loss.config.num_negatives:,} negatives, lambda_invariance "
+                    f"{loss.config.lambda_invariance:g}. For the paper's, pass "
+                    f"loss=PIRLLoss(len(data))."
+                )
         if loss.bank.num_rows != len(data):  # rows of no image would stay random, as negatives
             raise Refused(
-                f"loss = PIRLLoss({loss.bank.num_rows}, …): expected a row for each of the "
-                f"{len(data)} images of data; give PIRLLoss(len(data), …)"
+                f"The loss has {loss.bank.num_rows:,} rows, but data has {len(data):,} images. "
+                f"Pass loss=PIRLLoss(len(data), …)."
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
         width = _feature_width(self.trunk, blank)
@@ -142,8 +157,8 @@ class PIRL(nn.Module):
         """
         if self._last_batch is None:
             raise Refused(
-                "update() without a batch since the last one: expected model(batch) in training "
-                "mode before each; call them in turn"
+                "There has been no batch since the last update(). Call update() once after each "
+                "model(batch), in training mode."
             )
         index, f_image = self._last_batch
         self._last_batch = None
@@ -177,10 +192,30 @@ def _normalized(images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _feature_width(trunk: nn.Module, image: Tensor) -> int:
-    """Return the width of a trunk's features of an image ``(3, H, W)``; nothing changes in it."""
+    """Return the width of a trunk's features for an image ``(3, H, W)``; the trunk stays as it is.
+
+    Raises:
+        Refused: the trunk does not return one vector per image.
+    """
     parameter = next(trunk.parameters(), image)
     with evaluating(trunk):  # so that no statistics of BatchNorm move
         features = trunk(_normalized(image[None]).to(parameter.device))
-    if isinstance(features, list):
+    if isinstance(features, list) and len(features) == 1:
         (features,) = features
-    return int(features.flatten(1).shape[1])
+    if not isinstance(features, Tensor):
+        raise Refused(
+            f"The trunk returned a {type(features).__name__}: expected a tensor of features (B, D)."
+        )
+    width = features.flatten(1).shape[1]
+    if features.shape[1] != width:  # other image sizes would give other widths
+        raise Refused(
+            f"The trunk returned features of shape {tuple(features.shape)}: expected (B, D) or "
+            f"(B, D, 1, 1). Add global average pooling to the trunk."
+        )
+    name, last = list(trunk.named_modules())[-1]
+    if isinstance(last, nn.Linear) and last.out_features == width:
+        logging.root.warning(
+            f"The trunk ends in a classifier, {name} = {last}, so PIRL trains its {width} outputs "
+            f"as features. Replace it with torch.nn.Identity()."
+        )
+    return width

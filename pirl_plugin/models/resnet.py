@@ -157,7 +157,7 @@ class ResNetTrunk(nn.Module):
         """
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(FEATURES):
-            raise Refused(f"features {unknown}: expected names among {', '.join(FEATURES)}")
+            raise Refused(f"{self.title} has no features {unknown}; it has {', '.join(FEATURES)}.")
         block_names = list(map(FEATURES.__getitem__, keys))
         outputs: dict[str, Tensor] = {}
         features = images

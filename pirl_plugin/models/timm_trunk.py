@@ -82,14 +82,14 @@ class TimmTrunk(nn.Module):
         names = dict.fromkeys([*_POOLED, *self.layers])
         if unknown := set(keys).difference(names):
             raise Refused(
-                f"features {unknown} of timm's {self.arguments['architecture']}: expected names "
-                f"among {', '.join(names)}"
+                f"timm's {self.arguments['architecture']} has no features {unknown}; it has "
+                f"{', '.join(names)}."
             )
         if self._fused_norm and not _has_fused_norm(self.net):
             raise Refused(
-                f"config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN = True: expected False for "
-                f"timm's {self.arguments['architecture']}, because the conversion removes the "
-                f"activations in its batch norms; set it to False"
+                f"The conversion to SyncBatchNorm removed the activations in the batch norms of "
+                f"timm's {self.arguments['architecture']}. Turn the conversion off for this "
+                f"network, or use timm.layers.convert_sync_batchnorm."
             )
         named: dict[str, Tensor] = {}
         if set(keys).issubset(_POOLED):
@@ -133,8 +133,8 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise Refused(
-            f"MODEL.TRUNK.PIRL_TIMM = {architecture}, {dict(options)}: expected a network of timm "
-            f"{timm.__version__} and its options; timm said: {error}"
+            f"timm {timm.__version__} cannot create {timm_title(architecture, options)}: {error}. "
+            f"Choose a name from timm.list_models(), and options that this network has."
         ) from error
     return net
 
@@ -198,8 +198,8 @@ def read_description(tensor: Tensor, file: str) -> tuple[str, dict[str, object]]
         content = None
     if not isinstance(content, Mapping):
         raise Refused(
-            f"{file} describes a network of timm in its tensor {DESCRIPTION}: expected what this "
-            f"package writes; give --timm NAME"
+            f"{file} describes a timm network in its tensor {DESCRIPTION}, but not as this package "
+            f"writes it. Give the network's timm name."
         )
     return check_description(content.get("model"), content.get("options"), file)
 
@@ -218,12 +218,12 @@ def check_description(
     Raises:
         Refused: timm has no such network, or an option is not taken; or timm is not installed.
     """
-    described = f"{file} describes a network of timm {architecture} {options}: expected"
+    described = f"{file} describes the timm network {architecture} {options}, but"
     name, _, tag = str(architecture).partition(".")  # the tag names weights, which are not loaded
     if not isinstance(architecture, str) or name not in _timm().list_models() or not _is_plain(tag):
-        raise Refused(f"{described} a name in timm.list_models(); give --timm NAME")
+        raise Refused(f"{described} timm has no such network. Give the network's timm name.")
     if not isinstance(options, Mapping):
-        raise Refused(f"{described} options by name; give --timm NAME")
+        raise Refused(f"{described} its options have no names. Give the network's timm name.")
     with torch.device("meta"):
         network = create_network(name, {})
     # A trunk has no classifier, whatever the network in the file had.
@@ -232,8 +232,8 @@ def check_description(
     for key, value in options.items():
         if key not in taken or not _is_plain(value):
             raise Refused(
-                f"{described} numbers, words or lists of them for options of its constructor, not "
-                f"{key} = {value}; give --timm NAME and, for options, --timm-option KEY=VALUE"
+                f"{described} {key} = {value} is not a plain option of this network. Give the "
+                f"network's timm name and options."
             )
     return architecture, options
 
@@ -265,8 +265,8 @@ def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """
     if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
         raise Refused(
-            f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
-            f"OPTIONS, keyword arguments of timm.create_model; write {{NAME: resnet50}}"
+            f"expected NAME, a timm network, and OPTIONS for timm.create_model, such as "
+            f"{{NAME: resnet50}}, got {dict(section)}"
         )
 
     def plain(value: Any) -> object:
@@ -295,7 +295,7 @@ def _timm() -> ModuleType:
         import timm
     except ModuleNotFoundError:
         raise Refused(
-            "the network is timm's, and timm is not installed: pip install 'pirl-plugin[timm]'"
+            "This network needs timm, which is not installed. Run pip install 'pirl-plugin[timm]'."
         ) from None
     return timm
 

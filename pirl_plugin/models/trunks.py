@@ -125,7 +125,7 @@ def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> lis
         ValueError: the trunk has no such layer.
     """
     for name in names:
-        check_name("--layer", name, trunk.layers)
+        check_name("layer", name, trunk.layers)
     pooled = []
     for name, output in zip(names, trunk(images, list(names)), strict=True):
         pooled.append(output if name == LAST else on_grid(output))

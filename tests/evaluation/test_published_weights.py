@@ -77,8 +77,8 @@ def test_published_weights__are_those_of_the_hub_or_are_refused_in_one_sentence(
         assert np.unique(fetched["features"], axis=0).shape == (4, 64)
         np.testing.assert_array_equal(fetched["features"], read["features"])
     (sentence,) = second.strip().splitlines()
-    assert "--timm test_resnet --pretrained: expected weights that timm can fetch" in sentence
-    assert "give --checkpoint FILE --timm test_resnet" in sentence
+    assert "timm could not fetch the weights of test_resnet" in sentence
+    assert "load them as a file" in sentence
 
 
 @pytest.mark.parametrize("command", ["knn", "embed", "linear", "finetune"])
@@ -91,5 +91,5 @@ def test_weights__come_from_a_file_or_from_timm(command, tmp_path, capsys):
     for name in ("0.png", "1.png"):
         for split in ("train/a", "train/b", "val/a", "val/b"):
             save_grey(tmp_path / split / name)
-    with pytest.raises(Refused, match="--pretrained: expected the name of a network; give --timm"):
+    with pytest.raises(Refused, match="weights need the network's timm name"):
         run([command, "--data", str(tmp_path), *out, "--pretrained"])

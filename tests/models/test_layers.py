@@ -43,5 +43,5 @@ def test_layers__of_timm_are_its_stages(name):
 
 
 def test_layers__refuse_an_unknown_name():
-    with pytest.raises(ValueError, match="--layer = 'res6': expected one of conv1, res2"):
+    with pytest.raises(ValueError, match="layer = 'res6': expected one of conv1, res2"):
         layer_features(ResNetTrunk(10), torch.zeros(1, 3, 32, 32), ["res6"])

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+import torchvision
 from torch import nn
+from torch.utils.data import Subset
 
 import pirl_plugin as pirl
 
@@ -18,6 +20,13 @@ VIEWS = {
     "image only": pirl.ImageViews(image_size=32),
     "floats": lambda image: {"images": torch.ones(3, 32, 32), "other": torch.zeros(3, 8, 8)},
 }
+
+
+class Outputs(nn.Module):
+    """A network that returns a dictionary, as those of transformers do."""
+
+    def forward(self, images):
+        return {"features": images}
 
 
 def make(views="jigsaw"):
@@ -56,7 +65,7 @@ def test_update__needs_a_batch_of_its_own():
     with torch.no_grad():
         model(batch)  # a test phase
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"expected model\(batch\) in training mode"):
+        with pytest.raises(ValueError, match=r"Call update\(\) once after each model\(batch\)"):
             model.update()
         model(batch)
         model.update()
@@ -86,12 +95,46 @@ def test_trunk__keeps_its_state():
 
 def test_views__have_the_image():
     data = pirl.ImageDataset(PHOTOS, lambda image: {"left": torch.zeros(3, 8, 8)})
-    with pytest.raises(ValueError, match="the views are left: expected images"):
+    with pytest.raises(ValueError, match="The views are left, but PIRL needs one named images"):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), data)
 
 
 def test_pirl__refuses_a_loss_of_another_number_of_images():
     data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
     loss = pirl.PIRLLoss(len(data) + 1, num_negatives=2)
-    with pytest.raises(ValueError, match="expected a row for each"):
+    with pytest.raises(ValueError, match="The loss has 13 rows, but data has 12 images"):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), data, loss)
+
+
+@pytest.mark.parametrize("kind", [len, lambda data: Subset(data, range(8)), list])
+def test_pirl__refuses_other_data(kind):
+    data = pirl.ImageDataset(PHOTOS, VIEWS["image only"])
+    with pytest.raises(ValueError, match=r"data: expected an ImageDataset, got (int|Subset|list)"):
+        pirl.PIRL(pirl.WideResNet(10, width=0.125), kind(data))
+
+
+def test_trunk__without_pooling_is_refused():
+    """Features of a photo and of a patch would have different widths."""
+    data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
+    trunk = nn.Conv2d(3, 8, 3)
+    with pytest.raises(ValueError, match=r"features of shape \(1, 8, 30, 30\): .*pooling"):
+        pirl.PIRL(trunk, data)
+    with pytest.raises(ValueError, match="returned a dict: expected a tensor"):
+        pirl.PIRL(Outputs(), data)
+
+
+def test_trunk__with_a_classifier_is_warned_of(caplog):
+    data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
+    trunk = torchvision.models.resnet18(num_classes=7)
+    pirl.PIRL(trunk, data)
+    assert "The trunk ends in a classifier, fc = Linear" in caplog.text
+    caplog.clear()
+    trunk.fc = nn.Identity()
+    pirl.PIRL(trunk, data, pirl.PIRLLoss(len(data), num_negatives=2))
+    assert caplog.text == ""
+
+
+def test_pirl__logs_the_values_of_its_default_loss(caplog):
+    make("image only")
+    (message,) = caplog.messages
+    assert "info_nce, temperature 0.2, 6 negatives, lambda_invariance 0." in message

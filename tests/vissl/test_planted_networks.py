@@ -114,7 +114,7 @@ def test_description__names_only_a_network_and_plain_options(place, tmp_path, mo
         folder.mkdir()
         file = place(folder, name, options)
         built.clear()
-        with pytest.raises(Refused, match=r"describes a network of timm .*: expected "):
+        with pytest.raises(Refused, match=r"describes the timm network .*, but "):
             read_trunk(file)
         # Only to list the options of the constructor.
         assert all(call == (NAME, {"num_classes": 0}) for call in built)
@@ -126,7 +126,7 @@ def test_description__that_is_damaged_is_one_sentence(content, tmp_path):
     file = in_state_dict(tmp_path, NAME, {})
     tensors = torch.load(file, weights_only=True)
     torch.save({**tensors, DESCRIPTION: torch.tensor(list(content), dtype=torch.uint8)}, file)
-    with pytest.raises(Refused, match=r"in\.pth describes a network of timm .*: expected "):
+    with pytest.raises(Refused, match=r"in\.pth describes a timm network .*, but "):
         read_trunk(file)
     beside_safetensors(tmp_path, NAME, {})
     (tmp_path / "config.json").write_bytes(b"{")

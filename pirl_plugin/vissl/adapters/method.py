@@ -95,7 +95,11 @@ class PIRLTimm(TimmTrunk):
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_timm") -> None:
-        super().__init__(*read_timm_section(model_config.TRUNK.get("PIRL_TIMM") or {}))
+        section = model_config.TRUNK.get("PIRL_TIMM") or {}
+        try:
+            super().__init__(*read_timm_section(section))
+        except Refused as error:
+            raise Refused(f"config.MODEL.TRUNK.PIRL_TIMM: {error}") from None
 
 
 class PIRLEnsemble(nn.Module):

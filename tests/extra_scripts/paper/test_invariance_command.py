@@ -163,5 +163,5 @@ def test_invariance__looks_for_all_checkpoints_before_it_measures_one(images, tm
     words = ["--data", str(images), "--out", str(tmp_path / "out"), "--checkpoint"]
     with pytest.raises(FileNotFoundError, match=r"No such file .*gone\.torch"):
         invariance.main([*words, str(path), str(tmp_path / "gone.torch")])
-    with pytest.raises(ValueError, match=r"damaged\.torch cannot be read as a checkpoint"):
+    with pytest.raises(ValueError, match=r"damaged\.torch is damaged, is not a checkpoint"):
         invariance.main([*words, str(path), str(damaged)])
