@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader
+from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
 from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import ImageSource, LabelledImages, open_source
 from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating, layer_features
@@ -53,7 +54,7 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
-class Crops(ConcatDataset[tuple[Tensor, bool]]):
+class Crops(Dataset[tuple[Tensor, bool]]):
     """Centre crops of the images of sources, which are joined.
 
     Args:
@@ -62,14 +63,15 @@ class Crops(ConcatDataset[tuple[Tensor, bool]]):
     """
 
     def __init__(self, sources: Sequence[ImageSource], size: int) -> None:
-        super().__init__(sources)
+        self._images = JoinedSource("the images", sources)
         self._size = size
-        for source in sources:
-            source.decode_for(size)
+
+    def __len__(self) -> int:
+        return len(self._images)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool]:
         """Return uint8 ``(3, size, size)`` and whether the image could be read."""
-        image, is_valid = super().__getitem__(row)
+        image, is_valid = self._images.load(row, self._size)
         return centre_crop(image, self._size), is_valid
 
 
@@ -114,8 +116,8 @@ def extract_features(
         trunk: a module that maps normalised images ``(B, 3, size, size)`` to features ``(B, …)``,
             or to a list with one such tensor. It is in evaluation mode during the call.
         images: what :class:`pirl_plugin.ImageDataset` takes: a folder, a list, tars, or any
-            map-style data set; or an ``ImageDataset``, whose images are read without its views. A
-            part of its images is ``Subset(DATA.source, ROWS)``.
+            map-style data set. Those of an ``ImageDataset`` or its ``Subset`` are read without
+            views.
         size: side of the crops, pixels; None: the size in the trunk's training, if
             :func:`pirl_plugin.load_trunk` loaded it or a module in it, or else 224.
         mean: mean of each channel, 0 to 1; None: as in the training, or else ImageNet's.
@@ -129,7 +131,7 @@ def extract_features(
 
     Raises:
         FileNotFoundError: there are no such images.
-        ValueError: the items are views of an ``ImageDataset``, or have several images.
+        ValueError: the items are views, or have several images.
 
     Example:
         >>> from pirl_plugin import WideResNet
@@ -139,10 +141,7 @@ def extract_features(
         (torch.Size([4, 256]), torch.float32, [True, True, True, True])
     """
     preprocessing = _preprocessing_of(trunk).with_values(size, mean, std)
-    from pirl_plugin.images.image_dataset import ImageDataset  # numba, which no command here needs
-
-    # Features of its random views would be wrong in silence.
-    source = images.source if isinstance(images, ImageDataset) else open_source(images)
+    source = open_source(images)
     rows = range(len(source))
     features = torch.empty(0)
     readable = torch.empty(len(rows), dtype=torch.bool)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ NO_CLASS = -1
 """Index of an image without a class: neither trained, nor drawn, nor measured, nor counted."""
 
 _WHOLE_NUMBER = re.compile(r"\+?[0-9]+")
-# Texts that tables have where there is no value, in lower case.
-_NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "<na>"})
+MISSING_VALUES = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
+"""Table cells without a value, in lower case. Elsewhere, these words are names of classes."""
 
 
 class NoLabels(Refused):
@@ -39,33 +40,60 @@ class Classes(NamedTuple):
     without: Counter[str]
 
 
-def class_name(label: object) -> str | None:
-    """Return the name of a class: the label as text, stripped, in Unicode's NFC; None: no class.
+def class_name(label: object, missing: Container[str] = ()) -> str | None:
+    """Return a class name: the label as text, stripped, in Unicode's NFC; None for no class.
 
-    Negative whole numbers, and texts that say "no value", are no class.
+    None, NaN, empty texts and negative whole numbers are not classes.
+
+    Args:
+        label: text, a number, a boolean, or None.
+        missing: texts in lower case that are not classes either.
 
     Example:
-        >>> class_name(" cat "), class_name("01"), class_name(7), class_name(True)
-        ('cat', '01', '7', 'True')
-        >>> class_name("nan"), class_name(-1), class_name(None)
+        >>> class_name(" cat "), class_name("01"), class_name(7), class_name("None")
+        ('cat', '01', '7', 'None')
+        >>> class_name("None", MISSING_VALUES), class_name(-1), class_name(None)
         (None, None, None)
     """
-    name = unicodedata.normalize("NFC", str(label).strip())
-    if name.lower() in _NO_VALUE or re.fullmatch("-[0-9]+", name):
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        return None
+    name = _normalized(label)
+    if not name or name.lower() in missing or re.fullmatch("-[0-9]+", name):
         return None
     return name
 
 
+def _normalized(label: object) -> str:
+    return unicodedata.normalize("NFC", str(label).strip())
+
+
+def natural_order(names: Iterable[str]) -> list[str]:
+    """Sort names: by value if all are whole numbers, or else by name.
+
+    Example:
+        >>> natural_order(["10", "9"]), natural_order(["10", "9", "x"])
+        (['9', '10'], ['10', '9', 'x'])
+    """
+    ordered = sorted(names)
+    if all(map(_WHOLE_NUMBER.fullmatch, ordered)):
+        ordered.sort(key=int)  # a stable sort: 01 before 1
+    return ordered
+
+
 def name_classes(
-    labels: Iterable[Any], order: Sequence[str] = (), place: str = "labels"
+    labels: Iterable[Any],
+    order: Sequence[str] = (),
+    place: str = "labels",
+    missing: Container[str] = (),
 ) -> Classes:
     """Find the classes of images.
 
     Args:
         labels: label of each image: text, a number, a boolean, or None.
-        order: labels in the order of their classes. Without it, names that are all whole numbers
-            are in the order of their values, and others are sorted.
+        order: names of classes in their order, whatever these names are. Other labels follow, in
+            their natural order.
         place: what has the labels, for messages.
+        missing: labels in lower case that are not classes: see :data:`MISSING_VALUES`.
 
     Raises:
         NoLabels: a label is no single value: images may have several.
@@ -83,17 +111,13 @@ def name_classes(
         raise NoLabels(
             f"{place}: expected one class for each image, found the label {several!r}"
         ) from None
-    name_of_label = dict(zip(counts, map(class_name, counts), strict=True))
-    remaining = set(filter(None, name_of_label.values()))
-    names: list[str] = []
-    for name in filter(None, map(class_name, order)):
-        if name in remaining:
-            names.append(name)
-            remaining.remove(name)
-    unordered = sorted(remaining)
-    if all(map(_WHOLE_NUMBER.fullmatch, unordered)):
-        unordered.sort(key=int)  # a stable sort: 01 before 1
-    names += unordered
+    known = {label: _normalized(label) or label for label in order}
+    name_of_label = {
+        label: known[label] if label in known else class_name(label, missing) for label in counts
+    }
+    used = set(filter(None, name_of_label.values()))
+    names = [name for name in dict.fromkeys(known.values()) if name in used]
+    names += natural_order(used.difference(names))
     index_of_name = dict(zip(names, range(len(names)), strict=True))
     index_of_label: dict[Any, int] = {}
     without: Counter[str] = Counter()

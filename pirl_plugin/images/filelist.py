@@ -13,7 +13,13 @@ from typing import IO, TextIO
 
 import numpy as np
 
-from pirl_plugin.images.classes import Classes, NoLabels, name_classes
+from pirl_plugin.images.classes import (
+    MISSING_VALUES,
+    NO_CLASS,
+    Classes,
+    NoLabels,
+    name_classes,
+)
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS
@@ -45,7 +51,7 @@ class FileListSource(ImageSource):
 
     Raises:
         FileNotFoundError: the list does not exist, or the first files in it do not exist.
-        ValueError: it has no image, a line without a path, or cannot be read.
+        ValueError: it has no image, a line without a path, or text that is not UTF-8.
     """
 
     def __init__(
@@ -96,10 +102,13 @@ class FileListSource(ImageSource):
         """Return the classes of the list's labels; if it has none, each image's folder is one.
 
         Raises:
-            NoLabels: no column is known to have labels, or the folders have different parents.
+            NoLabels: no column is known to have labels, an image has two labels, or the folders
+                have different parents.
         """
         if any(label is not None for label in self._labels):
-            return name_classes(self._labels, place=self.path)
+            classes = name_classes(self._labels, place=self.path, missing=MISSING_VALUES)
+            self._check_one_label(classes)
+            return classes
         if self._other_columns:
             raise NoLabels(f"{self.path}: {choose('label', self._other_columns)}")
         folders = [os.path.dirname(path) for path in self.paths()]
@@ -115,14 +124,26 @@ class FileListSource(ImageSource):
         )
         return name_classes(map(os.path.basename, folders), order=sorted(names))
 
+    def _check_one_label(self, classes: Classes) -> None:
+        label_of_path: dict[str, int] = {}
+        for row, label in enumerate(classes.indices.tolist()):
+            if label == NO_CLASS:
+                continue
+            path = os.path.normpath(self.path_of(row))
+            first = label_of_path.setdefault(path, label)
+            if first != label:
+                raise NoLabels(
+                    f"{self.path}: {printable(path)} has two labels, {classes.names[first]} and "
+                    f"{classes.names[label]}. Keep one row for each image."
+                )
+
 
 def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Rows]:
     """Return the columns of a list, and its rows, as far as they are not yet read."""
     kind = os.path.splitext(file)[1].lower()
-    # "utf-8-sig": editors on Windows begin a file with a byte-order mark.
-    lines = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
     if kind == ".npy":
         return ["path"], _rows_of_array(file)
+    lines = io.StringIO(_text(stream.read(), file), newline="")
     if kind == ".txt":
         return ["path", "label"], _rows_of_text(lines, file)
     if kind in (".csv", ".tsv"):
@@ -137,6 +158,18 @@ def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Ro
     raise Refused(f"{file}: expected a list of images, a file *{', *'.join(LISTS)}")
 
 
+def _text(content: bytes, file: str) -> str:
+    """Decode a list: UTF-8, perhaps with the byte-order mark that editors on Windows write."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + content.count(b"\n", 0, error.start)
+        byte = error.object[error.start]
+        raise Refused(
+            f"{file} is not UTF-8: line {line} has the byte {byte:#x}. Save the list as UTF-8."
+        ) from None
+
+
 def _rows_of_array(file: str) -> Rows:
     try:
         array = np.lib.format.open_memmap(file, mode="r")  # it never unpickles, as np.load can
@@ -144,7 +177,11 @@ def _rows_of_array(file: str) -> Rows:
         raise Refused(f"{file} is no array of strings, or is damaged ({error})") from error
     if array.ndim != 1 or array.dtype.kind not in "US":
         raise Refused(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
-    return ((row, {"path": os.fsdecode(path)}) for row, path in enumerate(array))
+    try:
+        paths = array if array.dtype.kind == "U" else np.strings.decode(array, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(f"{file} is not UTF-8: it holds {error.object!r}. Save it again.") from None
+    return ((row, {"path": str(path)}) for row, path in enumerate(paths))
 
 
 def _rows_of_text(lines: TextIO, file: str) -> Rows:

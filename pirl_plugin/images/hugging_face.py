@@ -6,6 +6,7 @@ The package ``datasets`` opens the files one by one. Its own functions for folde
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
 import os
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.folders import SPLIT_NAMES, SPLITS
 from pirl_plugin.images.map_source import MapSource
+from pirl_plugin.images.source import printable
 from pirl_plugin.system.failures import Refused
 
 _STATE = "state.json"  # of save_to_disk, in the folder of a split
@@ -55,6 +58,14 @@ class HuggingFaceSource(MapSource):
         """Return ``PATH/SPLIT[ROW]``, for messages."""
         place = os.path.join(self.path, self._split) if self._split else self.path
         return f"{place}[{row}]"
+
+    def _read_file(self, path: str) -> bytearray:
+        """Read a file that a row names, unless it lies outside the data set's folder."""
+        folder = os.path.dirname(os.path.realpath(self._files[0]))
+        file = os.path.realpath(os.path.join(folder, path))
+        if os.path.commonpath([folder, file]) != folder:
+            raise UnreadableImageError(f"its row names a file outside {folder}: {printable(path)}")
+        return read_file(file)
 
     def files(self) -> list[str]:
         """Return the Arrow or parquet files."""
@@ -124,7 +135,7 @@ def find_data_files(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
 def _arrow_files(folder: Path) -> list[str]:
     """Return the files of a folder that ``save_to_disk`` wrote, in the order of the rows."""
     try:
-        entries = json.loads((folder / _STATE).read_text())["_data_files"]
+        entries = json.loads((folder / _STATE).read_bytes())["_data_files"]
         names = [entry["filename"] for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise Refused(f"{folder / _STATE} is damaged ({error}): save the data set again") from None
@@ -150,6 +161,16 @@ def open_data_files(files: list[str]) -> Any:
     """
     import datasets
 
-    if files[0].endswith(".parquet"):
-        return datasets.Dataset.from_parquet(files)
-    return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
+    parts = []
+    for file in files:
+        try:
+            if file.endswith(".parquet"):  # the package takes its name for a pattern
+                parts.append(datasets.Dataset.from_parquet(glob.escape(file)))
+            else:
+                parts.append(datasets.Dataset.from_file(file))
+        except Exception as error:  # of pyarrow, or what the package makes of it
+            raise Refused(
+                f"{file} cannot be read ({error.__cause__ or error}). If it is incomplete, "
+                f"download or save it again."
+            ) from error
+    return datasets.concatenate_datasets(parts)

@@ -80,10 +80,10 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         self.source: ImageSource = open_source(source, columns=columns)
         if isinstance(views, Views):
             self.views: Views | CallableViews = views
-            self.source.decode_for(views.size_to_decode_for)
+            self._size = views.size_to_decode_for
         else:
             self.views = CallableViews(views)
-            self.source.decode_for(LARGEST_SIDE)  # the function may use any pixel
+            self._size = LARGEST_SIDE  # the function may use any pixel
         self.seed = seed
         # For each image, the epoch that keys its next views, or −1. Shared with loader workers,
         # which may live for several passes.
@@ -129,7 +129,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)} images")
-        pixels, is_valid = self.source[row]
+        pixels, is_valid = self.source.load(row, self._size)
         if is_valid:
             sample = Sample(self.views(pixels, self._generator(row)))
         else:
@@ -161,7 +161,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         distance = math.ceil(len(self) / _ROWS_TO_TRY)
         rows = range(0, len(self), distance)
         for row in rows:
-            pixels, is_valid = self.source[row]
+            pixels, is_valid = self.source.load(row, self._size)
             if is_valid:
                 return pixels
         raise Refused(

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, IterableDataset, Subset
+from torch.utils.data import IterableDataset
 
-from pirl_plugin.images.classes import Classes, NoLabels, name_classes
+from pirl_plugin.images.classes import (
+    MISSING_VALUES,
+    Classes,
+    NoLabels,
+    name_classes,
+    natural_order,
+)
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.source import DecodedImage, ImageSource, warn_once
@@ -74,14 +79,19 @@ class MapSource(ImageSource):
         self._items = dataset
         self._columns = columns
         self._key: Any = columns.image
-        # A data set with a format of its own, such as tensors, gives images in this format.
-        if _is_of_package(dataset) and dataset.format["type"] is None:
+        if _is_of_package(dataset):
             import datasets
 
+            if dataset.format["type"] == "custom":
+                raise Refused(
+                    f"{self.path} has a transform of its own. Remove it, "
+                    f"data.with_format(None), and give a transform of images as the views."
+                )
             column = _column("image", dataset, columns, self.path)
-            # Encoded: the package itself would decode them with all decoders of PIL.
+            # Encoded: the package would fetch addresses, and decode with all decoders of PIL.
             encoded = datasets.Image(decode=False)
-            self._items = dataset.select_columns([column]).cast_column(column, encoded)
+            rows = dataset.with_format(None).select_columns([column])
+            self._items = rows.cast_column(column, encoded)
             self._key = column
 
     def path_of(self, row: int) -> str:
@@ -134,8 +144,8 @@ class MapSource(ImageSource):
         """
         if isinstance(item, Sample):  # results for random views would be wrong in silence
             raise WrongItems(
-                f"{self.path}: its items are views that an ImageDataset made: expected images; "
-                f"give the ImageDataset's source, DATA.source, or Subset(DATA.source, ROWS)"
+                f"the items of {self.path} are views, made by an ImageDataset. Give the "
+                f"ImageDataset itself, or a Subset of it."
             )
         if isinstance(item, DecodedImage) and not item.is_readable:
             raise UnreadableImageError("its source has no readable image")
@@ -147,7 +157,11 @@ class MapSource(ImageSource):
             item = item["bytes"] or item["path"]
         if item is None:
             raise UnreadableImageError("the item has no image")
-        return read_file(os.fspath(item)) if isinstance(item, (str, os.PathLike)) else item
+        return self._read_file(os.fspath(item)) if isinstance(item, (str, os.PathLike)) else item
+
+    def _read_file(self, path: str) -> bytearray:
+        """Read a file that an item names: it is the user's own."""
+        return read_file(path)
 
     def _key_in(self, item: Mapping[Any, Any]) -> Any:
         """Return the key of the image in an item."""
@@ -168,14 +182,15 @@ class MapSource(ImageSource):
     def _find_classes(self) -> Classes:
         """Return the classes of the items, as far as the data set lists them.
 
-        They are known for Hugging Face's data sets with a column of labels, torchvision's with
-        ``targets`` or ``labels``, and for ``Subset`` and ``ConcatDataset`` of them.
+        They are known for Hugging Face's data sets with a column of labels, and torchvision's with
+        ``targets`` or ``labels``.
 
         Raises:
             NoLabels: the data set has no such list.
         """
-        labels = _labels_of(self.dataset, self._columns, self.path)
-        return name_classes(labels, _order(self.dataset), self.path)
+        if _is_of_package(self.dataset):
+            return _classes_in(self.dataset, self._columns, self.path)
+        return name_classes(_labels_of(self.dataset), _order(self.dataset), self.path)
 
 
 def _is_image(value: Any) -> bool:
@@ -187,8 +202,6 @@ def _is_image(value: Any) -> bool:
 
 def _order(dataset: Any) -> list[str]:
     """Return the names of a data set's classes in its own order; empty if it has none."""
-    if isinstance(dataset, Subset):
-        return _order(dataset.dataset)
     classes = getattr(dataset, "classes", None)
     if not isinstance(classes, (list, tuple)):
         return []
@@ -199,19 +212,8 @@ def _order(dataset: Any) -> list[str]:
     return names
 
 
-def _labels_of(dataset: Any, columns: Columns, place: str) -> list[Any]:
+def _labels_of(dataset: Any) -> list[Any]:
     """Return the label of each item: the name of its class, or a number."""
-    if isinstance(dataset, Subset):
-        labels = _labels_of(dataset.dataset, columns, place)
-        return [labels[index] for index in dataset.indices]
-    if isinstance(dataset, ConcatDataset):
-        parts = (_labels_of(part, columns, place) for part in dataset.datasets)
-        return list(chain.from_iterable(parts))
-    if isinstance(dataset, ImageSource):
-        names_and_none = [*dataset.classes, None]  # the last is for NO_CLASS, −1
-        return [names_and_none[index] for index in dataset.labels()]
-    if _is_of_package(dataset):
-        return _labels_in(dataset, _column("label", dataset, columns, place))
     values = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if values is None or callable(values):
         raise NoLabels(
@@ -287,13 +289,15 @@ def _type_of(feature: Any) -> str:
     return getattr(feature, "dtype", None) or type(feature).__name__
 
 
-def _labels_in(dataset: Any, column: str) -> list[Any]:
-    """Return the label of each row: the name of its class, or the value of the column."""
+def _classes_in(dataset: Any, columns: Columns, place: str) -> Classes:
+    """Return the classes of a data set of the package ``datasets``."""
     import datasets
 
+    column = _column("label", dataset, columns, place)
     values = dataset.with_format(None).select_columns([column])[:][column]
     kind = dataset.features[column]
     if not isinstance(kind, datasets.ClassLabel):
-        return list(values)
-    # -1 is a missing label
-    return [None if value is None or value < 0 else kind.names[value] for value in values]
+        return name_classes(values, place=place, missing=MISSING_VALUES)
+    # −1 is a missing label.
+    labels = [None if value is None or value < 0 else kind.names[value] for value in values]
+    return name_classes(labels, natural_order(kind.names), place)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import ConcatDataset, Subset
 
 from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
@@ -29,6 +30,7 @@ from pirl_plugin.images.folders import (
     find_splits,
 )
 from pirl_plugin.images.hugging_face import MARKS, HuggingFaceSource, find_data_files
+from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import (
     DISK_FILELIST,
@@ -90,6 +92,16 @@ def open_source(
     # What is no path: a source, a list of paths, or a data set.
     if isinstance(images, ImageSource):
         return images
+    own_source = getattr(images, "source", None)
+    if isinstance(own_source, ImageSource):  # of an ImageDataset, whose items are views
+        return own_source
+    kind = type(images)
+    if kind is Subset:
+        parts = [open_source(images.dataset, columns=columns)]
+        return JoinedSource(kind.__name__, parts, images.indices)
+    if kind is ConcatDataset:
+        parts = [open_source(part, columns=columns) for part in images.datasets]
+        return JoinedSource(kind.__name__, parts)
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, os.PathLike)):
         return _source_of_paths(images)
     if not isinstance(images, (str, os.PathLike)):

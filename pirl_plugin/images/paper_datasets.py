@@ -42,7 +42,7 @@ class VOC07Source(NumberedSource):
         part = "trainval" if split == "train" else "test"
         columns = []
         for file in sorted(Path(path, "ImageSets", "Main").glob(f"*_{part}.txt")):
-            rows = [line.split() for line in file.read_text().splitlines() if line.strip()]
+            rows = [line.split() for line in file.read_text("utf-8").splitlines() if line.strip()]
             columns.append({name: _VOC_LABELS[label] for name, label in rows})
         if not columns:
             raise MissingFile(
@@ -68,7 +68,7 @@ class INaturalist18Source(NumberedSource):
 
     def __init__(self, path: str | os.PathLike[str], split: str = "train") -> None:
         file = Path(path, "train2018.json" if split == "train" else "val2018.json")
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_bytes())
         label_of = {entry["image_id"]: entry["category_id"] for entry in content["annotations"]}
         super().__init__(path, (image["file_name"] for image in content["images"]))
         self._numbers = np.array([label_of[image["id"]] for image in content["images"]], np.int64)

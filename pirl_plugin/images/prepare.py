@@ -25,7 +25,7 @@ from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_f
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import write_index
-from pirl_plugin.images.source import content_stamp
+from pirl_plugin.images.source import content_stamp, printable
 from pirl_plugin.system.arguments import WholeNumber, command_parser, user_path
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
@@ -96,8 +96,8 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     )
     (out / _PROBLEMS).unlink(missing_ok=True)  # of an earlier call
     if total.problems:
-        text = "\n".join([*total.problems, ""])
-        (out / _PROBLEMS).write_text(text, errors="backslashreplace")
+        lines = "".join(f"{printable(problem)}\n" for problem in total.problems)
+        (out / _PROBLEMS).write_text(lines, encoding="utf-8")
         print(f"{out / _PROBLEMS} lists the failed images")
     return int(total.written + total.present == 0)
 

@@ -22,7 +22,7 @@ from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
 from pirl_plugin.images.names import INDEX
-from pirl_plugin.images.source import ImageSource, content_stamp, warn_once
+from pirl_plugin.images.source import ImageSource, content_stamp, printable, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
 
@@ -231,7 +231,11 @@ def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
                 contents[member.name] = content  # the last one, as tar unpacks
                 if suffix == ".cls" and content.size <= _LARGEST_LABEL:
                     text = tar.extractfile(content).read()  # type: ignore[union-attr]
-                    labels[stem] = text.decode("utf-8", "replace").strip()
+                    labels[stem] = text.decode().strip()
+    except UnicodeDecodeError as error:
+        raise Refused(
+            f"{path}: {printable(member.name)} is not UTF-8: {error.object!r}. Write it again."
+        ) from None
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
     # A row for each image, in the order of the tar; labels are numbered as they come.

@@ -50,11 +50,6 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         ValueError: there is no image.
     """
 
-    needed_side = 0
-    """Pixels of a shorter side that the views need: larger JPEGs are decoded at a smaller size.
-
-    0: nobody has said it, and :data:`~pirl_plugin.images.decode.NEEDED_SIDE` is taken."""
-
     def __init__(
         self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None
     ) -> None:
@@ -69,18 +64,21 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         self._unreadable = torch.zeros(len(self._images), dtype=torch.bool).share_memory_()
         self._rows_being_read = torch.full((1 + _MOST_WORKERS,), _NO_ROW).share_memory_()
 
-    def decode_for(self, size: int) -> None:
-        """Decode large JPEGs for views of this size, pixels, as sharp as those of 224 px."""
-        self.needed_side = max(self.needed_side, round(NEEDED_SIDE * size / 224))
-
     def __len__(self) -> int:
         return len(self._images)
 
     def __getitem__(self, row: int) -> DecodedImage:
+        """Read and decode one image for views of 224 px: see :meth:`load`."""
+        return self.load(row, 224)
+
+    def load(self, row: int, size: int) -> DecodedImage:
         """Read and decode one image.
 
         Args:
             row: in [0, len).
+            size: side of the views, pixels. Large JPEGs are decoded at a smaller size that leaves
+                these views as sharp as :data:`~pirl_plugin.images.decode.NEEDED_SIDE` leaves views
+                of 224 px.
 
         Returns:
             Its pixels, and whether it could be read.
@@ -89,7 +87,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             with self.reading(row):
                 image = self.read(row)
                 if not isinstance(image, torch.Tensor):
-                    image = decode_image(image, self.needed_side)
+                    image = decode_image(image, round(NEEDED_SIDE * size / 224))
                 return DecodedImage(image, True)
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable[row]:

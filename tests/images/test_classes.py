@@ -5,9 +5,10 @@ import unicodedata
 
 import numpy as np
 import pytest
+from torch.utils.data import ConcatDataset, Subset
 from torchvision.datasets import CIFAR10, ImageFolder
 
-from pirl_plugin.images.classes import NoLabels, join_classes, name_classes
+from pirl_plugin.images.classes import MISSING_VALUES, NoLabels, join_classes, name_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.opening import open_labelled, open_source
@@ -67,8 +68,9 @@ def test_classes__of_a_library_data_set_are_those_of_its_files():
         ([True, False], ["False", "True"]),
         ([np.int32(3), 11, 2], ["2", "3", "11"]),
         ([" cat", "cat "], ["cat"]),
+        (["none", "NA", "null", "nan", "n/a"], ["NA", "n/a", "nan", "none", "null"]),
         ([unicodedata.normalize("NFD", "é"), "é"], ["é"]),
-        (["nan", "NaN", "", "None", "N/A", "-1", "-2", None, float("nan"), "a"], ["a"]),
+        (["", " ", "-1", "-2", -1, None, float("nan"), np.float64("nan"), "a"], ["a"]),
     ],
 )
 def test_names__are_the_text_as_written(labels, names):
@@ -76,6 +78,49 @@ def test_names__are_the_text_as_written(labels, names):
     assert classes.names == names
     assert sum(classes.without.values()) == (classes.indices < 0).sum()
     assert (classes.indices[-1] >= 0) == bool(names)
+
+
+ODD = ["-1", "<na>", "NA", "None", "nan", "none", "null"]
+
+
+def test_names__of_folders_are_classes_whatever_they_are(tmp_path):
+    """16 images of 4 classes became 8 images of 2 classes."""
+    root = write_kind("folder", tmp_path, {"train": images(ODD), "val": images(ODD)})
+    folders = ImageFolder(root / "train")
+    lists = "".join(f"{path}\n" for path, _ in folders.samples)
+    (root / "list.txt").write_text(lists)
+    for source in (
+        open_source(root / "train"),
+        open_source(folders),
+        open_source(Subset(folders, range(len(ODD)))),
+        open_source(ConcatDataset([folders, folders])),
+        open_source(root / "list.txt"),
+    ):
+        assert source.classes == sorted(ODD)
+        assert source.labels()[: len(ODD)].tolist() == list(range(len(ODD)))
+    data = open_labelled(root)
+    assert names_by_level(data.test, data.test_labels, data.classes) == dict(enumerate(ODD))
+
+
+def test_names__of_tars_and_class_labels_may_be_words_for_nothing(tmp_path):
+    import datasets
+
+    rows = images(["none", "NA", "cat", "none"])
+    root = write_kind("tars", tmp_path, {"train": rows})
+    kind = datasets.ClassLabel(names=["none", "NA", "cat"])
+    source = open_source(in_memory(rows).cast_column("label", kind))
+    for each in (open_source(root / "train"), source):
+        assert each.classes == ["NA", "cat", "none"]
+        assert (each.labels() >= 0).all()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_cells__with_words_for_a_missing_value_are_no_class(kind, tmp_path):
+    cells = ["none", "NA", "null", "NaN", "N/A", "cat", "dog"]
+    root = write_kind(kind, tmp_path, {"train": images(cells)})
+    train = open_source(root / "train.csv" if kind == "csv" else root)
+    assert train.classes == ["cat", "dog"]
+    assert train.labels().tolist() == [-1] * 5 + [0, 1]
 
 
 def test_names__of_folders_are_in_the_order_of_torchvision(tmp_path):
@@ -108,7 +153,8 @@ def test_join__of_more_than_three_unknown_classes_counts_the_others():
 
 
 def test_names__of_images_without_a_class_say_what_their_labels_are():
-    without = name_classes(["a", None, None, "", "nan", "-1", -1]).without
+    labels = ["a", None, None, "", "nan", "-1", -1]
+    without = name_classes(labels, missing=MISSING_VALUES).without
     assert without == {"no label": 2, "empty": 1, "nan": 1, "-1": 2}
 
 

@@ -141,7 +141,7 @@ def test_decode__counts_the_pixels_at_the_scale_of_decoding():
         decode_image(data, 80, max_pixels=91 * 80 - 1)
 
 
-def test_images__are_decoded_at_the_size_that_views_need(tmp_path):
+def test_images__are_decoded_at_the_size_that_views_need(tmp_path, monkeypatch):
     """As sharp as 750 px for views of 224 px: 214 for 64, 753 for 225, 1500 for 448."""
     for name in ("0.jpg", "1.jpg"):
         (tmp_path / name).write_bytes(encoded("JPEG", size=(3001, 3000)))
@@ -157,8 +157,18 @@ def test_images__are_decoded_at_the_size_that_views_need(tmp_path):
         (JigsawViews(image_size=224, patches_crop_size=620), 1500),  # 620 √(0.08 / 0.6) = 226
         (CenterCrop(500), 3000),  # a user's function gets the image as it is
     ):
-        images = ImageDataset(tmp_path, views)
-        assert images.source[0][0].shape[1] == side, (views, side)
+        shapes = []
+        load = FolderSource.load
+
+        def loaded(source, row, size, load=load, shapes=shapes):
+            image = load(source, row, size)
+            shapes.append(image.pixels.shape[1])
+            return image
+
+        monkeypatch.setattr(FolderSource, "load", loaded)
+        ImageDataset(tmp_path, views)[0]
+        monkeypatch.undo()
+        assert shapes == [side], (views, side)
 
 
 def progressive(side, scans):

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import tarfile
 
 import numpy as np
@@ -464,3 +465,113 @@ def test_open__a_list_or_tar_that_is_a_pipe_does_not_wait_for_its_writer(tmp_pat
         os.mkfifo(tmp_path / pipe)
         with pytest.raises((OSError, ValueError), match="is not a regular file"):
             open_source(tmp_path / opened)
+
+
+def test_list__is_utf8_or_its_first_other_line_is_named(folder, tmp_path, subtests):
+    """A list in cp1252 was accepted, and its paths were written as bytes that pandas refuses."""
+    save_grey(folder / "é" / "é.png")
+    for name, text, line in (
+        ("a.csv", "path,label\na/1.png,x\né/é.png,y\n", 3),
+        ("a.txt", "a/1.png x\né/é.png y\n", 2),
+        ("a.tsv", "path\tlabel\ré/é.png\tcafé\r", 1),
+        ("a.jsonl", '{"path": "é/é.png"}\n', 1),
+    ):
+        for encoding, is_read in (
+            ("utf-8", True), ("utf-8-sig", True), ("cp1252", False), ("utf-16", False),
+        ):  # fmt: skip
+            with subtests.test(name=name, encoding=encoding):
+                (folder / name).write_bytes(text.encode(encoding))
+                if is_read:
+                    assert str(folder / "é" / "é.png") in open_source(folder / name).paths()
+                else:
+                    line = line if encoding == "cp1252" else 1
+                    with pytest.raises(ValueError, match=f"is not UTF-8: line {line} has the byte"):
+                        open_source(folder / name)
+    np.save(folder / "a.npy", np.array([b"a/1.png", "é/é.png".encode("cp1252")]))
+    with pytest.raises(ValueError, match=r"a\.npy is not UTF-8"):
+        open_source(folder / "a.npy")
+
+
+def test_tar__with_a_label_that_is_not_utf8_is_refused(tmp_path):
+    """Labels of other bytes became the same class."""
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        add_member(tar, "1.png", png(1))
+        add_member(tar, "1.cls", "é".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"a\.tar: 1\.cls is not UTF-8"):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize("second", ["a/1.png", "./a/1.png", "b/../a/1.png"])
+def test_list__that_gives_an_image_two_labels_has_no_classes(second, folder):
+    """It was measured as a classification."""
+    (folder / "a.csv").write_text(f"path,label\na/1.png,u\nb/2.png,v\n{second},v\n")
+    with pytest.raises(NoLabels, match=r"a/1\.png has two labels, u and v"):
+        open_source(folder / "a.csv").labels()
+    (folder / "a.csv").write_text(f"path,label\na/1.png,u\nb/2.png,v\n{second},u\na/1.png,\n")
+    assert open_source(folder / "a.csv").labels().tolist() == [0, 1, 0, -1]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize("content", ["empty", "cut", "text"])
+def test_hugging_face__file_that_is_damaged_is_named(kind, content, tmp_path):
+    root = write_kind(kind, tmp_path, {"train": [("a", grey(1)), ("b", grey(2))]})
+    (file,) = root.glob("*/*.parquet" if kind == "parquet" else "*/*.arrow")
+    whole = file.read_bytes()
+    file.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"x" * 99}[content])
+    with pytest.raises(ValueError, match=rf"{re.escape(str(file))} cannot be read"):
+        open_source(file.parent if kind == "arrow" else root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["a[1]", "*", "a?{b,c}", "%41"])
+def test_folder__name_is_no_pattern(name, kind, tmp_path):
+    root = write_kind(kind, tmp_path / name, {"train": [("a", grey(1)), ("b", grey(2))]})
+    path = {"text": "train.txt", "csv": "train.csv", "parquet": ""}.get(kind, "train")
+    source = open_source(root / path)
+    assert (source.classes, source[1][0].unique().tolist()) == (["a", "b"], [2])
+
+
+def test_parquet__row_opens_no_file_outside_its_folder(tmp_path, caplog, monkeypatch):
+    import datasets
+
+    save_grey(tmp_path / "secret.png", 1)
+    save_grey(tmp_path / "data" / "mine.png", 2)
+    (tmp_path / "data" / "link.png").symlink_to(tmp_path / "secret.png")
+    paths = [str(tmp_path / "secret.png"), "../secret.png", "link.png", "http://localhost:9/x.png"]
+    paths += ["mine.png", str(tmp_path / "data" / "mine.png")]
+    image = [{"bytes": None, "path": path} for path in paths]
+    features = datasets.Features(image=datasets.Image())
+    data = datasets.Dataset.from_dict({"image": image}, features)
+    monkeypatch.setattr(type(data), "_estimate_nbytes", lambda self: 1)
+    data.to_parquet(tmp_path / "data" / "a.parquet")
+    source = open_source(tmp_path / "data" / "a.parquet")
+    assert [source[row][1] for row in range(6)] == [False] * 4 + [True] * 2
+    assert "its row names a file outside" in caplog.text
+
+
+def test_hugging_face__no_row_is_fetched_whatever_holds_the_data_set(monkeypatch):
+    import datasets
+
+    image = [{"bytes": None, "path": "http://localhost:9/x.png"}] * 2
+    features = datasets.Features(image=datasets.Image())
+    data = datasets.Dataset.from_dict({"image": image}, features)
+    monkeypatch.setattr("socket.socket.connect", None)  # any request would fail with its own error
+    for held in (
+        data, data.with_format("torch"), data.with_format("numpy"), Subset(data, [1, 0]),
+        ConcatDataset([data, Subset(data.with_format("torch"), [0])]),
+    ):  # fmt: skip
+        source = open_source(held)
+        assert [source[row][1] for row in range(len(held))] == [False] * len(held)
+    with pytest.raises(ValueError, match="has a transform of its own"):
+        open_source(data.with_transform(lambda rows: rows))
+
+
+def test_prepare__writes_names_in_one_line_of_utf8(tmp_path):
+    (tmp_path / "in").mkdir()
+    save_grey(tmp_path / "in" / "1.png")
+    for name in (b"a\nb.png", b"\x1b[31m.png", b"\xe9.png"):
+        (tmp_path / "in" / os.fsdecode(name)).write_bytes(b"no image")
+    assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
+    lines = (tmp_path / "out" / "unreadable.txt").read_text("utf-8").splitlines()
+    assert len(lines) == 3
+    assert all(map(str.isprintable, lines))

@@ -87,7 +87,7 @@ class PIRLDiskDataset:
                 self._labels = self.source.labels()
                 if names_of_training is not None:
                     self._labels = join_classes(names_of_training, self.source.named_classes, path)
-        self.source.decode_for(size_of_transforms(transforms) or 224)
+        self._size = size_of_transforms(transforms) or 224
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class PIRLDiskDataset:
         Returns:
             ``(image, is_valid)``; an unreadable image is grey.
         """
-        pixels, is_valid = self.source[index]
+        pixels, is_valid = self.source.load(index, self._size)
         if self._yields_tensors:
             return SourceImage(pixels, self._seed, int(self._epoch)), is_valid
         return as_image(pixels), is_valid

@@ -1,0 +1,79 @@
+"""Several sources as one, or some of their images: torch's ``ConcatDataset`` and ``Subset``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, chain
+
+import numpy as np
+
+from pirl_plugin.images.classes import Classes, name_classes, natural_order
+from pirl_plugin.images.source import DecodedImage, ImageSource
+
+
+class JoinedSource(ImageSource):
+    """Images of one or more sources. These read the images, and name the unreadable ones.
+
+    Args:
+        path: what messages call the images.
+        parts: the sources.
+        rows: the rows to take, counted through all parts; None: all rows, in order.
+    """
+
+    def __init__(
+        self, path: str, parts: Sequence[ImageSource], rows: Sequence[int] | None = None
+    ) -> None:
+        self._parts = parts
+        self._starts = np.array([0, *accumulate(map(len, parts))])
+        total = int(self._starts[-1])
+        self._rows = np.arange(total) if rows is None else np.array(rows, np.int64)
+        super().__init__(path, map(str, self._rows))
+
+    def _locate(self, row: int) -> tuple[ImageSource, int]:
+        """Return the part that has an image, and its row there."""
+        joined_row = int(self._rows[row])
+        part = int(np.searchsorted(self._starts, joined_row, "right")) - 1
+        return self._parts[part], joined_row - int(self._starts[part])
+
+    def load(self, row: int, size: int) -> DecodedImage:
+        """Read and decode one image: see :meth:`ImageSource.load`."""
+        part, row = self._locate(row)
+        return part.load(row, size)
+
+    def path_of(self, row: int) -> str:
+        """Return the path of one image."""
+        part, row = self._locate(row)
+        return part.path_of(row)
+
+    def name_of(self, row: int) -> str:
+        """Return the name of one image, relative to the folder of its own source."""
+        part, row = self._locate(row)
+        return part.name_of(row)
+
+    def files(self) -> list[str]:
+        """Return the paths of the files of all parts."""
+        return list(chain.from_iterable(part.files() for part in self._parts))
+
+    def being_read(self) -> list[str]:
+        """Return the paths that this process and its loader workers read at this moment."""
+        return list(chain.from_iterable(part.being_read() for part in self._parts))
+
+    def unreadable_paths(self) -> list[str]:
+        """Return the unreadable paths that this process and its loader workers have found."""
+        return sorted(set().union(*(part.unreadable_paths() for part in self._parts)))
+
+    def _find_classes(self) -> Classes:
+        """Return the classes of all parts, joined by name.
+
+        Raises:
+            NoLabels: a part has no labels.
+        """
+        labels: list[str | None] = []
+        for part in self._parts:
+            names = np.array([*part.classes, None], object)  # the last is for NO_CLASS, −1
+            labels += names[part.labels()].tolist()
+        if len(self._parts) == 1:
+            order = self._parts[0].classes
+        else:
+            order = natural_order(set().union(*(part.classes for part in self._parts)))
+        return name_classes([labels[row] for row in self._rows], order)
