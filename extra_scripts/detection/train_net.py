@@ -54,6 +54,7 @@ def _run_trials(options: argparse.Namespace) -> int:
         finished.sort(key=lambda result: int(result["seed"]))
         trials = [*finished, *failed]
         summary = summarize(trials)
+        run["requested"] = max(options.trials, len(trials))
         write_json(options.out / "results.json", {**run, "trials": trials, **summary})
     print(f"\n{options.config}, {run['metric']}\n{table(summary)}")
     for trial in failed:

@@ -21,8 +21,8 @@ PRETRAININGS: dict[str, tuple[str, ...]] = {
 }
 """Row of the paper's tables → overrides of its pre-training."""
 
-SUPERVISED = ("resnet50-19c8e357.pth", "resnet50-0676ba61.pth")
-"""Files of torchvision's first ResNet-50 for the supervised rows; the second is trained better."""
+SUPERVISED = {"19c8e357": "resnet50-19c8e357.pth", "0676ba61": "resnet50-0676ba61.pth"}
+"""First digits of the SHA-256 → name of torchvision's first ResNet-50, which was saved twice."""
 
 BENCHMARKS = {
     "imagenet1k": ("ImageNet", "linear_imagenet1k"),

@@ -41,11 +41,13 @@ from pirl_plugin.checkpoints.read import (
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.system.comparison import Differences
 from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.files import sha256_of
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     as_composed,
     data_set_of,
     global_batch,
+    read_weights,
     run_differences,
 )
 
@@ -68,12 +70,14 @@ class Record:
         epochs: number of epochs that the run had finished; None if it is not known.
         images: split → number of images; without the splits whose number is not known.
         batches: global batches of the run, in the order in which it had them.
+        weights: key of an initial file of weights → its SHA-256; empty if it is not known.
     """
 
     config: dict[str, Any]
     epochs: int | None
     images: dict[str, int]
     batches: list[int]
+    weights: dict[str, str]
 
 
 def read_record(checkpoint: Path) -> Record | None:
@@ -101,7 +105,8 @@ def read_record(checkpoint: Path) -> Record | None:
         epochs = int(content["train_phase_idx"]) + 1
     images = {split: int(each["count"]) for split, each in (section.get("images") or {}).items()}
     batches = section.get("global_batches") or [global_batch(config)]
-    return Record(config, epochs, images, batches)
+    weights = section.get("weights") or {}
+    return Record(config, epochs, images, batches, weights)
 
 
 def read_run(path: Path) -> Run:
@@ -124,6 +129,7 @@ def read_run(path: Path) -> Run:
     # The accuracies of the layers; SVMs leave no record of their images, but features.
     is_svm = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
     if is_svm:
+        record.weights = read_weights(path)
         accuracies = svm_map(path, config)
         record.images = _images_of_features(path, next(iter(accuracies)))
     column, name = _benchmark_of(record)
@@ -138,7 +144,7 @@ def read_run(path: Path) -> Run:
         figures |= {f"{column} {layer}": accuracies[layer] for layer in layers}
 
     # Which row: its pre-training is the paper's, and so is the benchmark.
-    origin = _origin_of_benchmark(config)
+    origin = _origin_of_benchmark(record)
     overrides = [f"config=benchmark/pirl/{name}"]
     if origin.row == "PIRL-ens":
         overrides = ["config=benchmark/pirl/ensemble_imagenet1k"]
@@ -210,38 +216,59 @@ def _other_batch(record: Record, *expected: int) -> Differences:
     return {GLOBAL_BATCH: (", then ".join(map(str, batches)), expected[0])}
 
 
-def _origin_of_benchmark(config: Mapping[str, Any]) -> Origin:
+def _origin_of_benchmark(record: Record) -> Origin:
     """Return the origin of a benchmark's weights."""
-    trunk = config["MODEL"]["TRUNK"]
+    trunk = record.config["MODEL"]["TRUNK"]
     if trunk["NAME"] != "pirl_ensemble":
-        return origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
+        return _origin_of_initial_weights(record)
+    key = "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
     files = trunk["PIRL_ENSEMBLE"]["PARAMS_FILES"]
-    members = [origin_of(file) for file in files]
+    digests = record.weights[key].split(", ") if key in record.weights else [None] * len(files)
+    members = [origin_of(*member) for member in zip(files, digests, strict=True)]
     ensemble = Origin("PIRL-ens", {}, [text for member in members for text in member.unknown])
     are_pirl = all(member.row == "PIRL" and not member.differs for member in members)
     if not are_pirl or len({Path(file).resolve() for file in files}) != 2:
-        key = "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
         ensemble.differs[key] = (files, "two runs of PIRL")
     return ensemble
 
 
-def origin_of(checkpoint: str) -> Origin:
+def _origin_of_initial_weights(record: Record) -> Origin:
+    """Return the origin of a run's ``PARAMS_FILE``."""
+    file = record.config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"]
+    return origin_of(file, record.weights.get("MODEL.WEIGHTS_INIT.PARAMS_FILE"))
+
+
+def origin_of(checkpoint: str, measured: str | None = None) -> Origin:
     """Return the origin of a file of weights.
 
     Args:
         checkpoint: path of the file; empty for random weights.
+        measured: SHA-256 of the file when it was measured; None if it is not known.
     """
     path = Path(checkpoint)
     if not checkpoint:
         return Origin("Random")
-    if path.name in SUPERVISED:
+    now = sha256_of(path) if path.is_file() else None
+    origin = _origin_of_file(path, measured or now)
+    if measured is None:
+        origin.unknown.append(f"whether {path.name} has changed since it was measured")
+    elif now not in (None, measured):
+        origin.differs["weights"] = ("another file now", "the measured file")
+    return origin
+
+
+def _origin_of_file(path: Path, digest: str | None) -> Origin:
+    """Return the origin of a file with this SHA-256; None: the file is gone, and its name tells."""
+    if digest is None and path.name in SUPERVISED.values():
+        return Origin("Supervised")
+    if digest is not None and digest.startswith(tuple(SUPERVISED)):
         return Origin("Supervised")
     record = read_record(path)
     if record is None:
         name = f"{path.parent.name}/{path.name}"
         return Origin(path.parent.name, {"weights": (name, "unknown pre-training")})
     if record.config["DATA"]["TRAIN"]["LABEL_SOURCES"]:  # a benchmark, from other weights
-        origin = origin_of(record.config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
+        origin = _origin_of_initial_weights(record)
         if not _is_frozen(record.config):
             trained = {"then trained with labels": (path.parent.name, "no")}
             origin.differs = trained | origin.differs
@@ -298,7 +325,7 @@ def _read_detection(path: Path) -> Run:
         raise Refused(f"expected finished trials of {', '.join(DETECTION_ROWS)}")
     # Which row: the weights' pre-training, and the config that the paper uses for it.
     table, rows = DETECTION_ROWS[config]
-    origin = origin_of(results.get("weights") or "unknown")
+    origin = origin_of(results.get("weights") or "unknown", results.get("weights_sha256"))
     trains_batch_norm = config == "voc0712_moco24k"
     if trains_batch_norm:
         origin.row += " (BatchNorm fine-tuned)"
@@ -318,5 +345,9 @@ def _read_detection(path: Path) -> Run:
     for name, number in results.get("images", {}).items():
         if number != DETECTION_IMAGES.get(name):
             origin.differs[name] = (f"{number:,} images", DETECTION_IMAGES.get(name, "none"))
+    requested = results.get("requested", results["finished"])
+    missing = requested - results["finished"]
+    if missing:
+        origin.unknown.append(f"the AP of {missing} of {requested} trials")
     figures = {key: float(results["mean"][key]) for key in ("AP", "AP50", "AP75")}
     return Run(path, origin.row, figures, None, origin.differs, origin.unknown, table)

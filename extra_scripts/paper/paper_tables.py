@@ -59,8 +59,8 @@ def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
         For each table its ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``,
         ``differs`` (key → values of run and row), and for a run of its own ``nearest``, the row
         that it resembles. For each column, it has ``published`` and ``measured`` (a number or
-        None, the mean of several runs), ``spread`` (their standard deviation) and ``runs`` (folder
-        and best layer).
+        None, the mean of several runs), ``spread`` (their standard deviation) and ``runs`` (folder,
+        best layer, and what could not be compared).
     """
     return [{**table, "rows": _rows(table, runs)} for table in published_tables()]
 
@@ -96,7 +96,12 @@ def _row(
         values = [run.figures[column] for run in with_column]
         measured.append(statistics.fmean(values) if values else None)
         spread.append(statistics.stdev(values) if len(values) > 1 else None)
-        sources.append([{"run": str(run.path), "layer": run.layer} for run in with_column])
+        sources.append(
+            [
+                {"run": str(run.path), "layer": run.layer, "not_known": list(run.unknown)}
+                for run in with_column
+            ]
+        )
     return {
         "method": method,
         "published": list(published),

@@ -1,6 +1,9 @@
 """Rows of the tables of finished runs, and a detection run to fill them."""
 
 import json
+from pathlib import Path
+
+from pirl_plugin.system.files import sha256_of
 
 
 def row(tables, number, method):
@@ -25,6 +28,9 @@ def paper_rows(tables):
 def detected(folder, config="voc0712_pirl", weights="", options=(), **more):
     folder.mkdir(parents=True, exist_ok=True)
     content = {"config": config, "weights": str(weights), "options": list(options), "num_gpus": 8}
+    content |= {"requested": 5, "finished": 5}
+    if Path(weights).is_file():
+        content["weights_sha256"] = sha256_of(Path(weights))
     content["mean"] = {"AP": 50.0, "AP50": 70.0, "AP75": 60.0}
     (folder / "results.json").write_text(json.dumps(content | more))
     return folder

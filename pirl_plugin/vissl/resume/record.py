@@ -19,7 +19,7 @@ import yaml
 from pirl_plugin.checkpoints.read import RUN_CONFIG
 from pirl_plugin.system.comparison import Differences, differences, flat, in_words
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import sha256_of, write_text
+from pirl_plugin.system.files import sha256_of, write_json, write_text
 from pirl_plugin.vissl.sections import COMPUTED, RECORD, num_ranks
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ FREE = (
 """Machine, workers, logging, paths, and where a run is stored: they cannot change a result."""
 RESUMING = (*FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
 """Free if a run continues: also how its ranks are split. Its images are compared one by one."""
+
+RUN_WEIGHTS = "weights.json"
+"""File in the folder of a run that leaves no checkpoint, such as SVMs."""
 
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
@@ -213,6 +216,17 @@ def _described(images: Images) -> str:
 def write_run_config(config: str, folder: Path) -> None:
     """Write the configuration of a run's record, JSON, into its folder, for people to read."""
     write_text(folder / RUN_CONFIG, yaml.safe_dump(json.loads(config)))
+
+
+def write_weights(weights: Mapping[str, str], folder: Path) -> None:
+    """Write :func:`weights_of` a run that leaves no checkpoint, for :func:`read_weights`."""
+    write_json(folder / RUN_WEIGHTS, weights)
+
+
+def read_weights(folder: Path) -> dict[str, str]:
+    """Return :func:`weights_of` a run that left no checkpoint; empty if they are not known."""
+    file = folder / RUN_WEIGHTS
+    return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
 
 def run_differences(

@@ -108,7 +108,7 @@ def launch_distributed(
     from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.svm import remove_old_results
     from pirl_plugin.vissl.resume.folder import resume_point
-    from pirl_plugin.vissl.resume.record import write_run_config
+    from pirl_plugin.vissl.resume.record import write_run_config, write_weights
     from pirl_plugin.vissl.run.check import check_run
 
     prepare_streams()
@@ -134,6 +134,7 @@ def launch_distributed(
                 # In this order: old results beside the new configuration would pass for new ones.
                 remove_old_results(cfg)
                 write_run_config(cfg[RECORD].config, folder)
+                write_weights(cfg[RECORD].weights, folder)
         # Find where the run continues.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(cfg, is_first)

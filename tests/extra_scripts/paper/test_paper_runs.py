@@ -10,7 +10,7 @@ from paper_runs import compose, read_run
 from paper_tables import lay_out
 
 from pirl_plugin.checkpoints.read import SECTION, read_config
-from pirl_plugin.vissl.resume.record import as_composed
+from pirl_plugin.vissl.resume.record import as_composed, weights_of, write_weights
 from tests.helpers.finished_runs import measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows
 
@@ -84,7 +84,11 @@ def test_pretraining__fills_its_row_whatever_cannot_change_a_result(tmp_path):
     run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=ANY_RUN)))
     assert (run.row, run.differs) == ("PIRL", {})
     assert (2, "PIRL") in paper_rows(lay_out([run]))
-    assert run.unknown == ["its number of TRAIN images", "its number of TEST images"]
+    assert run.unknown == [
+        "whether model_final_checkpoint_phase799.torch has changed since it was measured",
+        "its number of TRAIN images",
+        "its number of TEST images",
+    ]
 
 
 MACHINES = {"4node_8gpu": (4, 8, 32), "128 GPUs": (16, 8, 8), "one": (1, 1, 1024)}
@@ -133,8 +137,9 @@ def test_images__are_known_by_their_number_in_any_storage(storage, tmp_path):
 
 def finish(folder, images, epochs=28):
     """The checkpoint of a benchmark, with the numbers of its images."""
+    config = read_config(folder / "train_config.yaml")
     section = {"images": {split: {"count": count} for split, count in images.items()}}
-    section["config"] = json.dumps(read_config(folder / "train_config.yaml"))
+    section |= {"config": json.dumps(config), "weights": weights_of(config)}
     content = {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": epochs - 1}
     torch.save(content, folder / f"model_final_checkpoint_phase{epochs - 1}.torch")
 
@@ -166,6 +171,7 @@ def test_svm__has_the_images_of_its_features(tmp_path):
             for rank, of_rank in enumerate((rows[::2], np.append(rows[1::2], 0))):
                 name = f"rank{rank}_chunk0_{split.lower()}_conv1_inds.npy"
                 np.save(folder / name, of_rank)
+        write_weights(weights_of(read_config(folder / "train_config.yaml")), folder)
         run = read_run(folder)
         differs = {}
         if left_out:
@@ -355,10 +361,29 @@ def test_foreign__epochs_and_images_of_every_kind_of_run(tmp_path):
 
 def test_foreign__weights_that_are_no_pretraining_of_the_paper(tmp_path):
     better = tmp_path / "resnet50-11ad3fa6.pth"  # torchvision's second ResNet-50
+    named = tmp_path / "resnet50-19c8e357.pth"  # as torchvision's first, with other content
     beside = trained(tmp_path / "made", PIRL).with_name("other.pth")  # beside train_config.yaml
-    for file in (better, beside):
+    for file in (better, named, beside):
         torch.save({}, file)
         assert paper_rows(lay_out([read_run(measured(tmp_path / file.stem, file))])) == []
+
+
+@pytest.mark.parametrize("kind", ["linear", "svm", "detection"])
+def test_foreign__checkpoint_that_moved_on_after_it_was_measured(kind, tmp_path):
+    made = trained(tmp_path / "made", PIRL, epochs=400)
+    if kind == "detection":
+        folder = detected(tmp_path / "run", weights=made, images=DETECTION_IMAGES)
+    else:
+        folder = measured(tmp_path / "run", made, column="VOC07" if kind == "svm" else "ImageNet")
+        if kind == "linear":
+            finish(folder, IMAGES["imagenet1k"])
+        else:
+            write_weights(weights_of(read_config(folder / "train_config.yaml")), folder)
+    assert list(read_run(folder).differs) == ["pre-training epochs done"]
+    trained(tmp_path / "made", PIRL, name=made.name)
+    run = read_run(folder)
+    assert run.differs == {"weights": ("another file now", "the measured file")}
+    assert paper_rows(lay_out([run])) == []
 
 
 FOREIGN_DETECTIONS = {
@@ -394,8 +419,8 @@ def test_detection__fills_its_row_on_any_number_of_gpus(tmp_path):
         assert (run.row, run.differs, run.tables) == (row, {}, (1,))
         assert run.unknown == []
     weights = trained(tmp_path / "made", PIRL)
-    run = read_run(detected(tmp_path / "voc07", "voc07_pirl", weights))
-    assert (run.tables, run.unknown) == ((6,), ["its numbers of images"])
+    run = read_run(detected(tmp_path / "voc07", "voc07_pirl", weights, finished=3))
+    assert (run.tables, run.unknown) == ((6,), ["its numbers of images", "the AP of 2 of 5 trials"])
     norm = read_run(detected(tmp_path / "norm", "voc0712_moco24k", weights, num_gpus=1))
     assert norm.differs == {"num_gpus": (1, 8)}  # BatchNorm is trained
 

@@ -69,6 +69,8 @@ def test_results__only_equal_runs_are_averaged(tmp_path):
 def test_results__supervised_own_data_and_detection(tmp_path):
     supervised = read_run(measured(tmp_path / "a", tmp_path / "resnet50-0676ba61.pth"))
     assert (supervised.row, supervised.differs) == ("Supervised", {})
+    gone = "whether resnet50-0676ba61.pth has changed since it was measured"
+    assert supervised.unknown[0] == gone
     unknown = read_run(measured(tmp_path / "b", tmp_path / "other" / "x.pth"))
     assert unknown.label == "b: weights other/x.pth (unknown pre-training)"
     own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
