@@ -42,10 +42,23 @@ def link_newest(file1: str, file2: str, *, original: Callable[..., Any]) -> None
     if "://" in file2:
         original(file1, file2)
         return
+    link_checkpoint(Path(file1))
+
+
+def link_checkpoint(checkpoint: Path) -> None:
+    """Link ``checkpoint.torch`` to a checkpoint beside it; if that fails, remove the link and warn.
+
+    An old link would lead to an older checkpoint.
+
+    Raises:
+        OSError: the old link cannot be removed.
+    """
+    link = checkpoint.with_name("checkpoint.torch")
     try:
-        link_relatively(Path(file1), Path(file2))
-    except OSError as error:  # as in the host: some file systems have no links
-        logging.info(f"Could NOT create symlink. Error: {error}")
+        link_relatively(checkpoint, link)
+    except OSError as error:  # a quota, or a file system without links
+        link.unlink(missing_ok=True)
+        logging.warning(f"{link} was not written ({error.strerror}). Use {checkpoint} instead.")
 
 
 def broadcast_without_copies(

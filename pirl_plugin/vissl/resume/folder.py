@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,11 +49,13 @@ class ResumePoint:
         path: path of the checkpoint; None if there is none.
         content: its content; the tensors are still on the disk.
         skipped: name → fault of each checkpoint that cannot be loaded.
+        is_finished: whether nothing of the run is left to do, its last test included.
     """
 
     path: Path | None = None
     content: Mapping[str, Any] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    is_finished: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -62,7 +64,7 @@ class ResumePoint:
         return name is not None and name.is_final
 
 
-def resume_point(config: AttrDict, folder: Path) -> ResumePoint | None:
+def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
     """Find the checkpoint from which a run continues: the newest that loads, and is of this run.
 
     The host looks at the names of files only: a damaged newest checkpoint would end every restart,
@@ -73,8 +75,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint | None:
         folder: folder of the run.
 
     Returns:
-        The checkpoint; None, and a warning, if nothing of the run is left to do, its last test
-        included.
+        The checkpoint. For a finished run, also log a warning.
 
     Raises:
         Refused: it belongs to another run, or no checkpoint in the folder loads.
@@ -104,7 +105,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint | None:
         f"This run is finished, with {point.path}; for another run, give another "
         f"config.CHECKPOINT.DIR (--out)"
     )
-    return None
+    return replace(point, is_finished=True)
 
 
 def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:

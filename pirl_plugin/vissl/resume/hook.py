@@ -17,6 +17,7 @@ from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
 from pirl_plugin.system import watcher
 from pirl_plugin.system.files import remove_unfinished
 from pirl_plugin.system.ranks import errors_on_all_ranks, rank, world_size
+from pirl_plugin.vissl.repairs.transfers import link_checkpoint
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import samples_done
@@ -93,6 +94,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                 # Before anything is removed or written: a refused run leaves the folder as it was.
                 if resumed is not None:
                     refuse_other_images(images, section, resumed)
+                    # The run may have been killed before it linked this checkpoint.
+                    link_checkpoint(folder / resumed.name)
                 self._record = record_of(self._config, images, section)
                 remove_unfinished(folder)
                 self._folder = RunFolder(folder, self.keep, resumed)

@@ -107,6 +107,7 @@ def launch_distributed(
 
     from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.svm import remove_old_results
+    from pirl_plugin.vissl.repairs.transfers import link_checkpoint
     from pirl_plugin.vissl.resume.folder import resume_point
     from pirl_plugin.vissl.resume.record import write_run_config, write_weights
     from pirl_plugin.vissl.run.check import check_run
@@ -140,7 +141,9 @@ def launch_distributed(
         show_start(cfg, is_first)
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
-        if point is None:  # the run is finished
+        if point.is_finished:
+            if is_first:  # the run may have been killed before it linked this checkpoint
+                link_checkpoint(Path(str(point.path)))
             return
         checkpoint = None if point.path is None else str(point.path)
         if checkpoint:

@@ -7,6 +7,7 @@ import torch
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.checkpoints.read import SECTION
+from pirl_plugin.vissl.run.launch import launch_distributed
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.resume.folder import resume_point
@@ -40,7 +41,7 @@ def write(folder, name, config, **content):
 def launch(config, folder):
     """What the launcher asks before it starts a rank: finished, or resumed from what?"""
     point = resume_point(config, folder)
-    return "finished" if point is None else point.path
+    return "finished" if point.is_finished else point.path
 
 
 def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
@@ -116,3 +117,20 @@ def test_new_run__writes_over_no_finished_one(tmp_path):
     assert launch(config, tmp_path) == "finished"
     config.CHECKPOINT.OVERWRITE_EXISTING = True
     assert launch(config, tmp_path) is None
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_finished_run__has_no_link_to_an_older_checkpoint(links, tmp_path, monkeypatch, capsys):
+    """The run was killed between its last checkpoint and the link, or a quota refuses the link."""
+    config = compose(*OURS, f"config.CHECKPOINT.DIR={tmp_path}")
+    write(tmp_path, FINAL, config, iteration=20, train_phase_idx=3)
+    link = tmp_path / "checkpoint.torch"
+    link.symlink_to("model_phase2.torch")
+    if not links:
+        monkeypatch.setattr(os, "symlink", lambda *args: os.stat("/proc/self/fd/none"))
+    launch_distributed(config, 0, "train", None, original=None)
+    assert os.path.lexists(link) == links
+    if links:
+        assert os.readlink(link) == FINAL
+    else:
+        assert f"{link} was not written" in capsys.readouterr().out
