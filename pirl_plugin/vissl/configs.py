@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from pirl_plugin.system.arguments import command_parser
@@ -36,7 +37,11 @@ def main(arguments: list[str]) -> int:
     if options.name is None:
         _print_list()
     else:
+        from pirl_plugin.vissl.run.overrides import replaced_configs
+
         name = options.name.removeprefix("config=")
+        for file in replaced_configs():
+            print(f"{file} replaces this plugin's file", file=sys.stderr)
         print(composed_text([f"config={name}", *options.overrides], options.section), end="")
     return 0
 

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if options.report is not None:
         compared = compare_layers({"trained": trunk, "untrained": untrained(trunk)}, images)
         print(compared.table(), flush=True)
-        layer, frozen_top1 = _frozen_accuracy(trunk, images, num_images)
+        layer, frozen_top1 = _frozen_accuracy(trunk, images, options.out)
         accuracies[f"frozen, {layer}"] = frozen_top1
         print(f"Frozen, a logistic regression of {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier of the frozen features"
@@ -123,23 +123,47 @@ def length_overrides(num_images: int) -> list[str]:
     ]
 
 
-def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, num_images: int) -> tuple[str, float]:
-    """Fit logistic regressions to frozen features of so many training images.
+def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, folder: Path) -> tuple[str, float]:
+    """Fit logistic regressions to frozen features of the images that a run was trained on.
+
+    Args:
+        trunk: the network before fine-tuning.
+        images: training and test images.
+        folder: folder of the finished fine-tuning.
 
     Returns:
         The best layer, and its top-1 on the test images, percent.
     """
+    from pirl_plugin.evaluation.logistic import fit_layers
+
+    drawn = drawn_images(images, folder)
+    fitted = fit_layers(trunk, drawn, trunk.layers)
+    return fitted.best.classifier.layer, fitted.best.test_top1
+
+
+def drawn_images(images: LabelledImages, folder: Path) -> LabelledImages:
+    """Return the images of a run: training images that it did not draw are unlabeled.
+
+    Args:
+        images: all training and test images.
+        folder: folder of the finished run; its configuration has the number of images and the seed.
+    """
     import numpy as np
 
-    from pirl_plugin.evaluation.logistic import fit_layers
+    from pirl_plugin.checkpoints.read import final_checkpoint, run_config
     from pirl_plugin.images.classes import NO_CLASS
+    from pirl_plugin.vissl.adapters.dataset import draw_rows
 
-    rows = np.flatnonzero(images.train_labels != NO_CLASS)
-    left_out = np.random.default_rng(0).permutation(rows)[num_images:]
-    labels = images.labels.copy()  # the training images first
-    labels[left_out] = NO_CLASS
-    fitted = fit_layers(trunk, replace(images, labels=labels), trunk.layers)
-    return fitted.best.classifier.layer, fitted.best.test_top1
+    checkpoint = final_checkpoint(folder)
+    assert checkpoint is not None  # the run is finished
+    config: Any = run_config(checkpoint)
+    section = config["DATA"]["TRAIN"]
+    if section["DATA_LIMIT"] < 0:
+        return images
+    drawn = draw_rows(images.train_labels, section["DATA_LIMIT"], section["DATA_LIMIT_SAMPLING"])
+    labels = images.labels.copy()
+    labels[np.delete(np.arange(len(images.train)), drawn)] = NO_CLASS  # training images are first
+    return replace(images, labels=labels)
 
 
 def _train_from_scratch(folder: Path, overrides: list[str]) -> int:

@@ -14,8 +14,6 @@ Settings = TypeVar("Settings")
 
 RECORD = "PIRL_RECORD"
 """Key of the record of a run of ours in the host's configuration: all ranks and jobs get it."""
-COMPUTED = "PIRL_COMPUTED"
-"""Key of the values that were computed where the run started."""
 TIMEOUT = "config.HOOKS.PIRL_RUN.timeout_minutes"
 """Key of the time that a rank waits for others and for images, for messages."""
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"

@@ -11,19 +11,24 @@ import yaml
 
 from pirl_plugin.checkpoints.classifier import read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.opening import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.finetune import (
     _parse,
+    drawn_images,
     length_overrides,
     limit_images,
     network_overrides,
     write_classifier,
 )
+from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
@@ -115,6 +120,27 @@ def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
     for i in range(0, 18, 2):
         (data / "train" / "class0" / f"{i}.png").unlink()
     assert limit_images(open_labelled(data), 0.5)[1][1].endswith("IS_BALANCED=False")
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_frozen_classifier__gets_the_images_that_the_run_has_drawn(balanced, tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 20, "val": 4}, separable=True)
+    shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # unlabeled
+    overrides = [
+        *("config=benchmark/pirl/finetune", "config.DATA.TRAIN.DATA_LIMIT=6"),
+        *(f"config.DATA.{split.upper()}.DATA_PATHS=[{data / folder}]" for split, folder in
+          (("train", "train"), ("test", "val"))),
+        f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.IS_BALANCED={balanced}",
+        "config.DATA.TRAIN.DATA_LIMIT_SAMPLING.SEED=3",
+    ]  # fmt: skip
+    config = compose(*overrides)
+    run = open_datasets(config, ["TRAIN"])["train"]
+    run[0]  # draws
+    section = {"config": config[RECORD].config}
+    content = {"classy_state_dict": {"hooks": {SECTION: section}}}
+    torch.save(content, tmp_path / "model_final_checkpoint_phase0.torch")
+    labels = drawn_images(open_labelled(data), tmp_path).train_labels
+    assert (labels != NO_CLASS).nonzero()[0].tolist() == sorted(run.image_and_label_subset)
 
 
 def test_length__is_of_steps_if_there_are_few_images():

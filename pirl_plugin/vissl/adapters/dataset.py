@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from vissl import data as host_data
+from vissl.data.data_helper import balanced_sub_sampling, unbalanced_sub_sampling
 from vissl.data.dataset_catalog import VisslDatasetCatalog
 from vissl.data.ssl_dataset import GenericSSLDataset
 
@@ -19,6 +20,7 @@ from pirl_plugin.system.files import digest_of
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from vissl.config import AttrDict
 
 
@@ -29,6 +31,7 @@ class PIRLDataset(GenericSSLDataset):
     """
 
     data_limit: int
+    data_limit_sampling: Any
     data_objs: list[Any]
     label_objs: list[Any]
     image_and_label_subset: Any
@@ -111,22 +114,14 @@ class PIRLDataset(GenericSSLDataset):
                 )
 
     def _init_image_and_label_subset(self) -> None:
-        """Draw the images of ``DATA_LIMIT`` among those with a class; the host balances −1, too."""
-        if not (self.label_objs and np.ndim(self.label_objs[0]) == 1):
+        """Draw the images of ``DATA_LIMIT`` from the labeled ones; VISSL would draw from all."""
+        if self.label_objs and np.ndim(self.label_objs[0]) == 1:
+            labels = np.asarray(self.label_objs[0])
+            sampling = self.data_limit_sampling
+            self.image_and_label_subset = draw_rows(labels, self.data_limit, sampling)
+            self._subset_initialized = True
+        else:
             super()._init_image_and_label_subset()
-            return
-        images = self.data_objs
-        labels = self.label_objs
-        rows = np.flatnonzero(labels[0] != NO_CLASS)
-        # The host draws from so many images, with these labels.
-        self.data_objs = [rows]
-        self.label_objs = [labels[0][rows]]
-        try:
-            super()._init_image_and_label_subset()
-        finally:
-            self.data_objs = images
-            self.label_objs = labels
-        self.image_and_label_subset = rows[self.image_and_label_subset]
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
         """Return an image with its labels; −1 for the class of an image that cannot be read.
@@ -140,6 +135,30 @@ class PIRLDataset(GenericSSLDataset):
                 if valid == -1 and np.ndim(item["label"][number]) == 0:
                     item["label"][number] = np.int64(NO_CLASS)
         return item
+
+
+def draw_rows(
+    labels: NDArray[np.int64], limit: int, sampling: Mapping[str, Any]
+) -> NDArray[np.int64]:
+    """Draw labeled images as VISSL does for ``DATA_LIMIT``.
+
+    Args:
+        labels: class of each image, int64 ``(N,)``; −1 for an unlabeled one.
+        limit: number of images to draw.
+        sampling: the section ``DATA_LIMIT_SAMPLING``.
+
+    Returns:
+        Rows of the drawn images, int64 ``(limit,)``.
+    """
+    rows = np.flatnonzero(labels != NO_CLASS)
+    options = {
+        "num_samples": limit,
+        "skip_samples": sampling["SKIP_NUM_SAMPLES"],
+        "seed": sampling["SEED"],
+    }
+    if sampling["IS_BALANCED"]:
+        return rows[balanced_sub_sampling(labels[rows], **options)]
+    return rows[unbalanced_sub_sampling(len(rows), **options)]
 
 
 def open_datasets(config: AttrDict, splits: Iterable[str]) -> dict[str, PIRLDataset]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.system.console import LINE, Progress
+from pirl_plugin.system.console import LINE, Progress, counted
 from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.method import image_and_transformed
 from pirl_plugin.vissl.hooks.progress import shows_progress
@@ -26,6 +26,7 @@ _TIMED_BATCHES = 3  # of the fill, after the first one
 _PASSES_PER_STEP = 7
 _PASSES_PER_NPID_STEP = 3
 _LONG_SECONDS = 600
+_FEW_IMAGES = 300  # docs/guides/own_images.md
 
 
 class MemoryBankHook(QuietHook):
@@ -49,6 +50,12 @@ class MemoryBankHook(QuietHook):
             logging.warning(
                 f"The memory bank had {num_rows} rows for {num_images} training images: it is "
                 f"replaced by a bank of {num_images} rows"
+            )
+        if rank() == 0 and num_images < _FEW_IMAGES:
+            logging.warning(
+                f"{counted(num_images, 'training image')}: too few to learn features from. Use at "
+                f"least {_FEW_IMAGES}, or published weights (pirl-plugin embed --timm resnet50 "
+                f"--pretrained)."
             )
         has_seed = loss.seed is not None  # of the configuration, or of a checkpoint
         if not has_seed:

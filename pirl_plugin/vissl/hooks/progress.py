@@ -10,13 +10,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.read import final_checkpoint
+from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.console import LINE, counted, next_commands, put, span
-from pirl_plugin.vissl.sections import RECORD
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def show_start(config: AttrDict, is_first: bool) -> None:
     import vissl
 
     from pirl_plugin import __version__
+    from pirl_plugin.vissl.run.overrides import replaced_configs
 
     os.environ.setdefault(_VARIABLE, "page")  # spawned ranks read it too
     if not is_first:
@@ -74,11 +75,22 @@ def show_start(config: AttrDict, is_first: bool) -> None:
     put(
         f"pirl_plugin {__version__}, VISSL {host_version}\n"
         f"data      {data}\n"
+        f"images    {_described_images(config, split.TRANSFORMS)}\n"
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )
-    for words, value in config[RECORD].computed.items():
-        put(f"computed  {words}: {value}\n")
+    if config.LOSS.name == "pirl_loss":
+        put(f"negatives {config.LOSS.pirl_loss.num_negatives:,}\n")
+    for file in replaced_configs():
+        put(f"config    {file} replaces this plugin's file\n")
+
+
+def _described_images(config: AttrDict, transforms: Sequence[Mapping[str, Any]]) -> str:
+    """Return size and normalization of a run's images, formatted."""
+    size = size_of_transforms(transforms)
+    mean = " ".join(f"{value:g}" for value in config.DATA.MEAN)
+    std = " ".join(f"{value:g}" for value in config.DATA.STD)
+    return f"{size} px, mean {mean}, std {std}"
 
 
 class ProgressHook(QuietHook):

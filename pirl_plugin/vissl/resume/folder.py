@@ -95,16 +95,12 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
     elif point.skipped:
         names = ", ".join(point.skipped)
         raise Refused(
-            f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none among "
-            f"{names}; restore a good one, or remove these to start again"
+            f"{folder}: none of {names} can be loaded. Restore one, or delete them to start again."
         )
     if not point.is_final or (config.TEST_MODEL and _last_test_is_left(point)):
         return point
     _refuse_other_images(config, point)
-    logging.warning(
-        f"This run is finished, with {point.path}; for another run, give another "
-        f"config.CHECKPOINT.DIR (--out)"
-    )
+    logging.warning(f"{point.path}: this run is finished. For another run, choose another folder.")
     return replace(point, is_finished=True)
 
 

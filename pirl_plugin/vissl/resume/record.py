@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from pirl_plugin.checkpoints.read import RUN_CONFIG
 from pirl_plugin.system.comparison import Differences, differences, flat, in_words
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_json, write_text
-from pirl_plugin.vissl.sections import COMPUTED, RECORD, num_ranks
+from pirl_plugin.vissl.sections import RECORD, num_ranks
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -42,6 +42,7 @@ FREE = (
             "COPY_DESTINATION_DIR",
             "COPY_TO_LOCAL_DISK",
             "DATA_PATHS",
+            "DEFAULT_SIZE",  # CROP_SIZE follows from it
             "DATA_SOURCES",  # a folder or a list of the same images
             "LABEL_PATHS",
             "LABEL_SOURCES",
@@ -96,12 +97,10 @@ class Record:
     Attributes:
         config: the composed configuration, JSON.
         weights: see :func:`weights_of`.
-        computed: what was computed from files, in words → the value.
     """
 
     config: str
     weights: dict[str, str]
-    computed: dict[str, str] = field(default_factory=dict)
 
 
 def record_before_host(composed: DictConfig) -> Record:
@@ -111,17 +110,15 @@ def record_before_host(composed: DictConfig) -> Record:
     values. These depend on the machine; what the user and the files decide does not.
 
     Args:
-        composed: the section ``config``, resolved; its key :data:`COMPUTED` is removed.
+        composed: the section ``config``, resolved.
     """
-    from omegaconf import OmegaConf, open_dict
+    from omegaconf import OmegaConf
 
-    with open_dict(composed):
-        computed = dict(composed.pop(COMPUTED, None) or {})
     values: Any = OmegaConf.to_container(composed)
     initial = values["MODEL"]["WEIGHTS_INIT"]
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
         initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])
-    return Record(json.dumps(values, default=str), weights_of(values), computed)
+    return Record(json.dumps(values, default=str), weights_of(values))
 
 
 def record_of(
@@ -176,17 +173,15 @@ def refuse_another_run(
     differs = run_differences(config, recorded, RESUMING, section["weights"])
     if not differs:
         return
-    remedy = (
-        "give the configuration of its run, or another config.CHECKPOINT.DIR (--out) to start a "
-        "new run"
-    )
+    remedy = "Repeat the settings of that run, or choose another folder."
     if list(differs) == ["OPTIMIZER.num_epochs"]:
         remedy = (
-            f"the learning rate depends on the number of epochs; to train longer, start a new run "
-            f"from these weights, with config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint} and "
-            f"another config.CHECKPOINT.DIR"
+            f"The learning rate depends on the number of epochs. To train longer, start a new run "
+            f"in another folder from these weights, with "
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}."
         )
-    raise Refused(f"config.{in_words(differs, width=200)}, as in {checkpoint}; {remedy}")
+    changes = in_words(differs, "config.{key} was {expected}, is {value}", width=200)
+    raise Refused(f"{checkpoint} is from another run: {changes}. {remedy}")
 
 
 def refuse_other_images(
@@ -200,11 +195,11 @@ def refuse_other_images(
     recorded = section.get("images") or {}
     for split, now in images.items():
         if split in recorded and recorded[split] != now:
+            kind = "training" if split == "TRAIN" else "test"
             raise Refused(
-                f"config.DATA.{split}.DATA_PATHS: found {_described(now)}, expected "
-                f"{_described(recorded[split])}, as in {checkpoint}; give the images of its run "
-                f"(a moved folder is fine), or another config.CHECKPOINT.DIR (--out) to start a "
-                f"new run"
+                f"{checkpoint} is from a run with other {kind} images: "
+                f"{_described(recorded[split])}, now {_described(now)}. Use the same images "
+                f"(a moved folder is fine), or choose another folder."
             )
 
 

@@ -139,7 +139,7 @@ def prepare_workers(config: DictConfig | AttrDict) -> None:
     os.environ[RANK_PROCESS] = str(os.getpid())
     share_import_path()
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
-    if config.DATA.NUM_DATALOADER_WORKERS:
+    if config.DATA.NUM_DATALOADER_WORKERS != 0:  # null: not computed yet
         forkserver.ensure_running()
 
 

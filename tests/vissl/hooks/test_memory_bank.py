@@ -98,6 +98,7 @@ def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
         MemoryBankHook(ExchangeHook(1.0)).on_start(task)
     assert task.loss.bank.rows.shape == (ROWS + 5, DIM)
     assert "had 20 rows for 25 training images: it is replaced by a bank of 25" in caplog.text
+    assert "25 training images: too few" in caplog.text
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 11), (3, 3)])

@@ -172,7 +172,7 @@ def test_images__are_compared_by_their_list():
     same = {"count": 2, "paths": digest_of(["/b/1", "/b/2"], "/b")}  # a moved folder
     other = {"count": 2, "paths": digest_of(["/a/2", "/a/1"], "/a")}
     refuse_other_images({"TRAIN": same, "TEST": other}, section, "FILE")
-    with pytest.raises(Refused, match=r"found 2 images, paths .* as in FILE"):
+    with pytest.raises(Refused, match=r"FILE is from .*: 2 images, paths .*, now 2 images, "):
         refuse_other_images({"TRAIN": other}, section, "FILE")
 
 

@@ -7,11 +7,11 @@ import torch
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.checkpoints.read import SECTION
-from pirl_plugin.vissl.run.launch import launch_distributed
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.resume.folder import resume_point
 from pirl_plugin.vissl.resume.record import record_of
+from pirl_plugin.vissl.run.launch import launch_distributed
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 FINAL = "model_final_checkpoint_phase3.torch"
@@ -78,13 +78,15 @@ def test_finished__refuses_other_images(image_folder, tmp_path):
     content["classy_state_dict"]["hooks"][SECTION]["images"] = {"TRAIN": identity}
     torch.save(content, final)
     assert launch(config, tmp_path) == "finished"
-    with pytest.raises(Refused, match=rf"{key}: found .* images, paths .*, expected .* as in "):
+    with pytest.raises(
+        Refused, match=r"is from a run with other training images: .* images, paths .*, now "
+    ):
         launch(compose(*OURS, f"{key}=[{image_folder / 'val'}]"), tmp_path)
 
 
 def test_resume__never_starts_over_silently(tmp_path):
     (tmp_path / "model_phase0.torch").write_bytes(b"")
-    message = f"config.CHECKPOINT.DIR = {tmp_path}: expected a checkpoint that loads, found none"
+    message = f"{tmp_path}: none of model_phase0.torch can be loaded"
     with pytest.raises(ValueError, match=message):
         launch(compose(*OURS), tmp_path)
 
@@ -95,17 +97,15 @@ def test_resume__refuses_another_run(name, tmp_path):
     for garbage in (b"", b"{", b"\xff", b"a: 1"):
         (tmp_path / "train_config.yaml").write_bytes(garbage)
         assert launch(compose(*OURS), tmp_path) in ("finished", tmp_path / name)
-    with pytest.raises(Refused, match=r"temperature = 0\.5: expected 0\.2, as in "):
+    with pytest.raises(Refused, match=r"temperature was 0\.2, is 0\.5"):
         launch(compose(*OURS, "config.LOSS.pirl_loss.temperature=0.5"), tmp_path)
     # The optimiser's state would keep the old values.
     optimizer = ["config.OPTIMIZER.momentum=0.8", "config.OPTIMIZER.nesterov=true"]
-    with pytest.raises(
-        Refused, match=r"momentum = 0\.8: expected 0\.9; OPTIMIZER\.nesterov = true"
-    ):
+    with pytest.raises(Refused, match=r"momentum was 0\.9, is 0\.8; .*nesterov was false, is true"):
         launch(compose(*OURS, *optimizer), tmp_path)
     with pytest.raises(Refused, match=r"config\.MODEL\.WEIGHTS_INIT\.PARAMS_FILE=.*phase"):
         launch(compose(OURS[0], "config.OPTIMIZER.num_epochs=8"), tmp_path)  # train longer
-    with pytest.raises(Refused, match="expected "):
+    with pytest.raises(Refused, match="is from another run"):
         launch(compose("config=benchmark/pirl/quick_linear"), tmp_path)
 
 

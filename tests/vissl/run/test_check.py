@@ -65,9 +65,20 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 
 def test_override__ends_in_one_sentence(subtests):
     for overrides, message in (
-        (["config=pretrain/pirl/jigsaw_9node"], "Could not find 'config/pretrain/pirl/jigsaw_9no"),
+        (
+            ["config=pretrain/pirl/jigsaw_9node"],
+            "no config/pretrain/pirl/jigsaw_9node.yaml. .* config=pretrain/pirl/jigsaw_8node",
+        ),
+        (["config=own_images"], r"Did you mean config=pretrain/pirl/own_images\?"),
+        (["pretrain/pirl/own_images"], r"NAME or KEY=VALUE. .* config=pretrain/pirl/own_images\?"),
+        ([QUICK, "+config/pirl/models=resnet19"], "Choose one of resnet10, resnet18, .*, timm"),
+        ([QUICK, "+config/pirl/model=resnet18"], "no such group. .*, config/pirl/models, "),
         ([QUICK, "config.SLURM.NAME=jos\u00e9"], "SLURM.NAME=jos. .*override_grammar"),
-        ([QUICK, "config.OPTIMIZER.num_epoch=3"], "Could not override 'config.OPTIMIZER.num_epoch"),
+        (
+            [QUICK, "config.DATA.TRAIN.DATA_PATH=x"],
+            r"Did you mean config.DATA.TRAIN.DATA_PATHS\? .* write \+config.DATA.TRAIN.DATA_PATH=",
+        ),
+        ([QUICK, "~config.OPTIMIZER.num_epoch"], r"Did you mean config.OPTIMIZER.num_epochs\?"),
         (
             [QUICK, "config.TRAINER.PIRL_MICRO_BATCHES=0"],
             "MICRO_BATCHES = 0: expected a whole",

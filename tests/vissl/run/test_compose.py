@@ -5,7 +5,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.vissl.run.compose import RESOLVERS, _readable_override
+from pirl_plugin.vissl.run.compose import RESOLVERS
+from pirl_plugin.vissl.run.overrides import readable_override
 from tests.helpers.configs import compose
 
 DATA = "config.DATA.TRAIN.DATA_PATHS"
@@ -19,7 +20,7 @@ def test_path__needs_no_quotes(pattern, tmp_path):
         *("null", "{x}", "a:b", "50%"),
     ):
         (tmp_path / name).mkdir()
-        override = _readable_override(f"{DATA}={pattern.format(tmp_path / name)}")
+        override = readable_override(f"{DATA}={pattern.format(tmp_path / name)}")
         value = OverridesParser.create().parse_override(override).value()
         path = str(tmp_path / name)
         assert value == ([path] if pattern == "[{}]" else path)  # VISSL's own configs need a list

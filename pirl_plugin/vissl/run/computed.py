@@ -1,0 +1,184 @@
+"""Values that configs compute: references such as ``${pirl_batch:32}``, and keys that are null.
+
+A null of :data:`COMPUTED` is replaced where a run starts, before its record: a run that resumes
+compares the value like all others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.names import DISK_FOLDER, TRANSFORMS
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.processes import thread_limit, usable_cores
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.vissl.sections import num_micro_batches
+
+_MOST_READERS = 16  # largest number of processes that read a batch on a CPU
+_MOST_NEGATIVES = 4096
+_DEFAULT_SIZE = 224  # pixels
+
+
+def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
+    """``${pirl_epoch:30,70}``: epoch 30 of 70, scaled to the run's number of epochs."""
+    return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
+
+
+def _trunk_width(*, _root_: DictConfig) -> int | None:
+    """``${pirl_trunk_width:}``: the width of the pooled features of ``config.MODEL.TRUNK``."""
+    from pirl_plugin.models.trunks import trunk_width
+
+    return trunk_width(_root_.config.MODEL.TRUNK)
+
+
+def _view_size(side: int, of: int, *, _root_: DictConfig) -> int:
+    """``${pirl_view_size:64,224}``: 64 px for images of 224 px, in proportion for others."""
+    image_size = _root_.config.DATA.TRAIN.VIEWS.get("image_size", of)
+    return max(1, round(side * image_size / of))
+
+
+def _times(first: int, second: int) -> int:
+    """``${pirl_times:9,KEY}``: the product of two numbers, such as 9 and a width."""
+    return int(first * second)
+
+
+def _batch(images: int, *, _root_: DictConfig) -> int:
+    """``${pirl_batch:32}``: 32 images times the number of micro-batches in config.TRAINER."""
+    return images * num_micro_batches(_root_.config)
+
+
+def _gpu_workers(most: int, *, _root_: DictConfig) -> int:
+    """``${pirl_gpu_workers:12}``: a loader worker for each core of a process, at most 12."""
+    processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
+    return max(1, min(usable_cores() // processes, most))
+
+
+def _cpu_workers(*, _root_: DictConfig) -> int:
+    """``${pirl_cpu_workers:}``: a loader worker for each thread of a process except one."""
+    names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
+    if not names <= set(TRANSFORMS):  # other transforms' draws depend on the number of workers
+        return 1
+    processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
+    threads = min(usable_cores() // processes, thread_limit())
+    readers = min(int(threads), _MOST_READERS)
+    return max(readers - 1, 0)
+
+
+def _top_k(*, _root_: DictConfig) -> ListConfig:
+    """``${pirl_top_k:}``: 1 and 5, for the top-1 and top-5; 1 alone of fewer than 5 classes."""
+    return ListConfig([1, 5] if _root_.config.MODEL.HEAD.NUM_CLASSES >= 5 else [1])
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "pirl_batch": _batch,
+    "pirl_cpu_workers": _cpu_workers,
+    "pirl_epoch": _epoch,
+    "pirl_gpu_workers": _gpu_workers,
+    "pirl_times": _times,
+    "pirl_top_k": _top_k,
+    "pirl_trunk_width": _trunk_width,
+    "pirl_view_size": _view_size,
+}
+"""Functions that our YAML files call, by name."""
+
+
+def _half_of_images(*, _root_: DictConfig) -> int:
+    """Return half of the number of training images, at most 4,096."""
+    from pirl_plugin.images.folders import find_images
+    from pirl_plugin.images.opening import open_source
+
+    data = _root_.config.DATA.TRAIN
+    try:
+        (path,) = data.DATA_PATHS
+        (source,) = data.DATA_SOURCES
+        if source == DISK_FOLDER:  # more images do not change the result: stop counting
+            count = sum(1 for _ in islice(find_images(path), 2 * _MOST_NEGATIVES))
+        else:
+            columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
+            count = len(open_source(path, source, columns=columns))
+    except (OSError, ValueError):
+        count = 0  # the checks of the run name the mistake
+    return min(count // 2, _MOST_NEGATIVES) or _MOST_NEGATIVES
+
+
+def _recorded(name: str, *, _root_: DictConfig) -> Any:
+    """Return ``size``, ``mean`` or ``std`` that the initial weights record; None if they do not.
+
+    Raises:
+        Refused: the trunks of an ensemble record different values.
+    """
+    from pirl_plugin.checkpoints.load import read_preprocessing
+
+    model = _root_.config.MODEL
+    files = [model.WEIGHTS_INIT.PARAMS_FILE]
+    if model.TRUNK.NAME == "pirl_ensemble":
+        files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+    values = set()
+    for file in files:
+        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
+        preprocessing = read_preprocessing(Path(file)) if is_file else None
+        if preprocessing is not None:
+            values.add(getattr(preprocessing, name))
+    if len(values) > 1:
+        raise Refused(
+            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: these trunks were "
+            f"trained on images of different {name}: {sorted(values)}. Measure each by itself."
+        )
+    return values.pop() if values else None
+
+
+def _mean(*, _root_: DictConfig) -> list[float]:
+    return list(_recorded("mean", _root_=_root_) or IMAGENET_MEAN)
+
+
+def _std(*, _root_: DictConfig) -> list[float]:
+    return list(_recorded("std", _root_=_root_) or IMAGENET_STD)
+
+
+def _size(*, _root_: DictConfig) -> int:
+    default = _root_.config.DATA.TRAIN.get("DEFAULT_SIZE") or _DEFAULT_SIZE
+    return int(_recorded("size", _root_=_root_) or default)
+
+
+def _square(*, _root_: DictConfig) -> list[int]:
+    return 2 * [_size(_root_=_root_)]
+
+
+def _test_resize(*, _root_: DictConfig) -> int:
+    return round(_root_.config.DATA.TEST.CROP_SIZE * 8 / 7)
+
+
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "DATA.MEAN": _mean,
+    "DATA.STD": _std,
+    "DATA.NUM_DATALOADER_WORKERS": partial(_gpu_workers, 12),
+    "DATA.TRAIN.BATCHSIZE_PER_REPLICA": partial(_batch, 32),
+    "DATA.TRAIN.VIEWS.patches_crop_size": partial(_view_size, 255, 224),
+    "DATA.TRAIN.VIEWS.patch_size": partial(_view_size, 64, 224),
+    "DATA.TRAIN.RESIZE": _square,
+    "DATA.TRAIN.CROP_SIZE": _size,
+    "DATA.TEST.RESIZE": _test_resize,  # after DATA.TRAIN.CROP_SIZE, to which TEST.CROP_SIZE refers
+    "LOSS.pirl_loss.num_negatives": _half_of_images,
+}
+"""Keys of ``config`` and the functions that compute their values, in this order."""
+
+
+def fill_in(composed: DictConfig) -> None:
+    """Replace the null of each key in :data:`COMPUTED`, in place.
+
+    Args:
+        composed: the whole configuration, with ``config``.
+    """
+    for key, compute in COMPUTED.items():
+        section_key, _, name = key.rpartition(".")
+        section = OmegaConf.select(composed.config, section_key)
+        if section is not None and name in section and section[name] is None:
+            section[name] = compute(_root_=composed)

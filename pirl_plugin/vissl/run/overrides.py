@@ -1,0 +1,120 @@
+"""Overrides as users write them: paths without quotes, and mistakes with the nearest name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.errors import ConfigCompositionException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+
+from pirl_plugin.system.comparison import flat
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.host_config import config_root, quoted
+
+# Keys with one path or, for the first two, a list of paths.
+_PATH_KEYS = re.compile(
+    r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
+)
+# Values that a user has written in Hydra's syntax: a string in quotes, a reference, nothing.
+_SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
+
+
+def compose_overrides(overrides: list[str]) -> DictConfig:
+    """Compose VISSL's defaults with overrides, inside Hydra's initialization.
+
+    Raises:
+        Refused: an override has no value, or names a config, a group or a key that does not exist.
+    """
+    for override in overrides:
+        if "=" not in override and not override.startswith("~"):
+            raise Refused(f"{override}: expected config=NAME or KEY=VALUE{_config_like(override)}")
+    try:
+        composed = hydra.compose("defaults", list(map(readable_override, overrides)))
+    except MissingConfigException as error:
+        name = str(error.missing_cfg_file)
+        hint = f". Choose one of {', '.join(error.options)}." if error.options else ""
+        raise Refused(f"there is no {name}.yaml{hint or _config_like(name)}") from error
+    except ConfigCompositionException as error:
+        _refuse_unknown_key(overrides)
+        raise error
+    for key in composed:
+        if "/" in str(key):  # Hydra takes an unknown group for a key
+            groups = sorted({str(path.parent) for path in _our_configs()})
+            raise Refused(f"+{key}: there is no such group. Choose one of {', '.join(groups)}.")
+    return composed
+
+
+def _our_configs() -> Iterator[Path]:
+    """Yield the path of each config and overlay of this plugin below ``configs/``."""
+    for file in config_root().glob("config/**/*.yaml"):
+        yield file.relative_to(config_root())
+
+
+def replaced_configs() -> list[Path]:
+    """Return the files in the current folder that Hydra reads in place of this plugin's."""
+    replaced = []
+    for path in _our_configs():
+        file = Path("configs", path)
+        if file.is_file() and not file.samefile(config_root() / path):
+            replaced.append(file)
+    return sorted(replaced)
+
+
+def _config_like(name: str) -> str:
+    """Return a hint at this plugin's config with the most similar name; or nothing."""
+    names = {}
+    for path in _our_configs():
+        if path.parts[1] in ("pretrain", "benchmark"):
+            names[path.stem] = path.relative_to("config").with_suffix("").as_posix()
+    similar = get_close_matches(Path(name).name, names, n=1)
+    return f". Did you mean config={names[similar[0]]}?" if similar else ""
+
+
+def _refuse_unknown_key(overrides: list[str]) -> None:
+    """Raise ``Refused`` for the first override of a key that does not exist."""
+    configs = []
+    keys = []
+    for override in overrides:
+        key, _, _ = override.partition("=")
+        if key == "config" or "/" in key:
+            configs.append(override)
+        elif not key.startswith("+"):
+            keys.append(key.lstrip("~"))
+    values = OmegaConf.to_container(hydra.compose("defaults", configs), resolve=False)
+    for key in keys:
+        if not _has_key(values, key):
+            similar = get_close_matches(key, flat(values), n=1)
+            hint = f"Did you mean {similar[0]}? " if similar else ""
+            raise Refused(f"{key}: there is no such key. {hint}To add a key, write +{key}=VALUE.")
+
+
+def _has_key(values: Any, key: str) -> bool:
+    """Return whether nested mappings have a dotted key."""
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def readable_override(override: str) -> str:
+    """Return an override whose path is in quotes.
+
+    Hydra's syntax has no place for many characters of names, such as ``é``, and takes a comma for
+    the end of a value. A path is alone, or in brackets, which VISSL's own configs need.
+    """
+    key, _, text = override.partition("=")
+    path = re.sub(r"^\[(.*)\]$", r"\1", text.strip(), flags=re.DOTALL)
+    is_in_brackets = path != text.strip()
+    # One path, not a list of several: but a folder may be named "a,b".
+    is_one = not is_in_brackets or "," not in path or os.path.exists(os.path.expanduser(path))
+    if not _PATH_KEYS.fullmatch(key.lstrip("+")) or _SYNTAX.fullmatch(path) or not is_one:
+        return override
+    in_quotes = quoted(os.path.expanduser(path))
+    return f"{key}=[{in_quotes}]" if is_in_brackets else f"{key}={in_quotes}"
