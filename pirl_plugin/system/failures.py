@@ -71,6 +71,18 @@ def check_whole(name: str, value: Any, least: int | None = None) -> None:
         check(name, value, is_whole and value >= least, f"a whole number of at least {least}")
 
 
+def type_and_shape(value: object) -> str:
+    """Describe a value for a message: the type and shape of a tensor or array, or the type.
+
+    Example:
+        >>> type_and_shape([1])
+        'of type list'
+    """
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return f"of type {type(value).__name__}"
+
+
 def is_number(value: object) -> bool:
     """Return whether a value is a finite real number; True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
