@@ -24,9 +24,9 @@ from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating, layer_features
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import start_worker
+from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
-from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, waiting
+from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -354,8 +354,8 @@ def compute_features(
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     wait = Wait(images, TIMEOUT_MINUTES)
-    with closing(Progress("features", len(rows))) as progress, waiting(wait):
-        for pixels, valid in loader:
+    with closing(Progress("features", len(rows))) as progress, reading(loader, wait) as batches:
+        for pixels, valid in batches:
             parts = []
             for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
                 inputs = normalize_images(part, preprocessing.mean, preprocessing.std)

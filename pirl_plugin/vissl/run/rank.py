@@ -25,7 +25,7 @@ from pirl_plugin.system.failures import (
 )
 from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.processes import share_import_path
-from pirl_plugin.system.watcher import killed_worker, watching
+from pirl_plugin.system.watcher import killed_worker, loader_workers, watching
 from pirl_plugin.vissl.sections import (
     MICRO_BATCHES,
     RECORD,
@@ -285,7 +285,7 @@ def _sentence(error: Exception, config: AttrDict) -> str:
     import torch
 
     if isinstance(error, (EOFError, OSError)):
-        return killed_worker() or sentence(error)
+        return killed_worker(loader_workers()) or sentence(error)
     if isinstance(error, torch.cuda.OutOfMemoryError):
         _, total = torch.cuda.mem_get_info()
         return out_of_memory_sentence(config, total / 2**30)
