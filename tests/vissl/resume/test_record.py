@@ -190,6 +190,5 @@ def test_computed_values__are_compared_and_said(tmp_path, image_folder, capsys):
     key = "LOSS.pirl_loss.num_negatives"
     assert run_differences(runs[0], runs[1], RESUMING) == {key: (10, 3)}
     show_start(runs[0], is_first=True)
-    assert "computed  half of the images: 10\n" in capsys.readouterr().out
-    text = composed_text(config, key)
-    assert text == "computed at the start: half of the images, at most 4096\n"
+    assert "negatives 10\n" in capsys.readouterr().out
+    assert composed_text(config, key) == "null\n"
