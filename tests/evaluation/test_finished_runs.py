@@ -68,6 +68,10 @@ def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
         linear_accuracy(tmp_path / "nowhere")
     finish(tmp_path, {"res4": 12.5, "res5": 37.5})
     assert linear_accuracy(tmp_path) == {"res4": 12.5, "res5": 37.5}
+    final = tmp_path / "model_final_checkpoint_phase1.torch"
+    final.rename(tmp_path / "model_phase1.torch")  # both epochs are tested, but the run is not over
+    with pytest.raises(ValueError, match="not finished"):
+        linear_accuracy(tmp_path)
     finish(tmp_path, {"res5": 37.5}, tested=False)
     with pytest.raises(ValueError, match="no test accuracy of the last epoch"):
         linear_accuracy(tmp_path)
