@@ -10,7 +10,7 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.images.opening import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.vissl.linear import benchmark_of
+from pirl_plugin.vissl.linear import choose_benchmark
 from pirl_plugin.vissl.run.labelled_run import write_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
 from tests.helpers.images import save_grey
@@ -40,7 +40,7 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
 def test_benchmark_of__takes_the_overlay_that_fits():
     def overlay(*arguments):
         with torch.device("meta"):
-            return benchmark_of(ResNetTrunk(*arguments))[:2]
+            return choose_benchmark(ResNetTrunk(*arguments))[:2]
 
     full = "config=benchmark/pirl/linear_imagenet1k"
     assert overlay(50) == [full, "+config/pirl/linear=resnet50"]

@@ -13,7 +13,7 @@ from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.method import image_and_transformed
 from pirl_plugin.vissl.hooks.progress import shows_progress
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
-from pirl_plugin.vissl.resume.hook import scaler_of, stop
+from pirl_plugin.vissl.resume.hook import active_scaler, stop
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
             (images,) = batch["images"]
             (index,) = batch["label"]
             # As in a step with the host's mixed precision.
-            with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
+            with torch.autocast("cuda", torch.float16, enabled=active_scaler(task) is not None):
                 output = task.model({"images": images} if heads else images)
             f_image, _ = image_and_transformed(output)
             task.loss.fill_bank(index, f_image)

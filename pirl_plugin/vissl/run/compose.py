@@ -72,7 +72,7 @@ def compose_and_check(overrides: list[str], *, original: object) -> DictConfig:
     return check(compose(overrides), overrides)
 
 
-def record_and_convert(
+def convert_and_record(
     cfg: DictConfig,
     cmdline_args: list[str] | None = None,
     dump_config: bool = True,
@@ -82,10 +82,10 @@ def record_and_convert(
     """Record a run of ours, let the host convert its configuration, and give it our task."""
     if not is_ours(cfg.config):
         return original(cfg, cmdline_args, dump_config=dump_config)
-    from pirl_plugin.vissl.resume.record import record_before_host
+    from pirl_plugin.vissl.resume.record import make_record
 
     with in_one_sentence():
-        record = record_before_host(cfg.config)
+        record = make_record(cfg.config)
         # The run writes the file after its start.
         args, config = original(cfg, cmdline_args, dump_config=False)
         config[RECORD] = record
