@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.system.console import Progress, counted
+from pirl_plugin.system.console import Progress
 from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
+from pirl_plugin.system.text import counted
 from pirl_plugin.vissl.adapters.method import image_and_transformed
 from pirl_plugin.vissl.hooks.progress import shows_progress
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
