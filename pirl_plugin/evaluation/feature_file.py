@@ -40,7 +40,7 @@ from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import atomic_write, naming_failures, remove, write_json
+from pirl_plugin.system.files import atomic_write, check_space, naming_failures, remove, write_json
 from pirl_plugin.system.text import printable
 from pirl_plugin.system.watcher import resumable
 
@@ -118,6 +118,9 @@ class FeatureFile:
             readable: bool ``(B,)``, whether each image could be read.
         """
         stored = features[readable].float().cpu().numpy()
+        if self.num_done == 0:
+            num_bytes = stored.itemsize * features.shape[1] * len(self.readable)
+            check_space(self.path.parent, num_bytes, "Choose a folder on another disk.")
         with naming_failures(self._parts):
             self._parts.mkdir(parents=True, exist_ok=True)
             with self._stored.open("r+b" if self.num_done else "wb") as file:

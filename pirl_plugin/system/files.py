@@ -71,6 +71,25 @@ def naming_failures(path: Path) -> Iterator[None]:
         raise
 
 
+def check_space(folder: Path, num_bytes: int, remedy: str) -> None:
+    """Check that a folder's disk has space for a file, before the work for it is done.
+
+    Args:
+        folder: an existing folder.
+        num_bytes: size of the file.
+        remedy: what to change, a sentence.
+
+    Raises:
+        Refused: the file would be larger than the free space.
+    """
+    free = shutil.disk_usage(folder).free
+    if num_bytes > free:
+        raise Refused(
+            f"{folder} has {free / 1e6:,.1f} MB of free space, and the features need "
+            f"{num_bytes / 1e6:,.1f} MB. {remedy}"
+        )
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, UTF-8, whole or not at all."""
     with atomic_write(path) as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -80,6 +81,7 @@ def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
     Raises:
         KilledWorker: a worker was killed.
     """
+    multiprocessing.util.get_temp_dir()  # the workers' sockets: otherwise, each makes a folder
     batches = iter(loader)
     workers = loader_workers()
     try:
