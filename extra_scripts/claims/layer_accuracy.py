@@ -13,7 +13,7 @@ from training import Photos
 
 import pirl_plugin as pirl
 from pirl_plugin.evaluation.knn import find_neighbors, vote
-from pirl_plugin.evaluation.logistic import FeatureRegression, choose_cost, hold_out
+from pirl_plugin.evaluation.logistic import choose_layer, fit_logistic
 from pirl_plugin.models.trunks import evaluating, on_grid
 
 LAST = "last"
@@ -87,29 +87,23 @@ def accuracies(
     Returns:
         For ``knn`` and the linear classifiers on all labels (``linear``) and fractions
         (``linear_0.05`` …): top-1 at the last layer, at the best layer, and its name. The best
-        layer of kNN is chosen by leave-one-out, that of a classifier on a held-out fifth of the
-        photos with labels.
+        layer of kNN is chosen by leave-one-out, that of a classifier on held-out labeled photos.
     """
     measured: dict[str, Any] = {}
     measured["knn"] = knn_of_layers(train_layers, train_labels, test_layers, test_labels)
-    chosen = {}
-    top1 = {}
     for fraction in (1.0, *FRACTIONS):
         rows = labelled_rows(train_labels, fraction, seed)
         labels = train_labels[rows]
-        costs = {}
-        for name, layer in train_layers.items():
-            cost, held_out_top1 = choose_cost(layer[rows], labels, hold_out(labels))
-            costs[name] = cost
-            chosen[name] = held_out_top1
-        best = max(chosen, key=lambda name: chosen[name])
-        for name in {LAST, best}:
-            regression = FeatureRegression(train_layers[name][rows], labels)
-            regression.fit(costs[name])
-            top1[name] = regression.top1(test_layers[name], test_labels)
+        fits = {name: fit_logistic(layer[rows], labels) for name, layer in train_layers.items()}
+        held_out = {name: torch.from_numpy(fit.held_out_right) for name, fit in fits.items()}
+        best = choose_layer(held_out, len(rows))
+        top1 = {}
+        for name in (LAST, best):
+            is_right = fits[name].predict(test_layers[name]) == test_labels
+            top1[name] = round(100 * float(is_right.mean()), 2)
         measured["linear" if fraction == 1 else f"linear_{fraction}"] = {
-            "last": round(top1[LAST], 2),
-            "best": round(top1[best], 2),
+            "last": top1[LAST],
+            "best": top1[best],
             "layer": best,
         }
     return measured

@@ -12,19 +12,173 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import labelled_features
-from pirl_plugin.evaluation.layer_comparison import draw_rows
+from pirl_plugin.evaluation.layer_comparison import clearly_best, draw_rows
 from pirl_plugin.images.opening import LabelledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
 
-# Inverse strengths of the regularisation, the strongest first: each fit begins at the last one.
-_COSTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-_MOST_CHOOSING = 2000  # training images that choose C
-_STEPS = 100  # of L-BFGS; a weakly regularised fit may stop there, and is measured as it is
+_COSTS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)  # scikit-learn's C, for rows with norms near 1
+_FEW_IMAGES = 1000  # with fewer, five folds choose C and the layer, instead of one
+_MOST_SEARCHED = 2000  # training images that choose C
+_STEPS = 100  # of L-BFGS; a weakly regularized fit may stop there, and is measured as it is
+
+
+@dataclass(frozen=True)
+class LogisticFit:
+    """A multinomial logistic regression.
+
+    Attributes:
+        weight: float64 ``(C, D)``.
+        bias: float64 ``(C,)``.
+        labels: int64 ``(C,)``, the label of each output.
+        cost: scikit-learn's C, the most likely one on held-out training images.
+        held_out_right: bool ``(H,)``, whether a fit to the other training images classifies each
+            held-out image correctly. The same images are held out for any features.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    labels: NDArray[np.int64]
+    cost: float
+    held_out_right: NDArray[np.bool_]
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Return the scores of the C classes, float64 ``(M, C)``, for features ``(M, D)``."""
+        return features.double() @ self.weight.T + self.bias
+
+    def predict(self, features: Tensor) -> NDArray[np.int64]:
+        """Return the predicted labels, int64 ``(M,)``, for features ``(M, D)``."""
+        return self.labels[self.scores(features).argmax(dim=1).numpy()]
+
+    def classifier(self, names: Sequence[str], layer: str) -> Classifier:
+        """Return the classifier for a weights file.
+
+        Args:
+            names: class names, by label.
+            layer: name of the layer that computes the features.
+        """
+        classes = [names[label] for label in self.labels]
+        return Classifier(self.weight.float(), self.bias.float(), classes, layer)
+
+
+def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
+    """Fit scikit-learn's logistic regression, with C chosen by held-out likelihood.
+
+    Each column is centered and divided by its standard deviation, or by the mean deviation of the
+    columns where that is larger: a column that hardly varies in training may vary on other images,
+    and its own deviation would magnify it there. With fewer images than dimensions, the regression
+    is fitted in an orthonormal basis for the training images, where it has the same solution and
+    takes less time. The returned weights include both steps.
+
+    Args:
+        features: floating ``(N, D)``.
+        labels: int64 ``(N,)``.
+
+    Raises:
+        Refused: no class has two images.
+    """
+    from sklearn.base import clone
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    splits = _splits(labels)
+    rows = features.double()  # in float32, L-BFGS stops too early at strong regularization
+    deviation, mean = torch.std_mean(rows, dim=0, correction=0)
+    deviation = deviation.clamp(min=float(deviation.mean()) or 1.0)  # 0 if all images are equal
+    scale = deviation * math.sqrt(len(deviation))  # so that C suits any number of columns
+    rows = (rows - mean) / scale
+    basis: Tensor | None = None
+    if len(rows) < rows.shape[1]:
+        basis = torch.linalg.qr(rows.T).Q  # (D, N)
+        rows = rows @ basis
+    inputs = rows.numpy()
+    search = GridSearchCV(
+        LogisticRegression(max_iter=_STEPS),
+        {"C": _COSTS},
+        scoring=_log_likelihood,
+        cv=splits,
+        error_score="raise",
+    )
+    is_right = np.zeros(len(labels), bool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model: Any = search.fit(inputs, labels).best_estimator_
+        for others, held_out in splits:
+            other_model = clone(model).fit(inputs[others], labels[others])
+            is_right[held_out] = other_model.predict(inputs[held_out]) == labels[held_out]
+    weight = torch.from_numpy(model.coef_)
+    bias = torch.from_numpy(model.intercept_)
+    if len(weight) == 1:  # for two classes, scikit-learn only has the scores of the second
+        weight = torch.cat([torch.zeros_like(weight), weight])
+        bias = torch.cat([torch.zeros_like(bias), bias])
+    if basis is not None:
+        weight = weight @ basis.T
+    weight = weight / scale
+    return LogisticFit(
+        weight=weight,
+        bias=bias - weight @ mean,
+        labels=model.classes_,
+        cost=search.best_params_["C"],
+        held_out_right=is_right[np.concatenate([held_out for _, held_out in splits])],
+    )
+
+
+def _splits(labels: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return the rows to fit and the rows to hold out: five folds, or a fifth of many images.
+
+    Each class keeps an image to fit; a class of one image has none to hold out.
+    """
+    searched = np.array(draw_rows(labels, _MOST_SEARCHED))
+    fold = _folds(labels[searched])
+    splits = []
+    for number in range(5 if len(labels) < _FEW_IMAGES else 1):
+        is_held_out = fold == number
+        if is_held_out.any():
+            splits.append((searched[~is_held_out], searched[is_held_out]))
+    if not splits:
+        raise Refused("no class has two images: C cannot be chosen; add labeled images")
+    return splits
+
+
+def _folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Deal the images of each class to five folds, alike in each call; int64 ``(N,)``.
+
+    The only image of a class gets −1, the fold that is never held out.
+    """
+    rng = np.random.default_rng(0)
+    fold = np.full(len(labels), -1)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        if len(rows) > 1:
+            fold[rows] = np.arange(len(rows)) % 5
+    return fold
+
+
+def _log_likelihood(model: Any, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+    """Return the mean log-likelihood of labels, of which some classes may be absent.
+
+    Few held-out images often give several C the same accuracy, and the smallest of these has
+    probabilities near chance.
+    """
+    from sklearn.metrics import log_loss
+
+    return -float(log_loss(labels, model.predict_proba(rows), labels=model.classes_))
+
+
+def require_scikit_learn() -> None:
+    """Refuse to begin without scikit-learn.
+
+    Raises:
+        MissingPackage: it is not installed.
+    """
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
 
 
 @dataclass(frozen=True)
@@ -32,16 +186,21 @@ class LayerFit:
     """The logistic regression of one layer.
 
     Attributes:
-        classifier: of the layer's features, fitted to all training images.
-        cost: scikit-learn's C, the best on the held-out training images.
-        held_out_top1: of the fit to the other training images, on the held-out ones, percent.
-        test_top1: of the classifier, on the test images, percent.
+        classifier: fitted to all training images.
+        cost: scikit-learn's C.
+        held_out_top1: accuracy on held-out training images, percent.
+        test_right: bool ``(M,)``, whether it classifies each test image correctly.
     """
 
     classifier: Classifier
     cost: float
     held_out_top1: float
-    test_top1: float
+    test_right: NDArray[np.bool_]
+
+    @property
+    def test_top1(self) -> float:
+        """Accuracy on the test images, percent."""
+        return round(100 * float(self.test_right.mean()), 2)
 
 
 @dataclass(frozen=True)
@@ -50,23 +209,17 @@ class LogisticFits:
 
     Attributes:
         fits: one for each layer.
-        num_train: number of training images that have a class and can be read.
+        best: the one of the layer that the held-out training images choose.
+        num_train: number of labeled, readable training images.
         num_held_out: number of those that chose C and the layer.
-        num_test: number of test images that have a class and can be read.
+        num_test: number of labeled, readable test images.
     """
 
     fits: list[LayerFit]
+    best: LayerFit
     num_train: int
     num_held_out: int
     num_test: int
-
-    @property
-    def best(self) -> LayerFit:
-        """The fit that is best on the held-out training images; the test images choose nothing.
-
-        Few held-out images often give several layers the same accuracy: the last of these it is.
-        """
-        return max(reversed(self.fits), key=lambda fit: fit.held_out_top1)
 
     def table(self) -> str:
         """Return a line for each layer."""
@@ -84,24 +237,12 @@ class LogisticFits:
         return "\n".join(lines)
 
 
-def require_scikit_learn() -> None:
-    """Refuse to begin without scikit-learn.
-
-    Raises:
-        MissingPackage: it is not installed.
-    """
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
-
-
 def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -> LogisticFits:
     """Compute the features of layers once, and fit a logistic regression to each layer's.
 
     Args:
         trunk: the network, in evaluation mode.
-        images: training and test images; those without a class are left out.
+        images: training and test images; unlabeled ones are left out.
         layers: names of layers.
 
     Raises:
@@ -110,168 +251,38 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
     """
     require_scikit_learn()
     measured = labelled_features([trunk], layers, images)
-    train_classes = measured.train_labels.numpy()
-    test_classes = measured.test_labels.numpy()
-    choosing = draw_rows(train_classes, _MOST_CHOOSING)
-    is_held_out = hold_out(train_classes[choosing])
-    if not is_held_out.any():
-        raise Refused(
-            f"{images.train.path}: expected two or more images of a class, to choose C; add images"
-        )
-    fits = []
+    train_labels = measured.train_labels.numpy()
+    test_labels = measured.test_labels.numpy()
+    fits: dict[str, LayerFit] = {}
+    held_out_right: dict[str, Tensor] = {}
     for layer, (train, test) in zip(layers, measured.features, strict=True):
         print(f"fits a logistic regression to {layer}, {train.shape[1]:,} dimensions", flush=True)
-        chosen_from = train[choosing]
-        cost, held_out_top1 = choose_cost(chosen_from, train_classes[choosing], is_held_out)
-        regression = FeatureRegression(train, train_classes)
-        regression.fit(cost)
-        top1 = regression.top1(test, test_classes)
-        classifier = regression.classifier(images.classes, layer)
-        fits.append(LayerFit(classifier, cost, round(held_out_top1, 2), round(top1, 2)))
-    return LogisticFits(fits, len(train_classes), int(is_held_out.sum()), len(test_classes))
-
-
-def hold_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Choose a fifth of the images of each class, the same in each call.
-
-    A class of one image has none; a class of two has one.
-
-    Args:
-        labels: int64 ``(N,)``.
-
-    Returns:
-        Bool ``(N,)``.
-
-    Example:
-        >>> int(hold_out(np.array([0, 0, 1, 0, 0, 0])).sum())
-        1
-    """
-    rng = np.random.default_rng(0)
-    is_held_out = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        of_class = rng.permutation(np.flatnonzero(labels == label))
-        is_held_out[of_class[1::5]] = True
-    return is_held_out
-
-
-class FeatureRegression:
-    """scikit-learn's logistic regression of standardised features.
-
-    Where there are fewer images than dimensions, it is fitted to a triangular matrix with the same
-    products of images: its penalty is the same there, its solution too (the representer theorem),
-    and it is many times faster.
-
-    Args:
-        features: floating ``(N, D)``, of the training images.
-        labels: int64 ``(N,)``.
-    """
-
-    def __init__(self, features: Tensor, labels: NDArray[np.int64]) -> None:
-        from sklearn.linear_model import LogisticRegression
-
-        deviation, mean = torch.std_mean(features.double(), dim=0, correction=0)
-        self.mean = mean
-        self.deviation = deviation.clamp(min=1e-6)
-        self.labels = labels
-        # In float32, L-BFGS ends too early if the regularisation is strong.
-        self.scaled = self._scale(features)
-        self.triangle: Tensor | None = None  # (N, N)
-        if len(features) < features.shape[1]:
-            scaled = self.scaled.numpy()
-            products = torch.from_numpy(scaled @ scaled.T)  # NumPy computes half of them
-            # They are singular: features have the mean 0, and images may be the same.
-            products.diagonal().add_(1e-11 * float(products.trace()) + 1e-11)
-            self.triangle = torch.linalg.cholesky(products)
-        self.model: Any = LogisticRegression(max_iter=_STEPS, warm_start=True)
-
-    def _scale(self, features: Tensor) -> Tensor:
-        """Return features with the mean 0 and the deviation 1 in the training, float64 (N, D)."""
-        return (features.double() - self.mean) / self.deviation
-
-    def fit(self, cost: float) -> None:
-        """Fit it, beginning at the fit before.
-
-        Args:
-            cost: scikit-learn's C.
-        """
-        from sklearn.exceptions import ConvergenceWarning
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            inputs = self.scaled if self.triangle is None else self.triangle
-            self.model.set_params(C=cost).fit(inputs.numpy(), self.labels)
-
-    def weights(self) -> tuple[Tensor, Tensor]:
-        """Return a weight and a bias for each class, float64 (C, D), (C,), of scaled features."""
-        weight = torch.from_numpy(self.model.coef_)
-        bias = torch.from_numpy(self.model.intercept_)
-        if len(weight) == 1:  # of two classes, scikit-learn has only the scores of the second
-            weight = torch.cat([torch.zeros_like(weight), weight])
-            bias = torch.cat([torch.zeros_like(bias), bias])
-        if self.triangle is not None:
-            of_images = torch.linalg.solve_triangular(self.triangle.T, weight.T, upper=True)
-            weight = of_images.T @ self.scaled
-        return weight, bias
-
-    def scores(self, features: Tensor) -> Tensor:
-        """Return the scores of the classes of ``model.classes_``, float64 ``(M, C)``."""
-        weight, bias = self.weights()
-        return self._scale(features) @ weight.T + bias
-
-    def top1(self, features: Tensor, labels: NDArray[np.int64]) -> float:
-        """Return the share of images that it classifies correctly, percent.
-
-        Args:
-            features: floating ``(M, D)``, of other images.
-            labels: int64 ``(M,)``.
-        """
-        answers = self.scores(features).argmax(dim=1)
-        return 100 * float((self.model.classes_[answers.numpy()] == labels).mean())
-
-    def classifier(self, names: Sequence[str], layer: str) -> Classifier:
-        """Return the classifier of features as the layer has them.
-
-        Args:
-            names: names of the classes.
-            layer: name of the layer.
-        """
-        weight, bias = self.weights()
-        weight = weight / self.deviation
-        # A class whose images cannot be read has no scores.
-        classes = [names[label] for label in self.model.classes_]
-        bias = bias - weight @ self.mean
-        return Classifier(weight.float(), bias.float(), classes, layer)
-
-
-def choose_cost(
-    features: Tensor, labels: NDArray[np.int64], is_held_out: NDArray[np.bool_]
-) -> tuple[float, float]:
-    """Return the C of the least cross-entropy on held-out images, and its top-1 there, percent.
-
-    Of a few held-out images, many C have equal accuracies, and the strongest of these
-    regularisations has probabilities near chance. The first C that is worse than the one before
-    ends the search.
-
-    Args:
-        features: floating ``(N, D)``.
-        labels: int64 ``(N,)``.
-        is_held_out: bool ``(N,)``, of :func:`hold_out`.
-    """
-    regression = FeatureRegression(features[~is_held_out], labels[~is_held_out])
-    tested = features[is_held_out]
-    # Each class of a held-out image has others that are not held out.
-    targets = torch.from_numpy(
-        np.searchsorted(np.unique(labels[~is_held_out]), labels[is_held_out])
+        fit = fit_logistic(train, train_labels)
+        held_out_right[layer] = torch.from_numpy(fit.held_out_right)
+        fits[layer] = LayerFit(
+            classifier=fit.classifier(images.classes, layer),
+            cost=fit.cost,
+            held_out_top1=round(100 * float(fit.held_out_right.mean()), 2),
+            test_right=fit.predict(test) == test_labels,
+        )
+    chosen = choose_layer(held_out_right, len(train_labels))
+    num_held_out = len(held_out_right[chosen])
+    return LogisticFits(
+        list(fits.values()), fits[chosen], len(train_labels), num_held_out, len(test_labels)
     )
-    best_cost = _COSTS[0]
-    best_top1 = 0.0
-    least_loss = math.inf
-    for cost in _COSTS:
-        regression.fit(cost)
-        loss = float(cross_entropy(regression.scores(tested), targets))
-        if loss > least_loss:
-            break
-        least_loss = loss
-        best_cost = cost
-        best_top1 = regression.top1(tested, labels[is_held_out])
-    return best_cost, best_top1
+
+
+def choose_layer(held_out_right: dict[str, Tensor], num_train: int) -> str:
+    """Return the layer with the best held-out accuracy; the test images choose nothing.
+
+    Few training images often give the best accuracy to a layer that is not the best: with fewer
+    than 1,000, the last layer is kept unless another is clearly better.
+
+    Args:
+        held_out_right: layer → bool ``(H,)``, from :class:`LogisticFit`.
+        num_train: number of training images.
+    """
+    last = [*held_out_right][-1]
+    if num_train < _FEW_IMAGES:
+        return clearly_best(held_out_right) or last
+    return max(reversed(held_out_right), key=lambda layer: int(held_out_right[layer].sum()))

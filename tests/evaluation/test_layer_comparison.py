@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from pirl_plugin.evaluation import layer_comparison
-from pirl_plugin.evaluation.layer_comparison import compare_layers
+from pirl_plugin.evaluation.knn import find_neighbors, vote
+from pirl_plugin.evaluation.layer_comparison import clearly_best, compare_layers
 from pirl_plugin.images.opening import open_labelled
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -76,12 +77,30 @@ def test_advice__is_of_the_first_network(images, monkeypatch):
         assert torch.equal(first[layer], is_right), layer
 
 
-def test_advice__names_a_layer_that_is_better_by_more_than_its_error():
+def test_advice__names_a_layer_that_is_clearly_better():
     last = torch.arange(100) < 50
     better = torch.arange(100) < 60
     advice = layer_comparison._advice({"res2": last, "res3": better, "last": last})
-    words = "(+10.0 points, with a standard error of 3.5): --layer res3 of knn and embed takes it"
-    assert advice.endswith(words)
-    as_good = torch.arange(100) < 51
+    assert advice.endswith(
+        "res3 scores 10.0 points above the pooled features. To use it, pass --layer res3."
+    )
+    as_good = torch.arange(100) < 56  # (6 − 1) / √6 = 2.04 deviations
     assert layer_comparison._advice({"res2": as_good, "last": last}) == ""
     assert layer_comparison._advice({"res2": last, "last": better}) == ""
+    assert layer_comparison._advice({"last": last}) == ""
+
+
+def test_advice__is_rare_among_equally_good_layers():
+    """Features are noise; by leave-one-out, the answers of images depend on each other."""
+    names = ["conv1", "res2", "res3", "res4", "res5", "last"]
+    labels = torch.arange(60) % 4
+    generator = torch.Generator().manual_seed(0)
+    num_advised = 0
+    for _ in range(200):
+        is_right = {}
+        for name in names:
+            noise = torch.randn(60, 8, generator=generator)
+            neighbors = find_neighbors(noise, noise, 20, leave_one_out=True)
+            is_right[name] = vote(*neighbors, labels) == labels
+        num_advised += clearly_best(is_right) is not None
+    assert num_advised <= 10

@@ -9,18 +9,9 @@ import pandas
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.logistic import (
-    FeatureRegression,
-    LayerFit,
-    LogisticFits,
-    choose_cost,
-    hold_out,
-)
+from pirl_plugin.evaluation.logistic import _splits, choose_layer, fit_logistic
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -64,9 +55,9 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     labels = content["labels"]
     is_train = (content["splits"] == "train") & (labels >= 0)
     is_test = content["splits"] == "val"
-    oracle = make_pipeline(StandardScaler(), LogisticRegression(C=float(cost)))
-    oracle.fit(features[is_train], labels[is_train])
-    probability = oracle.predict_proba(features)
+    scaled = scale(features, features[is_train])
+    oracle = LogisticRegression(C=float(cost)).fit(scaled[is_train], labels[is_train])
+    probability = oracle.predict_proba(scaled)
     np.testing.assert_allclose(content["probability"], probability.max(axis=1), atol=0.01)
     names = np.array([f"class{label}" for label in range(classes)])
     is_sure = np.ptp(np.sort(probability, axis=1)[:, -2:], axis=1) > 0.02
@@ -111,46 +102,81 @@ def test_linear__refuses_options_of_the_other_fit(checkpoint, tmp_path, capsys):
         assert "expected --fit" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("num_classes", [2, 3])
 @pytest.mark.parametrize("dimensions", [12, 200])
-def test_feature_regression__has_scikit_learns_weights(dimensions):
+def test_fit_logistic__has_scikit_learns_solution(dimensions, num_classes):
     """Also where the images span less than the space, and two images are the same."""
     features = torch.randn(40, dimensions, generator=torch.Generator().manual_seed(0))
     features[1] = features[0]
-    labels = np.arange(40) % 3
-    regression = FeatureRegression(features, labels)
-    for cost in (1e-3, 1e-1):
-        regression.fit(cost)
-    scaled = StandardScaler().fit_transform(features.double())
-    oracle = LogisticRegression(C=1e-1, tol=1e-8, max_iter=1000).fit(scaled, labels)
-    weight, bias = regression.weights()
-    np.testing.assert_allclose(weight, oracle.coef_, atol=1e-4)
-    np.testing.assert_allclose(bias, oracle.intercept_, atol=2e-3)  # it ends at gradients of 1e-4
-    assert regression.top1(features, labels) == 100 * oracle.score(scaled, labels)
+    labels = 7 * (np.arange(40) % num_classes)
+    fit = fit_logistic(features, labels)
+    scaled = scale(features.double().numpy(), features.double().numpy())
+    oracle = LogisticRegression(C=fit.cost, tol=1e-8, max_iter=1000).fit(scaled, labels)
+    probability = fit.scores(features).softmax(dim=1)
+    np.testing.assert_allclose(probability, oracle.predict_proba(scaled), atol=2e-3)
+    assert set(fit.predict(features)) == set(labels)
 
 
-def test_choose_cost__has_sure_probabilities_for_separable_classes():
-    """Each C classifies them correctly; the first had probabilities near chance."""
+def scale(features, train):
+    deviations = np.maximum(train.std(axis=0), train.std(axis=0).mean())
+    return (features - train.mean(axis=0)) / deviations / np.sqrt(features.shape[1])
+
+
+@pytest.mark.parametrize("dimensions", [2, 300])
+def test_fit_logistic__does_not_magnify_a_column_that_hardly_varies(dimensions):
+    labels = np.arange(100) % 2
+    features = torch.zeros(100, dimensions)
+    features[:, 0] = torch.from_numpy(2.0 * labels - 1)
+    test = features.clone()
+    features[0, 1] = 1e-4
+    test[:, 1] = 0.5
+    assert (fit_logistic(features, labels).predict(test) == labels).all()
+
+
+def test_fit_logistic__is_certain_about_separable_classes():
+    """Each C classifies them correctly; the smallest has probabilities near chance."""
     labels = np.arange(60) % 3
     noise = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
     features = torch.eye(3)[labels].repeat(1, 2) + 0.1 * noise
-    cost, top1 = choose_cost(features, labels, hold_out(labels))
-    assert (cost, top1) == (0.1, 100)
+    fit = fit_logistic(features, labels)
+    assert fit.held_out_right.all()
+    assert fit.scores(features).softmax(dim=1).amax(dim=1).min() > 0.9
 
 
-def test_best_layer__is_the_last_of_equal_ones():
-    classifiers = [
-        Classifier(torch.zeros(2, 3), torch.zeros(2), ["a", "b"], layer)
-        for layer in ("layer1", "layer2", "last")
-    ]
-    accuracies = [80.0, 90.0, 90.0]
-    fits = [
-        LayerFit(classifier, 0.1, top1, test_top1=0.0)
-        for classifier, top1 in zip(classifiers, accuracies, strict=True)
-    ]
-    assert LogisticFits(fits, 10, 2, 10).best.classifier.layer == "last"
+def test_fit_logistic__accepts_equal_features_and_refuses_single_images():
+    labels = np.array([0, 0, 1, 1, 1, 2])  # the last class has nothing to hold out
+    fit = fit_logistic(torch.ones(6, 4), labels)
+    assert fit.predict(torch.ones(1, 4)) == [1]
+    assert len(fit.held_out_right) == 5
+    with pytest.raises(ValueError, match="no class has two images"):
+        fit_logistic(torch.ones(3, 4), np.arange(3))
 
 
-def test_hold_out__is_a_fifth_of_each_class():
-    labels = np.repeat([3, 1, 7, 0], [1, 2, 10, 37])
-    is_held_out = hold_out(labels)
-    assert [is_held_out[labels == label].sum() for label in (3, 1, 7, 0)] == [0, 1, 2, 8]
+@pytest.mark.parametrize(("num_train", "expected"), [(999, "last"), (1000, "res3")])
+def test_choose_layer__keeps_the_last_one_of_few_images_unless_clearly_beaten(num_train, expected):
+    last = torch.arange(200) < 100
+    held_out_right = {"res2": last, "res3": torch.arange(200) < 103, "last": last}
+    assert choose_layer(held_out_right, num_train) == expected
+    held_out_right["res2"] = torch.arange(200) < 120
+    assert choose_layer(held_out_right, num_train) == "res2"
+
+
+def test_choose_layer__takes_the_last_of_equal_ones():
+    is_right = torch.arange(200) < 100
+    assert choose_layer(dict.fromkeys(["res2", "res3", "last"], is_right), 5000) == "last"
+
+
+@pytest.mark.parametrize(("count", "num_splits"), [(36, 5), (1200, 1)])
+def test_splits__are_five_folds_of_few_images_and_a_fifth_of_many(count, num_splits):
+    labels = np.repeat([3, 1, 0], [1, 2, count])
+    splits = _splits(labels)
+    assert len(splits) == num_splits
+    for others, held_out in splits:
+        assert not set(others) & set(held_out)
+        assert set(labels[others]) == {3, 1, 0}
+        assert (labels[held_out] == 0).sum() == pytest.approx(count / 5, abs=1)
+    held_out = np.concatenate([held_out for _, held_out in splits])
+    assert len(set(held_out)) == len(held_out)
+    assert 0 not in held_out  # the single image of its class
+    if num_splits == 5:
+        assert len(held_out) == len(labels) - 1

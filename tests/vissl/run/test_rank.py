@@ -1,4 +1,4 @@
-"""What ranks take from torchrun, and report: ranks that differ, and how several ended."""
+"""What ranks take from torchrun, and say: memory, ranks that differ, the cause of several ends."""
 
 import json
 import signal
@@ -15,6 +15,7 @@ from pirl_plugin.vissl.run.launch import _Ranks
 from pirl_plugin.vissl.run.rank import (
     _compare_ranks,
     follow_torchrun,
+    out_of_memory_sentence,
     torchrun_local_rank,
 )
 from pirl_plugin.vissl.sections import RECORD
@@ -30,13 +31,14 @@ TORCHRUN = {
 }
 
 
-def config_of(backend="gloo"):
+def config_of(batch=32, parts=1, autocast=None, backend="gloo"):
     return AttrDict(
         {
             "CHECKPOINT": {"DIR": "out"},
             "SEED_VALUE": 0,
-            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 32}},
-            "HOOKS": {"PIRL_RUN": {"timeout_minutes": 7}},
+            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": batch}},
+            "TRAINER": {"PIRL_MICRO_BATCHES": parts},
+            "HOOKS": {"PIRL_INPUT": {"autocast": autocast}, "PIRL_RUN": {"timeout_minutes": 7}},
             "DISTRIBUTED": {"BACKEND": backend, "NUM_NODES": 1, "NUM_PROC_PER_NODE": 2},
         }
     )
@@ -45,6 +47,17 @@ def config_of(backend="gloo"):
 def with_record(config):
     config[RECORD] = Record(json.dumps(config), weights={})
     return config
+
+
+def test_out_of_memory__names_values_to_try():
+    text = out_of_memory_sentence(config_of(batch=128), 7.8)
+    assert "the GPU has 7.8 GiB of memory" in text
+    assert "add config.HOOKS.PIRL_INPUT.autocast=bfloat16; or " in text
+    parts = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=128 config.TRAINER.PIRL_MICRO_BATCHES=2; or "
+    assert parts in text
+    assert text.endswith("config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=64")
+    smallest = out_of_memory_sentence(config_of(batch=1, autocast="bfloat16"), 1)
+    assert smallest.endswith("= 1: take smaller images or a smaller network")
 
 
 @pytest.mark.parametrize(
