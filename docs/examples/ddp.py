@@ -1,4 +1,4 @@
-"""The loop of plain_pytorch.py on several processes, one for each GPU (or on a CPU).
+"""The training loop from plain_pytorch.py on several processes, one per GPU (or on a CPU).
 
 torchrun --nproc-per-node 2 docs/examples/ddp.py photos
 """
@@ -16,11 +16,11 @@ import pirl_plugin as pirl
 
 
 def main() -> None:
-    """Train on this process's share of the images."""
+    """Train on this rank's share of the images."""
     parser = argparse.ArgumentParser()
     parser.add_argument("images", help="folder of images")
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--batch-size", type=int, default=32, help="of each process")
+    parser.add_argument("--batch-size", type=int, default=32, help="per process")
     options = parser.parse_args()
 
     gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
@@ -53,15 +53,15 @@ def main() -> None:
     model.fill_bank(loader)
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
-        data.set_epoch(epoch)  # all processes have torch's same seed; this keys the views by image
+        data.set_epoch(epoch)  # torch's seed is the same on all ranks; views differ by image
         for batch in loader:
             loss = parallel(batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-            model.update()  # gathers f(v_I) from all processes: each has the same bank
-        mean = loss.detach()  # the mean over the processes is the mean over all images
+            model.update()  # gathers f(v_I) from all ranks, so every bank is the same
+        mean = loss.detach()  # the mean over ranks is the mean over all images
         distributed.all_reduce(mean)
         if distributed.get_rank() == 0:
             mean /= distributed.get_world_size()

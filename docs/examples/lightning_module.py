@@ -1,4 +1,4 @@
-"""The loop of plain_pytorch.py as a LightningModule.
+"""The training loop from plain_pytorch.py as a LightningModule.
 
 python docs/examples/lightning_module.py photos
 """
@@ -18,7 +18,7 @@ class PIRLModule(lightning.LightningModule):
 
     Args:
         model: trunk, heads and loss.
-        labels: the images' classes, which only judge the result; None: unknown.
+        labels: class labels, used only for evaluation; None if unknown.
     """
 
     def __init__(self, model: pirl.PIRL, labels: torch.Tensor | None) -> None:
@@ -27,12 +27,12 @@ class PIRLModule(lightning.LightningModule):
         self.labels = labels
 
     def on_train_start(self) -> None:
-        """Fill a new memory bank, not that of a checkpoint, with the images' embeddings."""
+        """Initialize a new memory bank with embeddings; keep one from a checkpoint."""
         if not self.model.bank.visited.any():
             self.model.fill_bank(self.trainer.train_dataloader)
 
     def on_train_epoch_start(self) -> None:
-        """Set the epoch, which keys the random numbers of the views."""
+        """Set the epoch, which seeds the views."""
         self.trainer.train_dataloader.dataset.set_epoch(self.current_epoch)
 
     def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
@@ -42,16 +42,16 @@ class PIRLModule(lightning.LightningModule):
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Move the memory bank, after the optimiser's step."""
+        """Update the memory bank after the optimizer step."""
         self.model.update()
 
     def on_train_epoch_end(self) -> None:
-        """Measure the memory bank."""
+        """Print memory bank statistics."""
         measures = pirl.measure_bank(self.model.bank.rows, self.labels)
         self.print(self.current_epoch, measures)
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """SGD, as in the paper, with a cosine schedule; the loss has no parameters."""
+        """Return SGD with a cosine schedule, as in the paper; the loss has no parameters."""
         optimizer = torch.optim.SGD(self.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -62,11 +62,11 @@ class PIRLModule(lightning.LightningModule):
 
 
 def main() -> None:
-    """Train, and save the trunk."""
+    """Train and save the trunk."""
     parser = argparse.ArgumentParser()
     parser.add_argument("images", help="folder of images")
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--batch-size", type=int, default=32, help="of each process")
+    parser.add_argument("--batch-size", type=int, default=32, help="per process")
     options = parser.parse_args()
 
     lightning.seed_everything(0)

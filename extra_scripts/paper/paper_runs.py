@@ -44,9 +44,9 @@ from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import sha256_of
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
-    as_composed,
-    data_set_of,
+    data_set_name,
     global_batch,
+    read_composed,
     read_weights,
     run_differences,
 )
@@ -310,12 +310,12 @@ def compose(*overrides: str) -> dict[str, Any]:
     no_weights = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=''"
     composed = compose_hydra_configuration([*paths, no_weights, *overrides])
     _, config = convert_to_attrdict(composed, dump_config=False)
-    return as_composed(config)
+    return read_composed(config)
 
 
 def _data_set(config: Mapping[str, Any], split: str) -> str:
     """Return the names of a split's data sets, such as ``imagenet1k``."""
-    return "+".join(data_set_of(str(name)) for name in config["DATA"][split]["DATASET_NAMES"])
+    return "+".join(data_set_name(str(name)) for name in config["DATA"][split]["DATASET_NAMES"])
 
 
 def _read_detection(path: Path) -> Run:

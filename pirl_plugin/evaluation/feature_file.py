@@ -34,13 +34,15 @@ from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features, to_half
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.opening import ImageSource, joined_labels
-from pirl_plugin.images.source import content_stamp, printable
+from pirl_plugin.images.source import content_stamp
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import atomic_write, remove, write_json
+from pirl_plugin.system.files import atomic_write, check_space, naming_failures, remove, write_json
+from pirl_plugin.system.text import printable
+from pirl_plugin.system.watcher import resumable
 
 _CONTENT = "content of images"
 _BLOCK = 4096  # images at a time, when a file is read or written
@@ -116,15 +118,19 @@ class FeatureFile:
             readable: bool ``(B,)``, whether each image could be read.
         """
         stored = features[readable].float().cpu().numpy()
-        self._parts.mkdir(parents=True, exist_ok=True)
-        with self._stored.open("r+b" if self.num_done else "wb") as file:
-            # A stopped command may have stored a batch that its progress does not count.
-            file.truncate(self._num_bytes)
-            file.seek(0, os.SEEK_END)
-            file.write(stored.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-            self._num_bytes = file.tell()
+        if self.num_done == 0:
+            num_bytes = stored.itemsize * features.shape[1] * len(self.readable)
+            check_space(self.path.parent, num_bytes, "Choose a folder on another disk.")
+        with naming_failures(self._parts):
+            self._parts.mkdir(parents=True, exist_ok=True)
+            with self._stored.open("r+b" if self.num_done else "wb") as file:
+                # A stopped command may have stored a batch that its progress does not count.
+                file.truncate(self._num_bytes)
+                file.seek(0, os.SEEK_END)
+                file.write(stored.tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+                self._num_bytes = file.tell()
         self.unreadable += (self.num_done + (~readable).nonzero()[:, 0]).tolist()
         self.num_done += len(readable)
         write_json(self._parts / "progress.json", self._progress)
@@ -297,9 +303,10 @@ def fill(
         networks = [trunks[number] for number in group]
         preprocessing = networks[0].preprocessing
         batches = compute_features(networks, sources, preprocessing, rows, batch, workers, [layer])
-        for features, readable in batches if rows else ():
-            for number, part in zip(group, features, strict=True):
-                files[number].append(part, readable)
+        with resumable():
+            for features, readable in batches if rows else ():
+                for number, part in zip(group, features, strict=True):
+                    files[number].append(part, readable)
         for number in group:
             files[number].finish()
 

@@ -24,9 +24,10 @@ from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating, layer_features
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import start_worker
+from pirl_plugin.system.files import check_space, naming_failures
+from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
-from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, waiting
+from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -170,12 +171,13 @@ def _preprocessing_of(network: nn.Module) -> Preprocessing:
 
 
 def store_features(
-    batches: Iterable[tuple[list[Tensor], Tensor]], folder: Path | None = None
+    batches: Iterable[tuple[list[Tensor], Tensor]], num_images: int, folder: Path | None = None
 ) -> tuple[list[Tensor], Tensor]:
     """Store features in files without names, so that a killed command leaves nothing.
 
     Args:
         batches: from :func:`compute_features`.
+        num_images: in all batches.
         folder: where the files are; None: the folder of temporary files.
 
     Returns:
@@ -186,13 +188,21 @@ def store_features(
     Raises:
         Refused: no image can be read.
     """
+    remedy = "Choose an output folder on another disk."
+    if folder is None:
+        folder = Path(tempfile.gettempdir())
+        remedy = "Set the environment variable TMPDIR to a folder on another disk."
     files: list[Any] = []
     readable_parts = [torch.zeros(0, dtype=torch.bool)]
     for parts, valid in batches:
-        for number, part in enumerate(parts):
-            if number == len(files):
-                files.append(tempfile.TemporaryFile(dir=folder))
-            files[number].write(to_half(part[valid]).cpu().numpy().tobytes())
+        if not files:
+            bytes_per_image = 2 * sum(part.shape[1] for part in parts)
+            check_space(folder, num_images * bytes_per_image, remedy)
+        with naming_failures(folder):
+            for number, part in enumerate(parts):
+                if number == len(files):
+                    files.append(tempfile.TemporaryFile(dir=folder, buffering=0))
+                files[number].write(to_half(part[valid]).cpu().numpy().tobytes())
         readable_parts.append(valid)
     readable = torch.cat(readable_parts)
     num_readable = int(readable.sum())
@@ -203,7 +213,6 @@ def store_features(
         )
     features = []
     for file in files:
-        file.flush()
         values = np.memmap(file, np.float16, "r+")
         features.append(torch.from_numpy(values.reshape(num_readable, -1)))
     return features, readable
@@ -304,7 +313,7 @@ def labelled_features(
     sources = [images.train, images.test]
     preprocessing = networks[0].preprocessing
     batches = compute_features(networks, sources, preprocessing, rows, batch, workers, layers)
-    features, readable = store_features(batches, folder)
+    features, readable = store_features(batches, len(rows), folder)
     return LabelledFeatures.of_rows(images, torch.tensor(rows), readable, features)
 
 
@@ -354,8 +363,8 @@ def compute_features(
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     wait = Wait(images, TIMEOUT_MINUTES)
-    with closing(Progress("features", len(rows))) as progress, waiting(wait):
-        for pixels, valid in loader:
+    with closing(Progress("features", len(rows))) as progress, reading(loader, wait) as batches:
+        for pixels, valid in batches:
             parts = []
             for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
                 inputs = normalize_images(part, preprocessing.mean, preprocessing.std)

@@ -24,8 +24,9 @@ from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS
 from pirl_plugin.images.names import LISTS
-from pirl_plugin.images.source import ImageSource, printable, warn_once
+from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.text import printable
 
 _DELIMITERS = (",", ";", "\t")
 _TABLES = (".csv", ".tsv", ".jsonl")

@@ -13,8 +13,9 @@ from PIL import Image
 
 from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
 from pirl_plugin.images.names import LISTS
-from pirl_plugin.images.source import ImageSource, printable, warn_once
+from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.text import printable
 
 _KNOWN_EXTENSIONS = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp",

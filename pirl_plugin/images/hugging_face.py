@@ -19,8 +19,8 @@ from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.folders import SPLIT_NAMES, SPLITS
 from pirl_plugin.images.map_source import MapSource
-from pirl_plugin.images.source import printable
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.text import printable
 
 _STATE = "state.json"  # of save_to_disk, in the folder of a split
 MARKS = frozenset({_STATE, "dataset_dict.json", "readme.md", "data"}) | SPLIT_NAMES

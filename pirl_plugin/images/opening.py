@@ -45,8 +45,9 @@ from pirl_plugin.images.names import (
 )
 from pirl_plugin.images.paper_datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.shards import ShardSource
-from pirl_plugin.images.source import ImageSource, printable, warn_once
+from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.text import printable
 
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
 

@@ -25,14 +25,25 @@ from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_f
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import write_index
-from pirl_plugin.images.source import content_stamp, printable
+from pirl_plugin.images.source import content_stamp
 from pirl_plugin.system.arguments import WholeNumber, command_parser, user_path
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import LOCK, atomic_write, claim_folder, digest_of, locked
-from pirl_plugin.system.loader import start_worker
+from pirl_plugin.system.files import (
+    LOCK,
+    UNFINISHED,
+    atomic_write,
+    claim_folder,
+    digest_of,
+    locked,
+    naming_failures,
+    remove,
+    write_text,
+)
+from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
-from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, waiting
+from pirl_plugin.system.text import printable
+from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, resumable
 from pirl_plugin.views.pixels import as_image
 
 _PROBLEMS = "unreadable.txt"
@@ -86,7 +97,12 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     record = _read_record(out)
     copies = _Copies(images, out, options, record)
     num_removed = _forget_removed(out, record, copies.items())
-    total = _copy_all(copies, len(images), options.workers, out / _RECORD)
+    try:
+        with resumable():
+            total = _copy_all(copies, len(images), options.workers, out / _RECORD)
+    finally:
+        for unfinished in out.glob(f"{UNFINISHED}*"):  # of killed workers
+            remove(unfinished)
     if options.shards:
         write_index(out)
     removed = f", {num_removed} files of removed images deleted" if num_removed else ""
@@ -97,7 +113,7 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     (out / _PROBLEMS).unlink(missing_ok=True)  # of an earlier call
     if total.problems:
         lines = "".join(f"{printable(problem)}\n" for problem in total.problems)
-        (out / _PROBLEMS).write_text(lines, encoding="utf-8")
+        write_text(out / _PROBLEMS, lines)
         print(f"{out / _PROBLEMS} lists the failed images")
     return int(total.written + total.present == 0)
 
@@ -188,12 +204,13 @@ def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> R
     written = 0
     present = 0
     problems: list[str] = []
-    with record.open("a") as file, closing(Progress("copies", num_images)) as progress:
-        loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
-        with waiting(Wait([copies], TIMEOUT_MINUTES)):
-            for result in loader:
-                file.writelines(f"{json.dumps(entry)}\n" for entry in result.entries)
-                file.flush()
+    loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
+    with closing(Progress("copies", num_images)) as progress:
+        with reading(loader, Wait([copies], TIMEOUT_MINUTES)) as results:
+            for result in results:
+                lines = "".join(f"{json.dumps(entry)}\n" for entry in result.entries)
+                with naming_failures(record), record.open("a") as file:
+                    file.write(lines)
                 written += result.written
                 present += result.present
                 problems += result.problems
@@ -319,12 +336,13 @@ class _Copies(Dataset[Result]):
         for row, content, extension in self._resized(missing, problems):
             name = self._jpeg_name(row) if extension else self._name(row)
             target = self._out / name
-            target.parent.mkdir(parents=True, exist_ok=True)
             # A killed process leaves an unfinished file, not a part of a copy.
-            unfinished = target.with_name(f".unfinished.{block}")
-            unfinished.write_bytes(content)
-            self._remove_copies(row)  # of the image before it changed; it may have another name
-            unfinished.replace(target)
+            unfinished = self._out / f"{UNFINISHED}{block}"
+            with naming_failures(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.write_bytes(content)
+                self._remove_copies(row)  # of the image before it changed; it may have another name
+                unfinished.replace(target)
             entries.append(Entry(self._name(row), stamps[row], name))
         return Result(entries, len(entries), len(stamps) - len(missing), problems)
 

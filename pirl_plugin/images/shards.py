@@ -22,9 +22,10 @@ from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
 from pirl_plugin.images.names import INDEX
-from pirl_plugin.images.source import ImageSource, content_stamp, printable, warn_once
+from pirl_plugin.images.source import ImageSource, content_stamp, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
+from pirl_plugin.system.text import printable
 
 MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i4")])
 """For each image: number of its tar, first byte and length in the tar, and number of its label."""

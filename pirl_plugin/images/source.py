@@ -18,6 +18,7 @@ from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
+from pirl_plugin.system.text import printable
 
 _GREY = 128  # level of the image that replaces an unreadable one
 _GREY_SIDE = 224  # pixels
@@ -218,17 +219,6 @@ def content_stamp(path: str | os.PathLike[str]) -> str:
     except OSError:
         return "missing"
     return f"{state.st_size} {state.st_mtime_ns}"
-
-
-def printable(path: str) -> str:
-    r"""Return a path in one line of UTF-8, with other bytes and control characters escaped.
-
-    Example:
-        >>> print(printable("a\n\udcff.jpg"))
-        a\n\xff.jpg
-    """
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

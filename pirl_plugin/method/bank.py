@@ -10,9 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.method.index_check import IndexCheck
+from pirl_plugin.method.index_check import IndexCheck, as_index
 from pirl_plugin.method.scores import wide_type
-from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number
+from pirl_plugin.system.failures import (
+    Refused,
+    check,
+    check_name,
+    check_whole,
+    is_number,
+    type_and_shape,
+)
 from pirl_plugin.system.ranks import (
     errors_on_all_ranks,
     gather,
@@ -107,8 +114,10 @@ class MemoryBank(nn.Module):
         """Return the vectors of given images: ``(B, dim)`` for ``(B,)`` int64.
 
         Raises:
-            ValueError: an index is outside the data set. A GPU waits for this check.
+            ValueError: the index is not an int64 tensor, or an entry is outside the data set. This
+                check waits for a GPU.
         """
+        index = as_index(index)
         self.index_check.check(index, lowest=0, wait=True)
         return self.fetch(index)
 
@@ -181,25 +190,26 @@ class MemoryBank(nn.Module):
         index = index.masked_fill(index >= self.num_rows, -1)  # refused later
         return self.move(*self.exchange(index, embeddings), momentum)
 
-    def check_batch(self, index: Tensor, embeddings: Tensor) -> Tensor:
+    def check_batch(self, index: Tensor, embeddings: Tensor, name: str = "embeddings") -> Tensor:
         """Return the index as ``(B,)``.
 
+        Args:
+            index: ``(B,)`` int64.
+            embeddings: ``(B, dim)``.
+            name: what a message calls the embeddings.
+
         Raises:
-            ValueError: it is no tensor of int64, or the embeddings are not floating ``(B, dim)``.
+            ValueError: the index is not an int64 tensor, or the embeddings are not a float tensor
+                ``(B, dim)``.
         """
-        if not isinstance(index, Tensor) or index.dtype != torch.int64:
-            kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
+        index = as_index(index)
+        shape = (len(index), self.rows.shape[1])
+        is_tensor = isinstance(embeddings, Tensor)
+        if not is_tensor or embeddings.shape != shape or not embeddings.is_floating_point():
             raise Refused(
-                f"index is of {kind}: expected int64 in a tensor, rows of the data set; give "
-                f"torch.as_tensor(index).long()"
-            )
-        index = index.reshape(-1)
-        expected = (len(index), self.rows.shape[1])
-        if embeddings.shape != expected or not embeddings.is_floating_point():
-            raise Refused(
-                f"embeddings are {embeddings.dtype} of shape {tuple(embeddings.shape)}: expected "
-                f"floats {expected}; the head's out_dim must be the loss's embedding_dim, and "
-                f"num_patches of g the number of patches"
+                f"{name} is {type_and_shape(embeddings)}: expected a float tensor of shape "
+                f"{shape}, a row for each index and embedding_dim columns; check out_dim and "
+                f"num_patches of the head"
             )
         return index
 

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from pirl_plugin.system.failures import Refused, check, is_number, type_and_shape
+
 
 def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int) -> Tensor:
     """Compute the noise-contrastive loss of Wu et al. 2018 (arXiv 1805.01978, Eq. 4–7).
@@ -42,8 +44,9 @@ def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int
         >>> nce(torch.zeros(1), torch.zeros(1, 1), norm_constant=1.0, num_rows=2)
         tensor([1.5041])
     """
-    positive = at_least_float32(positive)
-    negatives = at_least_float32(negatives)
+    positive, negatives = _checked(positive, negatives)
+    is_positive = is_number(norm_constant) and norm_constant > 0
+    check("norm_constant", norm_constant, is_positive, "a positive number")
     # h_k = sigmoid(s_k/τ − c), with c = log(Z·N·P_n): −log h_k = softplus(c − s_k/τ) and
     # −log(1 − h_k) = softplus(s_k/τ − c).
     c = math.log(norm_constant * negatives.shape[1] / num_rows)
@@ -66,7 +69,8 @@ def nce_softmax(positive: Tensor, negatives: Tensor) -> Tensor:
         >>> nce_softmax(torch.zeros(1), torch.zeros(1, 1))
         tensor([1.3863])
     """
-    scores = torch.cat([at_least_float32(positive)[:, None], at_least_float32(negatives)], dim=1)
+    positive, negatives = _checked(positive, negatives)
+    scores = torch.cat([positive[:, None], negatives], dim=1)
     log_total = scores.logsumexp(dim=1, keepdim=True)
     log_h = scores - log_total  # (B, 1 + N)
     # The largest h may round to 1, and then log(1 − h) = −inf: compute 1 − h as the others' sum.
@@ -95,8 +99,8 @@ def info_nce(positive: Tensor, negatives: Tensor) -> Tensor:
         >>> info_nce(torch.zeros(1), torch.zeros(1, 3))  # log 4
         tensor([1.3863])
     """
-    positive = at_least_float32(positive)
-    scores = torch.cat([positive[:, None], at_least_float32(negatives)], dim=1)
+    positive, negatives = _checked(positive, negatives)
+    scores = torch.cat([positive[:, None], negatives], dim=1)
     return scores.logsumexp(dim=1) - positive
 
 
@@ -115,6 +119,17 @@ def uses_norm_constant(estimator: Callable[..., Tensor]) -> bool:
     """Return whether a function needs the partition constant Z: ``norm_constant``, no default."""
     parameter = inspect.signature(estimator).parameters.get("norm_constant")
     return parameter is not None and parameter.default is parameter.empty
+
+
+def _checked(positive: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scores in float32 or wider; refuse other shapes than ``(B,)`` and ``(B, N)``."""
+    are_tensors = isinstance(positive, Tensor) and isinstance(negatives, Tensor)
+    if not are_tensors or negatives.ndim != 2 or positive.shape != negatives.shape[:1]:
+        raise Refused(
+            f"positive is {type_and_shape(positive)} and negatives is {type_and_shape(negatives)}: "
+            f"expected tensors of shape (B,) and (B, N)"
+        )
+    return at_least_float32(positive), at_least_float32(negatives)
 
 
 def at_least_float32(values: Tensor) -> Tensor:

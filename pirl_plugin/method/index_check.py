@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, type_and_shape
 
 
 @dataclass(eq=False)
@@ -82,3 +82,17 @@ class IndexCheck:
                 f"row {outside} is outside the memory bank of {self.num_rows} rows: give each "
                 f"image's number in the data set, and its size as num_train_samples"
             )
+
+
+def as_index(index: Tensor) -> Tensor:
+    """Return an index as ``(B,)``.
+
+    Raises:
+        ValueError: it is not an int64 tensor.
+    """
+    if not isinstance(index, Tensor) or index.dtype != torch.int64:
+        raise Refused(
+            f"index is {type_and_shape(index)}: expected an int64 tensor, each image's number in "
+            f"the data set; convert it with torch.as_tensor(index).long()"
+        )
+    return index.reshape(-1)

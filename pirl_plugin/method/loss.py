@@ -28,7 +28,7 @@ from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import Refused, check, check_whole, is_number
+from pirl_plugin.system.failures import Refused, check, check_whole, is_number, type_and_shape
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
@@ -117,7 +117,7 @@ class PIRLLoss(nn.Module):
         replacement: bool = True,
         norm_constant: float | None = None,
         norm_constant_momentum: float = 1.0,
-        term_weights: Sequence[float] | None = None,
+        term_weights: list[float] | None = None,
         embedding_dim: int = 128,
         bank: BankConfig | Mapping[str, Any] | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class PIRLLoss(nn.Module):
             replacement=replacement,
             norm_constant=norm_constant,
             norm_constant_momentum=norm_constant_momentum,
-            term_weights=None if term_weights is None else list(term_weights),
+            term_weights=term_weights,
             embedding_dim=embedding_dim,
             bank=BankConfig.of(bank),
         )
@@ -183,8 +183,9 @@ class PIRLLoss(nn.Module):
         outputs = _by_name(f_image, g_transformed)  # each (B, D)
         weights = self.config.weights(len(outputs))  # Eq. 5: λ, 1 − λ
         weight_of = dict(zip(outputs, weights, strict=True))
-        for output in outputs.values():
-            index = self.bank.check_batch(index, output)  # (B,)
+        for name, output in outputs.items():
+            argument = "f_image" if name == "image" else "g_transformed"
+            index = self.bank.check_batch(index, output, argument)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
         # Mistakes that would change results in silence.
@@ -297,11 +298,12 @@ class PIRLLoss(nn.Module):
         return draw_for_each(rows, *sizes, *keys, config.replacement, itself)
 
     def _check_negatives(self, negatives: Tensor, batch: int) -> None:
-        fits = negatives.ndim == 2 and len(negatives) == batch and negatives.shape[1] > 0
-        if negatives.dtype != torch.int64 or not fits:
+        is_index = isinstance(negatives, Tensor) and negatives.dtype == torch.int64
+        fits = is_index and negatives.ndim == 2 and len(negatives) == batch
+        if not fits or negatives.shape[1] == 0:
             raise Refused(
-                f"negatives are {negatives.dtype} of shape {tuple(negatives.shape)}: expected "
-                f"int64 ({batch}, N), rows of the data set for each image; to share a draw, give "
+                f"negatives is {type_and_shape(negatives)}: expected an int64 tensor of shape "
+                f"({batch}, N), the numbers of other images; to share one draw, pass "
                 f"negatives.expand({batch}, -1)"
             )
         # −1 is no row either. The check would take it for an image that is left out.
@@ -357,9 +359,8 @@ class PIRLLoss(nn.Module):
         batches_of_epoch = self.bank.num_rows // max(size * world_size(), 1)
         if self._batches_since_update == max(2, min(_MANY_STEPS, batches_of_epoch)):
             logging.root.warning(
-                f"PIRLLoss was given {self._batches_since_update} batches since its memory bank "
-                f"was last updated: call loss.update(index, f_image) after each step of the "
-                f"optimiser"
+                f"The memory bank was not updated in the last {self._batches_since_update} "
+                f"batches: call update() after each batch"
             )
 
     def _warn_of_few_rows(self, batch: int) -> None:
@@ -448,6 +449,11 @@ def _by_name(f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None) -
         return {"image": f_image}
     if isinstance(g_transformed, Tensor):
         return {"invariance": g_transformed, "image": f_image}
+    if not isinstance(g_transformed, Sequence):
+        raise Refused(
+            f"g_transformed is {type_and_shape(g_transformed)}: expected a tensor, a list of "
+            f"tensors, or None"
+        )
     if len(g_transformed) == 1:
         return {"invariance": g_transformed[0], "image": f_image}
     outputs = {f"invariance_{t}": output for t, output in enumerate(g_transformed)}

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pirl_plugin.method.index_check import as_index
 from pirl_plugin.method.scores import triton_kernels
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check_whole
 
 _SHARED = -2  # key of a draw that the whole batch shares
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
@@ -47,8 +48,8 @@ def draw_negatives(
         ``(B, N)`` int64; with ``per_batch`` an expanded view of one draw.
 
     Raises:
-        ValueError: there are not enough other images, or more than 2³¹; an index is outside the
-            data set. A GPU waits for this check.
+        ValueError: an argument has another type or range, or there are not enough other images.
+            The check of the index waits for a GPU.
 
     Example:
         >>> import torch
@@ -56,6 +57,11 @@ def draw_negatives(
         >>> negatives.shape, bool((negatives[0] == negatives[1]).all())
         (torch.Size([3, 4]), True)
     """
+    check_whole("num_images", num_images, least=2)
+    check_whole("num_negatives", num_negatives, least=1)
+    check_whole("seed", seed)
+    check_whole("step", step)
+    index = as_index(index)
     if ((index < 0) | (index >= num_images)).any():
         raise Refused(
             f"index = {index.tolist()[:8]}: expected rows of the data set, from 0 to "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,10 +97,10 @@ class PIRLLossConfig:
         fits = z is None or (is_number(z) and z > 0)
         check("norm_constant", z, fits, "a positive number, or None")
         weights = self.term_weights
-        fits = weights is None or (
-            all(is_number(weight) and weight >= 0 for weight in weights) and sum(weights) > 0
-        )
-        check("term_weights", weights, fits, "weights of at least 0, one of them above")
+        if weights is not None:
+            fits = isinstance(weights, Sequence) and all(map(is_number, weights))
+            fits = fits and min(weights, default=0) >= 0 and sum(weights) > 0
+            check("term_weights", weights, fits, "a list of weights of at least 0, one above 0")
 
     def weights(self, num_outputs: int) -> list[float]:
         """Return the weight of each output's term: Eq. 5, or ``term_weights``.
@@ -119,6 +119,6 @@ class PIRLLossConfig:
         weight = self.lambda_invariance
         num_transformed = num_outputs - 1
         if num_transformed == 0:
-            check("lambda_invariance", weight, weight == 0, "0 (NPID) without g(v_It)")
+            check("lambda_invariance", weight, weight == 0, "0 (NPID) if g_transformed is None")
             return [1.0]
         return [weight / num_transformed] * num_transformed + [1 - weight]

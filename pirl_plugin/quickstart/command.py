@@ -23,8 +23,9 @@ def main(arguments: list[str]) -> None:
         )
     from pirl_plugin.quickstart.run import run_quickstart
     from pirl_plugin.system.files import locked
+    from pirl_plugin.system.watcher import resumable
 
-    with locked(options.out, "--out"):
+    with locked(options.out, "--out"), resumable():
         run_quickstart(options.data, options.out, options.seed, options.epochs, options.method)
 
 

@@ -29,8 +29,9 @@ from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.quickstart.images import Data, Split
 from pirl_plugin.quickstart.methods import METHODS
-from pirl_plugin.system.console import counted, next_commands
+from pirl_plugin.system.console import next_commands
 from pirl_plugin.system.files import read_json_lines
+from pirl_plugin.system.text import counted
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator
 

@@ -46,10 +46,10 @@ from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.processes import (
     own_command,
     processor_name,
-    run_child,
     thread_limit,
     usable_cores,
 )
+from pirl_plugin.system.watcher import Interrupted, requested, run_command
 
 # The network learns the drawn scenes in 32,000 images. Photos need more: 3,000 of them gain nothing
 # over random weights in 10 epochs of PIRL, and 6 points of kNN in 40.
@@ -214,12 +214,14 @@ def run_host(
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
     with console.open("w") as log:
-        status = run_child(
+        status = run_command(
             command,
             env={**os.environ, **variables},
             stdout=None if shows_progress else log,
             stderr=log,
         )
+    if requested():
+        raise Interrupted(requested())
     if status != 0:
         last_line = console.read_text(errors="replace").strip().rpartition("\n")[2]
         raise RuntimeError(

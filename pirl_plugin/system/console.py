@@ -104,26 +104,6 @@ LINE = Progress(stream="stdout")
 """The progress line of this process's run."""
 
 
-def counted(number: int, thing: str) -> str:
-    """Return a number and a noun, in the plural if needed.
-
-    Example:
-        >>> counted(1, "epoch"), counted(1200, "step")
-        ('1 epoch', '1,200 steps')
-    """
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def span(seconds: float) -> str:
-    """Return a time in hours, minutes and seconds.
-
-    Example:
-        >>> span(200.4), span(300000)
-        ('0:03:20', '3 days, 11:20:00')
-    """
-    return str(datetime.timedelta(seconds=round(seconds)))
-
-
 def program_name() -> str:
     """Return how a shell starts ``pirl-plugin``: by its path if PATH does not have it."""
     on_path = shutil.which("pirl-plugin")

@@ -7,6 +7,7 @@ an input raises :class:`Refused`, and needs none.
 from __future__ import annotations
 
 import datetime
+import errno
 import math
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
+
+from pirl_plugin.system.text import printable
 
 FAILURE_FILE = "failure.txt"
 PREFIX = "pirl_plugin: "
@@ -39,6 +42,22 @@ class MissingFile(Refused, FileNotFoundError):
 
 class MissingPackage(Refused, ModuleNotFoundError):
     """A command needs a package that is not installed."""
+
+
+class FailedWrite(OSError):
+    """A file cannot be written, such as on a full disk; its arguments are those of ``OSError``."""
+
+    def __str__(self) -> str:
+        if self.errno is None:  # it comes from a loader worker
+            return super().__str__()
+        remedy = ""
+        if self.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = ". Free some space there, or choose another folder."
+        return f"{self.strerror}: {self.filename}{remedy}"
+
+
+class KilledWorker(RuntimeError):
+    """A loader worker was killed, so that its batches are lost."""
 
 
 def check(name: str, value: object, fits: bool, expected: str) -> None:
@@ -71,6 +90,18 @@ def check_whole(name: str, value: Any, least: int | None = None) -> None:
         check(name, value, is_whole and value >= least, f"a whole number of at least {least}")
 
 
+def type_and_shape(value: object) -> str:
+    """Describe a value for a message: the type and shape of a tensor or array, or the type.
+
+    Example:
+        >>> type_and_shape([1])
+        'of type list'
+    """
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return f"of type {type(value).__name__}"
+
+
 def is_number(value: object) -> bool:
     """Return whether a value is a finite real number; True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
@@ -92,10 +123,11 @@ def sentence(error: BaseException) -> str:
         ('λ = 2: expected at most 1', "KeyError: 'a'")
     """
     text = str(error).strip()
-    if "Original Traceback" in text:  # an error in a loader's worker: the last line has the cause
-        text = text.splitlines()[-1]
+    if "Original Traceback" in text:  # an error in a loader worker: the last line has the cause
+        kind = type(error)
+        text = text.splitlines()[-1].removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")
     first_paragraph = text.split("\n\n")[0]
-    text = " ".join(first_paragraph.split())
+    text = printable(" ".join(first_paragraph.split()))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return f"{text}; take a smaller batch, such as --batch 16"
@@ -130,8 +162,9 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
 
 
 def details_of(error: BaseException) -> str:
-    """Return an exception's traceback; empty for a refusal, whose sentence says everything."""
-    return "" if is_refusal(error) else "".join(traceback.format_exception(error))
+    """Return an exception's traceback; empty if its sentence alone is enough."""
+    is_clear = is_refusal(error) or isinstance(error, (FailedWrite, KilledWorker))
+    return "" if is_clear else "".join(traceback.format_exception(error))
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from pirl_plugin.system.comparison import differences, in_words
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import FailedWrite, Refused
+from pirl_plugin.system.watcher import removed_at_end
 
 UNFINISHED = ".unfinished."
 """Prefix of the name of a file while it is being written."""
@@ -35,29 +36,58 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         path: the file to write; its folder is made.
 
     Raises:
-        OSError: it cannot be written; the old file is intact.
+        FailedWrite: it cannot be written; the old file is intact.
     """
     path = Path(path)
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with naming_failures(path), removed_at_end(unfinished):
+        path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
         _flush_folder(path.parent)
+
+
+@contextmanager
+def naming_failures(path: Path) -> Iterator[None]:
+    """Name the file or folder that a block writes to, if the system refuses a write.
+
+    Raises:
+        FailedWrite: with ``path`` and the system's reason.
+    """
+    try:
+        yield
+    except FailedWrite:
+        raise
     except Exception as error:
         # torch raises another error on top of the system's.
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, OSError) and cause.errno:
-                raise OSError(cause.errno, cause.strerror, str(path)) from error
+                raise FailedWrite(cause.errno, cause.strerror, str(path)) from error
             cause = cause.__cause__ or cause.__context__
         raise
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+
+
+def check_space(folder: Path, num_bytes: int, remedy: str) -> None:
+    """Check that a folder's disk has space for a file, before the work for it is done.
+
+    Args:
+        folder: an existing folder.
+        num_bytes: size of the file.
+        remedy: what to change, a sentence.
+
+    Raises:
+        Refused: the file would be larger than the free space.
+    """
+    free = shutil.disk_usage(folder).free
+    if num_bytes > free:
+        raise Refused(
+            f"{folder} has {free / 1e6:,.1f} MB of free space, and the features need "
+            f"{num_bytes / 1e6:,.1f} MB. {remedy}"
+        )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -185,8 +215,7 @@ def locked(folder: Path, key: str) -> Iterator[None]:
     Raises:
         Refused: another process holds the lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+") as lock:
+    with _open_lock(folder / LOCK) as lock:
         # Alone at first; then the ranks may share it. The change is not atomic (flock(2)): another
         # launcher may get the lock in between.
         if not (_lock(lock, alone=True) and _lock(lock, alone=False)):
@@ -218,20 +247,23 @@ def locked_file(path: Path, key: str) -> Iterator[None]:
     Raises:
         Refused: another process holds the lock.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock_path = path.with_name(f".{path.name}{LOCK}")
     while True:
-        with lock_path.open("a+") as lock:
+        with _open_lock(lock_path) as lock:
             if not _lock(lock, alone=True):
                 raise _refusal(path, key)
             # The process before may have removed this file after it was opened here.
             if not _is_same_file(lock, lock_path):
                 continue
-            try:
+            with removed_at_end(lock_path):  # while it is locked: no other process has it
                 yield
-            finally:
-                lock_path.unlink(missing_ok=True)  # while it is locked: no other process has it
             return
+
+
+def _open_lock(path: Path) -> IO[str]:
+    with naming_failures(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+")
 
 
 def _is_same_file(lock: IO[str], path: Path) -> bool:

@@ -1,12 +1,29 @@
-"""The worker processes of a loader of images: how they start."""
+"""Loaders of images: how their worker processes start, and how they end."""
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
-from pirl_plugin.system.watcher import STOPPING
+from pirl_plugin.system.failures import KilledWorker
+from pirl_plugin.system.watcher import (
+    STOPPING,
+    Wait,
+    current,
+    kill_workers,
+    killed_worker,
+    loader_workers,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+Batch = TypeVar("Batch", covariant=True)
 
 NICE = 10  # of a loader worker. Not SCHED_IDLE: other programs would take all processor time
 
@@ -23,20 +40,58 @@ def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int
         worker: the worker's number.
     """
     start_worker(worker)
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
     if on_cpu:
         os.nice(NICE)
     then(worker)
 
 
 def start_worker(worker: int) -> None:
-    """Ignore signals, which this worker's parent handles, and end with the parent.
+    """Let the parent of a loader worker handle signals, and end the worker with its parent.
+
+    In a process that is not watched, the worker keeps SIGTERM, by which torch ends it.
 
     Args:
         worker: the worker's number.
     """
     from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
-    signal.set_wakeup_fd(-1)  # a forked worker has its parent's
-    for number in STOPPING:
+    is_watched = current() is not None  # a forked worker has its parent's handler
+    signal.set_wakeup_fd(-1)  # and its parent's pipe
+    for number in STOPPING if is_watched else [signal.SIGINT]:
         signal.signal(number, signal.SIG_IGN)
     _prctl_pr_set_pdeathsig(signal.SIGKILL)  # also within a read
+
+
+@contextmanager
+def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
+    """Read a loader in a block, which may not wait too long for an image.
+
+    If the block fails in a watched process, the workers end before anything else happens. In a
+    library user's process, torch ends them.
+
+    Args:
+        loader: its workers are started.
+        wait: the images, and the longest time without a new one.
+
+    Yields:
+        The batches.
+
+    Raises:
+        KilledWorker: a worker was killed.
+    """
+    multiprocessing.util.get_temp_dir()  # the workers' sockets: otherwise, each makes a folder
+    batches = iter(loader)
+    workers = loader_workers()
+    try:
+        with waiting(wait):
+            yield batches
+    except BaseException as error:
+        may_be_killed = isinstance(error, (EOFError, OSError, RuntimeError))
+        cause = killed_worker(workers) if may_be_killed else ""
+        if current() is not None:
+            kill_workers()
+        if cause:
+            raise KilledWorker(cause) from error
+        raise

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import math
 import os
 import platform
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
+_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
-
-
-def run_child(command: Sequence[str], **options: Any) -> int:
-    """Run a command, and return its exit status.
-
-    If an exception ends this process, such as that of a signal, the command gets SIGTERM and is
-    waited for: a run saves before it ends.
-
-    Args:
-        command: the program and its arguments.
-        **options: of ``subprocess.Popen``.
-    """
-    with subprocess.Popen(command, **options) as process:
-        try:
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            raise
 
 
 def how_it_ended(exit_code: int) -> str:
@@ -51,9 +34,19 @@ def how_it_ended(exit_code: int) -> str:
 
 
 def own_command(*words: str) -> list[str]:
-    """Return the command ``pirl-plugin WORDS`` for a process that imports as this one does."""
-    code = f"{_first_statements()}; from pirl_plugin.cli import main; main()"
-    return [sys.executable, "-c", code, *words]
+    """Return the command ``pirl-plugin WORDS`` for a child that imports as this process does.
+
+    If this process is killed, the child gets SIGTERM: a run saves and ends.
+    """
+    end_with_parent = "from pirl_plugin.system.processes import end_with_parent; end_with_parent()"
+    main = "from pirl_plugin.cli import main; main()"
+    return [sys.executable, "-c", f"{_first_statements()}; {end_with_parent}; {main}", *words]
+
+
+def end_with_parent() -> None:
+    """Let Linux send SIGTERM to this process when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @functools.cache

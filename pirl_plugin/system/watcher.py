@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -28,33 +29,37 @@ from pirl_plugin.system.processes import how_it_ended
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
 TIMEOUT_MINUTES = 10.0
-"""The longest time in which a command reads no other image."""
+"""The longest time that a command waits for one image."""
 GRACE_S = 5.0
-"""Time for the other ranks to end by themselves, seconds."""
+"""Time for child processes to end by themselves, seconds."""
 THREAD = "pirl_plugin watcher"
 # Second signals that end a process. SLURM's SIGUSR1 only asks again.
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # One Ctrl-C reaches the launcher and its ranks, and the launcher sends it to its ranks again.
 _SAME_SIGNAL_S = 2.0
 _PAUSE_S = 0.5
+_END_OF_THREAD = b"\0"  # no signal has this number
 
 
 class Interrupted(SystemExit):
-    """A signal ends this process outside training; the exit status is 128 plus its number.
+    """A signal ends this process; the exit status is 128 plus its number.
 
     Attributes:
-        sentence: what :func:`watching` prints.
+        number: the signal.
+        resumes: whether the same command would resume; :func:`resumable` sets it.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, resumes: bool = False) -> None:
         super().__init__(128 + number)
         self.code: int = 128 + number
-        name = signal.Signals(number).name
-        self.sentence = f"{PREFIX}{name}: ended; the same command continues from what is saved"
+        self.number = number
+        self.resumes = resumes
 
-
-class KilledWorkerError(RuntimeError):
-    """A loader's worker was killed, so that its batches are lost."""
+    @property
+    def sentence(self) -> str:
+        """What :func:`watching` prints."""
+        text = f"{PREFIX}interrupted by {signal.Signals(self.number).name}"
+        return f"{text}. Run the same command again to resume." if self.resumes else text
 
 
 class Reader(Protocol):
@@ -62,6 +67,17 @@ class Reader(Protocol):
 
     def being_read(self) -> list[str]:
         """Return the paths that this process and its loader workers read at this moment."""
+
+
+class Child(Protocol):
+    """A child process, of ``multiprocessing`` or ``subprocess``."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process ID; None before the start."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
 
 
 @dataclass(eq=False)
@@ -113,49 +129,99 @@ class Watcher:
     """The handler of a process's stopping signals, and the thread that watches its main thread.
 
     Attributes:
-        reader: end of a pipe, to which Python's own C code writes the number of each signal, also
-            while the main thread runs no handler. When its other end is closed, the thread ends.
+        pipe: its end for reading. Python's own C code writes the number of each signal to the other
+            end, even while the main thread runs no handler.
         requested: number of the signal that asked this process to end; 0 for none.
         polled: whether training reads ``requested`` after each step. Then no signal stops it.
         waits: for images, at this moment.
+        commands: child processes of ``subprocess`` that handle signals themselves.
+        temporary_files: removed if this process ends at once.
     """
 
-    reader: int
+    pipe: int
     requested: int = 0
     polled: bool = False
     waits: list[Wait] = field(default_factory=list)
+    commands: list[Child] = field(default_factory=list)
+    temporary_files: set[Path] = field(default_factory=set)
+    _first_signal_at: float | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: forward it to ranks, and end this process unless training will.
+        """Handle a signal: forward it to child processes, or end this one unless training will.
 
         Raises:
-            Interrupted: no step and no rank will end this process.
+            Interrupted: at the first signal, if no step and no child process will end this one.
         """
+        is_first = not self.requested
         self.requested = number
-        ranks = _ranks()
-        for process in ranks:
-            if process.pid is not None:
+        children = self.children()
+        for child in children:
+            if child.pid is not None:
                 with suppress(OSError):
-                    os.kill(process.pid, number)
-        if not ranks and not self.polled:
+                    os.kill(child.pid, number)
+        # A second exception would interrupt what cleans up after the first one.
+        if is_first and not children and not self.polled:
             kill_workers()  # torch would wait five seconds for a worker whose read hangs
             raise Interrupted(number)
 
+    def children(self) -> list[Child]:
+        """Return the ranks and commands that this process has started, but no loader worker."""
+        ranks: list[Any] = [
+            child for child in multiprocessing.active_children() if not child.daemon
+        ]
+        return [*ranks, *self.commands]
+
     def watch(self) -> None:
-        """Watch signals and waits until the pipe is closed."""
-        first_signal_at: float | None = None
+        """Watch signals and waits, until :func:`watching` ends this thread."""
         while True:
-            is_readable, _, _ = select.select([self.reader], [], [], _PAUSE_S)
+            is_readable, _, _ = select.select([self.pipe], [], [], _PAUSE_S)
             if is_readable:
-                byte = os.read(self.reader, 1)
-                if not byte:
-                    break
-                first_signal_at = _heed(byte[0], first_signal_at)
+                byte = os.read(self.pipe, 1)
+                if byte == _END_OF_THREAD:
+                    return
+                self._heed(byte[0])
                 continue
             for wait in list(self.waits):
                 if wait.is_over():
-                    _end_wait(wait)
-        os.close(self.reader)
+                    self._end_wait(wait)
+
+    def _heed(self, number: int) -> None:
+        """End the process at a second signal."""
+        if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
+            return
+        now = time.monotonic()
+        if self._first_signal_at is None:
+            self._first_signal_at = now
+        elif number in _ENDING and now - self._first_signal_at >= _SAME_SIGNAL_S:
+            until = now + GRACE_S
+            while self.children() and time.monotonic() < until:  # they got the signal too
+                time.sleep(_PAUSE_S)
+            name = signal.Signals(number).name
+            self.end_process(f"{PREFIX}ended at once by a second {name}", 128 + number)
+
+    def _end_wait(self, wait: Wait) -> None:
+        """End the process, and leave the stack of the main thread in ``failure.txt``."""
+        frame = sys._current_frames()[threading.main_thread().ident or 0]
+        stack = "Stack of the main thread:\n" + "".join(traceback.format_stack(frame))
+        text = f"{PREFIX}{wait.sentence()}"
+        self.end_process(record(text, stack, wait.folder) or text, 1)
+
+    def end_process(self, text: str, status: int) -> None:
+        """End this process and its children at once, from any thread.
+
+        Args:
+            text: the sentence for the console. A spawned rank does not print it, its launcher does.
+            status: the exit status.
+        """
+        if multiprocessing.parent_process() is None:
+            # The main thread may hold the lock of sys.stderr.
+            os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+        for child in [*multiprocessing.active_children(), *self.commands]:
+            child.kill()
+        for path in self.temporary_files:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        os._exit(status)
 
 
 def current() -> Watcher | None:
@@ -172,22 +238,38 @@ def requested() -> int:
 
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
-    """Limit a wait for images in a block, if there is a watcher, and name a worker that was killed.
-
-    Raises:
-        KilledWorkerError: a loader worker of this process was killed.
-    """
+    """Limit a wait for images in a block, if there is a watcher."""
     watcher = current()
     waits = [] if watcher is None else watcher.waits
     waits.append(wait)
     try:
         yield
-    except (EOFError, OSError) as error:
-        if cause := killed_worker():
-            raise KilledWorkerError(cause) from error
-        raise
     finally:
         waits.remove(wait)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Tell the user that the same command resumes, if a signal ends the process in a block."""
+    try:
+        yield
+    except Interrupted as interrupted:
+        interrupted.resumes = True
+        raise
+
+
+@contextmanager
+def removed_at_end(path: Path) -> Iterator[None]:
+    """Remove a file at the end of a block, and if the watcher ends this process in it."""
+    watcher = current()
+    files = set() if watcher is None else watcher.temporary_files
+    files.add(path)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        files.discard(path)
 
 
 @contextmanager
@@ -202,7 +284,7 @@ def watching() -> Iterator[None]:
     receives signals.
 
     Raises:
-        Interrupted: a signal arrived outside training, and no rank process was running.
+        Interrupted: a signal arrived outside training, and no child process handles it.
     """
     if current() is not None or threading.current_thread() is not threading.main_thread():
         yield
@@ -210,7 +292,7 @@ def watching() -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)  # as set_wakeup_fd demands it
+    os.set_blocking(writer, False)  # set_wakeup_fd requires it
     watcher = Watcher(reader)
     previous = {}
     for number in STOPPING:
@@ -225,12 +307,19 @@ def watching() -> Iterator[None]:
             print(interrupted.sentence, file=sys.stderr)
         raise
     finally:
+        # What follows takes a moment, and no signal may interrupt it.
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(previous_descriptor)
-        os.close(writer)  # ends the thread
-        # It must not outlive the interpreter: a thread that frees tensors then aborts the process.
-        thread.join()
         # Python would send them SIGTERM, which they ignore, and wait for them.
         kill_workers()
+        # The thread must not outlive the interpreter: if it frees tensors then, the process aborts.
+        # Closing the pipe would not end it: forked workers have the pipe open, too.
+        os.set_blocking(writer, True)
+        os.write(writer, _END_OF_THREAD)
+        thread.join()
+        os.close(reader)
+        os.close(writer)
         for number, previous_handler in previous.items():
             signal.signal(number, previous_handler)
         received = watcher.requested
@@ -242,74 +331,68 @@ def watching() -> Iterator[None]:
                 previous_handler(received, None)
 
 
-def _ranks() -> list[Any]:
-    """Return the children that are ranks: loader workers are daemons."""
-    return [process for process in multiprocessing.active_children() if not process.daemon]
-
-
-def _heed(number: int, first_signal_at: float | None) -> float | None:
-    """End the process at a second signal; return the time of the first."""
-    if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
-        return first_signal_at
-    now = time.monotonic()
-    if first_signal_at is None:
-        return now
-    if number in _ENDING and now - first_signal_at >= _SAME_SIGNAL_S:
-        if _ranks():
-            time.sleep(GRACE_S)  # the launcher: its ranks got the signal too
-        name = signal.Signals(number).name
-        end_process(
-            f"{PREFIX}{name} again: ended at once, without saving; the same command continues "
-            f"from what was saved before",
-            128 + number,
-        )
-    return first_signal_at
-
-
-def _end_wait(wait: Wait) -> None:
-    """End the process, and leave the stack of the main thread in ``failure.txt``."""
-    frame = sys._current_frames()[threading.main_thread().ident or 0]
-    stack = "Stack of the main thread:\n" + "".join(traceback.format_stack(frame))
-    text = f"{PREFIX}{wait.sentence()}"
-    end_process(record(text, stack, wait.folder) or text, 1)
-
-
-def end_process(text: str, status: int) -> None:
-    """End this process and its children at once, from any thread.
+def run_command(command: Sequence[str], **options: Any) -> int:
+    """Run a command that handles signals itself; forward them to it, and return its exit status.
 
     Args:
-        text: the sentence for the console. A spawned rank does not print it, its launcher does.
-        status: the exit status.
+        command: the program and its arguments.
+        **options: of ``subprocess.Popen``.
     """
-    if multiprocessing.parent_process() is None:
-        # The main thread may hold the lock of sys.stderr.
-        os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
-    for child in multiprocessing.active_children():
-        child.kill()
-    os._exit(status)
+    watcher = current()
+    commands = [] if watcher is None else watcher.commands
+    with subprocess.Popen(command, **options) as process:
+        commands.append(process)
+        try:
+            return process.wait()
+        except BaseException:  # without a watcher, such as a KeyboardInterrupt
+            process.terminate()
+            raise
+        finally:
+            commands.remove(process)
 
 
-def killed_worker() -> str:
-    """Return the sentence about a loader worker of this process that was killed; empty if none was.
+def loader_workers() -> list[Any]:
+    """Return the loader workers of this process, also those that have ended unnoticed."""
+    children = multiprocessing.process._children  # type: ignore[attr-defined]
+    return [child for child in children if child.daemon]
+
+
+def killed_worker(workers: Sequence[Any]) -> str:
+    """Return the sentence about a loader worker that was killed; empty if none was.
 
     A batch stays in the memory of its worker until this process asks the worker for it. If the
     worker has ended, the error is that a connection is refused or closed. Otherwise torch notices
-    the end, and names it.
+    the end, and raises a RuntimeError.
     """
-    workers: list[Any] = [child for child in multiprocessing.process._children if child.daemon]  # type: ignore[attr-defined]
-    # A worker's connection closes shortly before its end.
-    ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
-    for worker in workers:
-        if worker.sentinel in ended:
-            worker.join()
-            if worker.exitcode:
-                return f"a loader process {how_it_ended(worker.exitcode)}"
+    with _deaf_to_ends():
+        # A worker's connection closes shortly before its end.
+        ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
+        for worker in workers:
+            if worker.sentinel in ended:
+                worker.join()
+                if worker.exitcode:
+                    return f"a loader process {how_it_ended(worker.exitcode)}"
     return ""
 
 
 def kill_workers() -> None:
-    """Kill the loader workers of this process, whose main thread calls it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise their end
-    for child in multiprocessing.active_children():
-        if child.daemon:
-            child.kill()
+    """Kill the loader workers of this process."""
+    with _deaf_to_ends():
+        workers = loader_workers()
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join(GRACE_S)
+
+
+@contextmanager
+def _deaf_to_ends() -> Iterator[None]:
+    """Switch off torch's handler of SIGCHLD, which raises an exception when a worker ends."""
+    if threading.current_thread() is not threading.main_thread():  # handlers run only in that one
+        yield
+        return
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, handler)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
-from pirl_plugin.system.failures import check, check_whole
+from pirl_plugin.system.failures import check_whole
 from pirl_plugin.views.kernels import render
-from pirl_plugin.views.photometric import Photometric, PhotometricArguments
-from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seeded_generator
+from pirl_plugin.views.photometric import Photometric, PhotometricArguments, check_limits
+from pirl_plugin.views.pixels import as_generator, as_pixels, random_resized_crop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,7 +23,7 @@ _CORNER = np.zeros((1, 2), np.int32)
 _Self = TypeVar("_Self", bound="Views")
 
 
-class Views:
+class Views(ABC):
     """A transform from an image to a dictionary of uint8 views.
 
     For new views, write a subclass with ``_make``, which makes them.
@@ -66,12 +67,13 @@ class Views:
             ``label``, the number of its transformation.
 
         Raises:
-            ValueError: ``image`` is of another kind.
+            ValueError: ``image`` or ``rng`` has another type.
         """
-        return self._make(as_pixels(image), torch_seeded_generator() if rng is None else rng)
+        return self._make(as_pixels(image), as_generator(rng))
 
+    @abstractmethod
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-        raise NotImplementedError
+        """Return the views of ``pixels``; draw all random numbers from ``rng``."""
 
     @property
     def size_to_decode_for(self) -> int:
@@ -133,8 +135,5 @@ def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
 
 
 def area_shares(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """Return a pair of shares of an area; raise ``ValueError`` unless 0 < low <= high <= 1."""
-    fits = len(value) == 2 and 0 < value[0] <= value[1] <= 1
-    check(name, value, fits, "shares of the image, such as [0.08, 1.0]")
-    low, high = value
-    return low, high
+    """Return two shares of an area; raise ``ValueError`` unless 0 < low <= high <= 1."""
+    return check_limits(name, value, 1, "two shares of the image's area, such as [0.08, 1.0]")

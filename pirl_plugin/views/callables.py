@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_image, as_pixels, torch_seeded_generator
+from pirl_plugin.views.pixels import as_generator, as_image, as_pixels
 
 
 class CallableViews:
@@ -52,7 +52,7 @@ class CallableViews:
         """
         image = as_image(pixels)
         if self._takes_generator:
-            views = self.function(image, rng=torch_seeded_generator() if rng is None else rng)
+            views = self.function(image, rng=as_generator(rng))
         elif rng is None:
             views = self.function(image)
         else:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.system.failures import check, check_name, check_whole
+from pirl_plugin.system.failures import Refused, check, check_name, check_whole
 from pirl_plugin.views.base import Views, area_shares, size_of_usual_crops
 from pirl_plugin.views.kernels import FLIP, render
 from pirl_plugin.views.photometric import PhotometricArguments
@@ -91,8 +91,12 @@ class JigsawViews(Views):
         check_whole("patch_size", patch_size, least=1)
         check_whole("grid", grid, least=1)
         cell = patches_crop_size // grid
-        at_most = f"at most the side of a cell, patches_crop_size // grid = {cell}; lower it"
-        check("patch_size", patch_size, patch_size <= cell, at_most)
+        if patch_size > cell:
+            raise Refused(
+                f"patches of {patch_size} px do not fit into cells of {cell} px "
+                f"(patches_crop_size {patches_crop_size} // grid {grid}): choose a smaller "
+                f"patch_size or grid, or a larger patches_crop_size"
+            )
         check_name("flip", flip, _FLIPS)
         self.patches_crop_size = patches_crop_size
         self.patch_size = patch_size
@@ -233,7 +237,7 @@ class PermutationSet:
         if num_permutations is None:
             return
         check_whole("num_permutations", num_permutations, least=1)
-        expected = f"at most {most} for {num_patches} patches, or null for all orders"
+        expected = f"at most {most} for {num_patches} patches, or None for all orders"
         check("num_permutations", num_permutations, num_permutations <= most, expected)
         rng = np.random.default_rng(0)
         greedy = num_permutations if num_permutations <= GREEDY_LIMIT else 0

@@ -90,10 +90,8 @@ class Photometric:
             limit = _LIMITS.get(field.name, 1.0)
             fits = is_number(value) and 0 <= value <= limit
             check(field.name, value, fits, f"a number in [0, {limit:g}]; 0 switches it off")
-        sigma = self.blur_sigma
-        fits = len(sigma) == 2 and 0 < sigma[0] <= sigma[1] < math.inf
-        deviations = "two deviations in pixels, such as [0.1, 2.0]; blur_p = 0 switches it off"
-        check("blur_sigma", sigma, fits, deviations)
+        limits = "two standard deviations in pixels, such as [0.1, 2.0]; blur_p = 0 switches it off"
+        check_limits("blur_sigma", self.blur_sigma, math.inf, limits)
 
     def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
         """Draw the parameters of several views independently.
@@ -129,3 +127,17 @@ class Photometric:
         chances[BLUR_P] = self.blur_p
         chances[BLUR_LOW], chances[BLUR_HIGH] = self.blur_sigma
         return low, high, chances
+
+
+def check_limits(
+    name: str, value: Sequence[float], highest: float, expected: str
+) -> tuple[float, float]:
+    """Return two numbers ``(low, high)`` with 0 < low <= high <= ``highest``.
+
+    Raises:
+        ValueError: ``value`` is something else; the message has the text ``expected``.
+    """
+    is_pair = isinstance(value, Sequence) and len(value) == 2 and all(map(is_number, value))
+    check(name, value, is_pair and 0 < value[0] <= value[1] <= highest, expected)
+    low, high = value
+    return low, high

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check, type_and_shape
 
 _WORD = 2**64
 _EPOCH_BITS = 24
@@ -44,9 +44,19 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def torch_seeded_generator() -> np.random.Generator:
-    """Make a generator with a seed from torch's; a ``DataLoader`` seeds torch's in each worker."""
-    return np.random.Generator(np.random.Philox(key=int(torch.randint(2**62, ()))))
+def as_generator(rng: np.random.Generator | None) -> np.random.Generator:
+    """Return ``rng``, or if it is None, a new generator with a seed from torch's generator.
+
+    A ``DataLoader`` seeds torch's generator in each worker.
+
+    Raises:
+        ValueError: ``rng`` has another type.
+    """
+    if rng is None:
+        return np.random.Generator(np.random.Philox(key=int(torch.randint(2**62, ()))))
+    is_generator = isinstance(rng, np.random.Generator)
+    check("rng", rng, is_generator, "a generator, such as numpy.random.default_rng(0), or None")
+    return rng
 
 
 def as_pixels(image: Any) -> torch.Tensor:
@@ -70,14 +80,12 @@ def as_pixels(image: Any) -> torch.Tensor:
         else:
             rgb = image if image.mode == "RGB" else image.convert("RGB")
             image = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
-    kind = f"a {type(image).__name__}"
-    if hasattr(image, "dtype"):
-        kind = f"{image.dtype} values of shape {tuple(image.shape)}"
     is_bytes = isinstance(image, torch.Tensor) and image.dtype == torch.uint8
     if not is_bytes or image.ndim != 3 or len(image) not in (1, 3, 4):
         raise Refused(
-            f"the image is {kind}: expected a PIL image, a uint8 tensor (3, H, W) or an array "
-            f"(H, W, 3) of uint8; apply the views before ToTensor and Normalize"
+            f"the image is {type_and_shape(image)}: expected a PIL image, a uint8 tensor "
+            f"(3, H, W) or an array (H, W, 3) of uint8; apply the views before ToTensor and "
+            f"Normalize"
         )
     if image.numel() == 0:
         height, width = image.shape[1:]

@@ -65,9 +65,12 @@ def composed_text(overrides: list[str], section: str | None = None) -> str:
     OmegaConf.resolve(config)
     if section is None:
         return OmegaConf.to_yaml(config)
-    value = OmegaConf.select(config, section.removeprefix("config."))
-    if value is None:
+    missing = object()
+    value = OmegaConf.select(config, section.removeprefix("config."), default=missing)
+    if value is missing:
         raise Refused(f"--section = {section}: expected a key of config, such as LOSS.pirl_loss")
+    if value is None:
+        return "null\n"
     return OmegaConf.to_yaml(value) if OmegaConf.is_config(value) else f"{value}\n"
 
 
@@ -77,15 +80,15 @@ def listed() -> list[tuple[str, str, str]]:
     entries = []
     for group, heading in _GROUPS.items():
         for path in sorted((root / group).glob("*.yaml")):
-            entries.append((heading, f"{group}/{path.stem}", describe(path)))
+            entries.append((heading, f"{group}/{path.stem}", first_sentence(path)))
     for path in sorted((root / "pirl").rglob("*.yaml")):
         folder = path.parent.relative_to(root).as_posix()
         if folder != "pirl/base":
-            entries.append((_OVERLAYS, f"+config/{folder}={path.stem}", describe(path)))
+            entries.append((_OVERLAYS, f"+config/{folder}={path.stem}", first_sentence(path)))
     return entries
 
 
-def describe(path: Path) -> str:
+def first_sentence(path: Path) -> str:
     """Return the first sentence of the comment at the top of a YAML file."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines()[1:]:

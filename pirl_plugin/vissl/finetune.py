@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import quoted, require_host
-from pirl_plugin.system.processes import own_command, run_child
+from pirl_plugin.system.processes import own_command
+from pirl_plugin.system.watcher import run_command
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
         f"config.CHECKPOINT.DIR={quoted(folder)}",
     ]
     # In a process of its own: the host cannot run twice in one.
-    return run_child(own_command("train", *overrides, *from_random))
+    return run_command(own_command("train", *overrides, *from_random))
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:

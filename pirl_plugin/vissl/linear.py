@@ -40,8 +40,8 @@ def main(arguments: list[str]) -> int:
     from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled_run.load_trunk_and_images(options)
-    benchmark = benchmark_of(trunk)
-    print(_describe(benchmark, trunk), flush=True)
+    benchmark = choose_benchmark(trunk)
+    print(_layers_message(benchmark, trunk), flush=True)
     overrides = [
         *benchmark,
         *labelled_run.run_overrides(options, trunk, images),
@@ -82,7 +82,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
         labelled_run.write_report(options, _TITLE, trunk, images, accuracies, *numbers)
 
 
-def benchmark_of(trunk: AnyTrunk) -> list[str]:
+def choose_benchmark(trunk: AnyTrunk) -> list[str]:
     """Return the overrides of the benchmark that fits a trunk.
 
     For the paper's networks and ResNet-18, it measures five layers, as in the paper's Table 2. For
@@ -100,7 +100,7 @@ def benchmark_of(trunk: AnyTrunk) -> list[str]:
     return ["config=benchmark/pirl/quick_linear", *labelled_run.resnet_overrides(trunk)]
 
 
-def _describe(benchmark: list[str], trunk: AnyTrunk) -> str:
+def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
     """Return which features the benchmark measures, and how they are pooled."""
     if "quick_linear" in benchmark[0] or benchmark[1].endswith("timm"):
         return "classifiers of the network's pooled features"

@@ -10,14 +10,14 @@ from pirl_plugin.checkpoints.read import (
 )
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.resume.record import record_of, write_run_config
+from pirl_plugin.vissl.resume.record import make_checkpoint_record, write_run_config
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 
 
 def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(tmp_path):
     config = compose("config=pretrain/pirl/quick_jigsaw")
-    content = {"classy_state_dict": {"hooks": {SECTION: record_of(config, {})}}}
+    content = {"classy_state_dict": {"hooks": {SECTION: make_checkpoint_record(config, {})}}}
     torch.save(content, tmp_path / "model_phase0.torch")
     (tmp_path / RUN_CONFIG).write_bytes(b"[1]")
     found = run_config(tmp_path / "model_phase0.torch")

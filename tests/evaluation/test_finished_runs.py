@@ -10,7 +10,7 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.images.opening import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.vissl.linear import benchmark_of
+from pirl_plugin.vissl.linear import choose_benchmark
 from pirl_plugin.vissl.run.labelled_run import write_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
 from tests.helpers.images import save_grey
@@ -40,7 +40,7 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
 def test_benchmark_of__takes_the_overlay_that_fits():
     def overlay(*arguments):
         with torch.device("meta"):
-            return benchmark_of(ResNetTrunk(*arguments))[:2]
+            return choose_benchmark(ResNetTrunk(*arguments))[:2]
 
     full = "config=benchmark/pirl/linear_imagenet1k"
     assert overlay(50) == [full, "+config/pirl/linear=resnet50"]
@@ -68,6 +68,10 @@ def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
         linear_accuracy(tmp_path / "nowhere")
     finish(tmp_path, {"res4": 12.5, "res5": 37.5})
     assert linear_accuracy(tmp_path) == {"res4": 12.5, "res5": 37.5}
+    final = tmp_path / "model_final_checkpoint_phase1.torch"
+    final.rename(tmp_path / "model_phase1.torch")  # both epochs are tested, but the run is not over
+    with pytest.raises(ValueError, match="not finished"):
+        linear_accuracy(tmp_path)
     finish(tmp_path, {"res5": 37.5}, tested=False)
     with pytest.raises(ValueError, match="no test accuracy of the last epoch"):
         linear_accuracy(tmp_path)

@@ -84,7 +84,7 @@ def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
     batches = compute_features([trunk], [source], Preprocessing(32), range(12), batch=5)
-    features, readable = store_features(batches)
+    features, readable = store_features(batches, 12)
     expected = trunk(normalize_images(pixels(Crops([source], 32))), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 from paper_rows import PRETRAININGS
 
-from pirl_plugin.vissl.resume.record import as_composed
+from pirl_plugin.vissl.resume.record import read_composed
 from tests.helpers.configs import compose
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
@@ -38,7 +38,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 def composed_once(*overrides: str) -> dict[str, Any]:
     """As :func:`composed`, not to be changed."""
     paths = _PATHS if overrides[0].startswith("config=benchmark") else _TRAIN_PATHS
-    return _plain(as_composed(compose(*paths, *overrides)))  # type: ignore[no-any-return]
+    return _plain(read_composed(compose(*paths, *overrides)))  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:

@@ -358,7 +358,14 @@ def test_voc_and_inaturalist(tmp_path, make_image):
         '"JPEGImages/b.jpg"}], "annotations": [{"image_id": 2, "category_id": 8}, '
         '{"image_id": 4, "category_id": 6}]}'
     )
-    assert open_source(tmp_path, names.DISK_INATURALIST18).labels().tolist() == [6, 8]
+    inaturalist = open_source(tmp_path, names.DISK_INATURALIST18)
+    assert inaturalist.labels().tolist() == [6, 8]
+    images = FolderSource(tmp_path / "JPEGImages")
+    for source in (voc, inaturalist):
+        for row in range(2):
+            pixels, is_valid = source[row]
+            assert is_valid
+            assert torch.equal(pixels, images[row][0])
 
 
 @pytest.mark.parametrize("shards", [[], ["--shards", "2"]])

@@ -132,10 +132,12 @@ def test_bank__refuses_what_it_cannot_use():
         bank.update(torch.tensor([1, 3]), torch.ones(2, 2))
     with pytest.raises(FloatingPointError, match=r"rows \[1\] on rank 0"):
         bank.update(torch.tensor([0, 1]), torch.tensor([[1.0, 1.0], [1.0, torch.inf]]))
-    with pytest.raises(ValueError, match=r"expected floats \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"expected a float tensor of shape \(2, 2\)"):
         bank.update(torch.tensor([0, 1]), torch.ones(2, 3))
-    with pytest.raises(ValueError, match=r"torch.int32: expected int64"):
+    with pytest.raises(ValueError, match=r"torch.int32 of shape \(2,\): expected an int64"):
         bank.update(torch.tensor([0, 1]).int(), torch.ones(2, 2))
+    with pytest.raises(ValueError, match="index is of type list: expected an int64 tensor"):
+        bank.lookup([0, 1])
     with pytest.raises(ValueError, match="row -2 is outside the memory bank"):
         bank.update(torch.tensor([1, -2]), torch.ones(2, 2))
     assert torch.equal(bank.rows, before)

@@ -48,6 +48,15 @@ def test_estimators__agree_with_a_loop_in_value_and_gradient(name, count, temper
     torch.testing.assert_close(mine, loops, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", LOOPS)
+def test_estimators__refuse_a_column_of_positives(name):
+    """Broadcasting would compare each image with the negatives of all others."""
+    with pytest.raises(
+        ValueError, match=r"positive is .* \(3, 1\) .*: expected .* \(B,\) and \(B, N"
+    ):
+        ESTIMATORS[name](torch.zeros(3, 1), torch.zeros(3, 5), **constants(name))
+
+
 # From here on, a new estimator is tested as soon as it is in ESTIMATORS.
 
 

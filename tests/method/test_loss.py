@@ -207,11 +207,18 @@ def test_loss__refuses_what_does_not_fit():
     for row in (-2, ROWS):
         with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 40"):
             loss(f, g, torch.tensor([0, row]))
-    for wrong, found in ((index.int(), r"torch\.int32"), (index.numpy(), "ndarray")):
-        with pytest.raises(ValueError, match=f"{found}: expected int64 in a tensor"):
+    for wrong, found in ((index.int(), r"torch\.int32 of shape \(2,\)"), ([0, 1], "of type list")):
+        with pytest.raises(ValueError, match=f"index is {found}: expected an int64 tensor"):
             loss(f, g, wrong)
-    with pytest.raises(ValueError, match=r"shape \(2, 9\): expected floats \(2, 8\)"):
-        loss(torch.zeros(2, 9), g, index)
+    shape = r"expected a float tensor of shape \(2, 8\)"
+    for outputs, message in (
+        ((torch.zeros(2, 9), g), rf"f_image is torch\.float32 of shape \(2, 9\): {shape}"),
+        ((f, g.long()), rf"g_transformed is torch\.int64 of shape \(2, 8\): {shape}"),
+        ((f, [g, None]), f"g_transformed is of type NoneType: {shape}"),
+        ((f, {"g": g}), "g_transformed is of type dict: expected a tensor, a list of tensors, or"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss(*outputs, index)
     with pytest.raises(ValueError, match="num_train_samples = -1"):
         PIRLLoss(-1)
     with pytest.raises(TypeError, match=r"PIRLLoss.* unexpected keyword argument 'embeding_dim'"):
@@ -224,12 +231,11 @@ def test_loss__refuses_negatives_that_are_not_of_its_images(subtests):
     for shape in ((1, 11), (3, 11), (2, 0), (22,), (2, 11, 1)):
         with subtests.test(shape=shape):
             loss, (f, g) = make_loss(), embeddings(2)
-            with pytest.raises(ValueError, match=r"negatives are .*: expected int64 \(2, N\)"):
+            with pytest.raises(ValueError, match=r"negatives is .*: expected .* shape \(2, N\)"):
                 loss(f, g, torch.tensor([0, 1]), torch.zeros(shape, dtype=torch.int64))
-            with pytest.raises(
-                ValueError, match=r"torch\.int32 of shape \(2, 11\): expected int64"
-            ):
-                loss(f, g, torch.tensor([0, 1]), torch.zeros(2, 11).int())
+    for wrong, found in ((torch.zeros(2, 11).int(), r"torch\.int32"), ([[3], [4]], "of type list")):
+        with pytest.raises(ValueError, match=f"negatives is {found}.*: expected an int64 tensor"):
+            loss(f, g, torch.tensor([0, 1]), wrong)
 
 
 @pytest.mark.only_cpu
@@ -251,7 +257,7 @@ WRONG = {
     "replacement": (0, "yes", None),
     "norm_constant": (0, -1.0, math.nan, math.inf, "90", True),
     "norm_constant_momentum": (-0.1, 1.5, math.nan, None),
-    "term_weights": ([0.0], [], [1.0, -1.0], [math.nan, 1.0], [math.inf], [True]),
+    "term_weights": ([0.0], [], [1.0, -1.0], [math.nan, 1.0], [math.inf], [True], 0.5),
     "embedding_dim": (0, -8, 8.0, True, None),
     "bank": ("sharded", 3),
     "bank.momentum": (1.0, -0.1, math.nan, math.inf, False, None, "0.5"),
@@ -292,8 +298,9 @@ def test_loss__says_once_what_looks_like_a_mistake(caplog):
         classes.update(torch.tensor([i % 2, 1, 0]), f)
         right.update(torch.tensor([i % ROWS, 1, 0]), f)
     first, second = (record.getMessage() for record in caplog.records)
-    assert "given 13 batches since" in first  # 40 images are an epoch of 13 batches of 3
-    assert "call loss.update(index, f_image)" in first
+    assert (
+        "not updated in the last 13 batches: call update() after each batch" in first
+    )  # 40 images are an epoch of 13 batches of 3
     assert "not its class" in second
 
 

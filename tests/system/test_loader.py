@@ -1,5 +1,6 @@
 """What a loader's worker processes do when they are killed, and what a wait for images names."""
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -11,7 +12,8 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.system import loader
-from pirl_plugin.system.watcher import Interrupted, Wait, waiting, watching
+from pirl_plugin.system.failures import KilledWorker
+from pirl_plugin.system.watcher import Interrupted, Wait, watching
 from tests.helpers.images import save_grey
 
 
@@ -38,9 +40,45 @@ def batches_of(data):
 
 def test_worker__that_is_killed_is_the_cause():
     """Its last batch is lost with it; torch notices the end only where no batch is left."""
-    cause = r"loader process was ended by SIGKILL|DataLoader worker"
-    with pytest.raises(RuntimeError, match=cause), watching(), waiting(Wait([], 1)):
-        list(batches_of(KillsItsWorker()))
+    cause = "a loader process was ended by SIGKILL"
+    with pytest.raises(KilledWorker, match=cause), watching():
+        with loader.reading(batches_of(KillsItsWorker()), Wait([], 1)) as batches:
+            list(batches)
+
+
+def test_workers__end_before_an_error_leaves_their_block():
+    """Also those of a failing write in the main process; what cleans up must not race with them."""
+
+    def fail():
+        with loader.reading(batches_of(torch.zeros(100, 1)), Wait([], 1)) as batches:
+            next(batches)
+            (worker,) = multiprocessing.active_children()
+            try:
+                raise OSError("full disk")
+            finally:
+                workers.append(worker)
+
+    workers = []
+    with watching():
+        with pytest.raises(OSError, match="full disk"):
+            fail()
+        assert not workers[0].is_alive()
+
+
+def test_worker__of_a_library_user_ends_with_torchs_signal():
+    """Where nobody watches, a worker whose read hangs must not outlive the user's process."""
+
+    class Hangs(KillsItsWorker):
+        def __getitem__(self, row):
+            time.sleep(100)
+
+    batches = iter(batches_of(Hangs()))
+    (worker,) = multiprocessing.active_children()
+    time.sleep(0.5)
+    worker.terminate()
+    worker.join(10)
+    assert worker.exitcode is not None
+    del batches
 
 
 def test_signal__ends_a_wait_for_a_worker_at_once():

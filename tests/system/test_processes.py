@@ -12,7 +12,7 @@ from pirl_plugin.system.processes import thread_limit, usable_cores
 # Its children of multiprocessing name a folder of their imports that it does not have itself.
 STARTS_CHILDREN = """
 import multiprocessing, signal, sys
-from pirl_plugin.system import processes
+from pirl_plugin.system import processes, watcher
 
 def put_path(queue):
     queue.put(sys.path)
@@ -32,7 +32,7 @@ if __name__ == "__main__":
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGINT
-    print(processes.run_child(processes.own_command("--version")))
+    print(watcher.run_command(processes.own_command("--version")))
 """
 
 

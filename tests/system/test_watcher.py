@@ -44,7 +44,7 @@ def test_second_signal__ends_a_process_that_does_not_react():
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 128 + signal.SIGTERM
-        assert process.stderr.read().startswith("pirl_plugin: SIGTERM again: ")
+        assert process.stderr.read().startswith("pirl_plugin: ended at once by a second SIGTERM")
 
 
 def test_signals__outside_training_end_at_once_and_inside_set_the_request():
@@ -61,11 +61,10 @@ def test_signals__outside_training_end_at_once_and_inside_set_the_request():
 
 
 def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
-    killed = []
-    worker = SimpleNamespace(pid=8, daemon=True, kill=lambda: killed.append(8))
-    processes = [SimpleNamespace(pid=7, daemon=False), worker]
+    processes = [SimpleNamespace(pid=7, daemon=False), SimpleNamespace(pid=8, daemon=True)]
     monkeypatch.setattr(watcher.multiprocessing, "active_children", lambda: processes)
-    sent = []
+    killed, sent = [], []
+    monkeypatch.setattr(watcher, "kill_workers", lambda: killed.append(8))
     with watcher.watching():  # the launcher goes on, until its ranks end
         monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
         signal.raise_signal(signal.SIGUSR1)
@@ -131,6 +130,32 @@ def test_wait__without_progress_ends_the_process_and_leaves_its_stack(tmp_path):
     assert done.stderr.startswith("pirl_plugin: no image was read for 0.02 minutes: reading hangs")
     assert done.stderr.endswith(f"(traceback in {file})\n")
     assert "in <module>" in file.read_text()
+
+
+FORWARDS = r"""
+import subprocess, sys
+from pirl_plugin.system import watcher
+watcher._SAME_SIGNAL_S = 1
+command = [sys.executable, "-c", "import signal, time\nfor number in (2, 15):\n"
+    "    signal.signal(number, lambda *_: print('got', flush=True))\nprint('ready', flush=True)\n"
+    "while True:\n    time.sleep(60)"]
+with watcher.watching():
+    watcher.run_command(command)
+"""
+
+
+def test_command__gets_both_signals_and_does_not_outlive_the_second():
+    """As a training whose read hangs: it saves at the first signal, if it can."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORWARDS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(2):
+            process.terminate()
+            assert process.stdout.readline() == "got\n"
+            time.sleep(1.5)
+        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.stdout.read() == ""  # until its pipe is closed: the command has ended, too
 
 
 def watchers():

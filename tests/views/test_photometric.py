@@ -173,7 +173,7 @@ def test_photometric__refuses_bad_values(subtests):
         ("photometric_p", 1.1, r"photometric_p = 1.1: expected a number in \[0, 1\]; "),
         ("flip_p", float("nan"), "flip_p = nan:"),
         ("contrast", float("inf"), "contrast = inf:"),
-        ("blur_sigma", (2.0, 0.1), r"blur_sigma = \(2.0, 0.1\): expected two deviations"),
+        ("blur_sigma", (2.0, 0.1), r"blur_sigma = \(2.0, 0.1\): expected two standard deviations"),
         ("blur_sigma", (0.0, 1.0), "blur_sigma = "),
     ):
         with subtests.test(name=name, value=value), pytest.raises(ValueError, match=words):

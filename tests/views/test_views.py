@@ -126,9 +126,9 @@ def test_views__same_for_pil_array_and_tensor():
 
 def test_views__refuse_what_is_no_image(subtests):
     for image, says in (
-        (torch.rand(3, 80, 80), "torch.float32 values .*: expected .* before ToTensor"),
-        (np.zeros((80, 80, 3)), "float64 values"),
-        ("cat.jpg", "a str"),
+        (torch.rand(3, 80, 80), "torch.float32 of .*: expected .* before ToTensor"),
+        (np.zeros((80, 80, 3)), "float64 of shape"),
+        ("cat.jpg", "of type str"),
         (torch.zeros(2, 3, 80, 80, dtype=torch.uint8), r"shape \(2, 3, 80, 80\)"),
         (torch.zeros(80, 80, 3, dtype=torch.uint8), r"expected .* tensor \(3, H, W\)"),
     ):
@@ -148,8 +148,14 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
 
 def test_views__refuse_bad_parameters(subtests):
     for parameters, words in (
-        ({"patch_size": 86}, "patch_size = 86: expected at most .* cell"),
+        (
+            {"patch_size": 86},
+            r"patches of 86 px do not fit into cells of 85 px \(patches_crop_size",
+        ),
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
+        ({"image_scale": 0.5}, r"image_scale = 0.5: expected two shares of the image's area"),
+        ({"image_scale": ("a", 1)}, r"image_scale = \('a', 1\): expected two shares"),
+        ({"blur_sigma": 1.0}, "blur_sigma = 1.0: expected two standard deviations"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
         ({"num_permutations": 0}, "num_permutations = 0:"),
         ({"patchsize": 64}, "JigsawViews has no parameter 'patchsize'"),
@@ -164,3 +170,8 @@ def test_views__refuse_bad_parameters(subtests):
             pytest.raises((TypeError, ValueError), match=words),
         ):
             JigsawViews(**parameters)
+
+
+def test_views__refuse_a_seed_for_a_generator():
+    with pytest.raises(ValueError, match=r"rng = 3: expected a generator, such as numpy.random"):
+        JigsawViews()(photo(), 3)

@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.system.console import LINE, Progress, counted
+from pirl_plugin.system.console import Progress
 from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
+from pirl_plugin.system.text import counted
 from pirl_plugin.vissl.adapters.method import image_and_transformed
 from pirl_plugin.vissl.hooks.progress import shows_progress
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
-from pirl_plugin.vissl.resume.hook import scaler_of, stop
+from pirl_plugin.vissl.resume.hook import active_scaler, stop
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
 
 
-_TIMED_BATCHES = 3  # of the fill, after the first one
-# A step takes as long as so many batches of the fill: it computes the images, 1.3 times as many
-# pixels of transformed images, and all gradients. NPID has no transformed images.
-_PASSES_PER_STEP = 7
-_PASSES_PER_NPID_STEP = 3
-_LONG_SECONDS = 600
 _FEW_IMAGES = 300  # docs/guides/own_images.md
 
 
@@ -103,11 +98,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     is_shown = rank() == 0 and shows_progress()
     try:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
-        for number, batch in enumerate(task.data_iterator):
-            if number == 0:
-                first_batch = time.monotonic()  # it also starts the loader's workers
-            if number == _TIMED_BATCHES:
-                _say_estimate(task, (time.monotonic() - first_batch) / number, bool(heads))
+        for batch in task.data_iterator:
             exchange.exchange(task, batch)
             # The pass may take longer than a cluster waits, and there is nothing to save yet.
             if exchange.agreed > SAVE:
@@ -115,7 +106,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
             (images,) = batch["images"]
             (index,) = batch["label"]
             # As in a step with the host's mixed precision.
-            with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
+            with torch.autocast("cuda", torch.float16, enabled=active_scaler(task) is not None):
                 output = task.model({"images": images} if heads else images)
             f_image, _ = image_and_transformed(output)
             task.loss.fill_bank(index, f_image)
@@ -133,22 +124,3 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         compute_start_iter=False,
         train_phase_idx=task.train_phase_idx,
     )
-
-
-def _say_estimate(task: Task, seconds_per_batch: float, has_transformed: bool) -> None:
-    """Say how long a training on a CPU takes, if it is long, from the time of the first batches.
-
-    Args:
-        task: the host's.
-        seconds_per_batch: of the fill.
-        has_transformed: whether the network gets transformed images too.
-    """
-    steps = task.max_iteration
-    passes = _PASSES_PER_STEP if has_transformed else _PASSES_PER_NPID_STEP
-    seconds = seconds_per_batch * (steps * passes + steps / max(task.num_train_phases, 1))
-    if rank() == 0 and task.device.type == "cpu" and seconds > _LONG_SECONDS:
-        LINE.say(
-            f"estimate  about {seconds / 3600:.1f} hours on this machine; less with "
-            f"config.OPTIMIZER.num_epochs=N, or with images and a network as small as those of "
-            f"+config/pirl/machines=cpu_small"
-        )

@@ -165,9 +165,9 @@ class MonitorHook(QuietHook):
         if len(self._rows) == 0:  # the first time
             self._rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
             if rank() == 0:
-                self._labels = labels_of(task.datasets["train"], self._rows)
+                self._labels = read_labels(task.datasets["train"], self._rows)
         sample = bank.lookup(self._rows.to(bank.rows.device))
-        pairs = _pairs_of(step)
+        pairs = _gather_pairs(step)
         if rank() == 0:
             measured = measure_bank(sample, self._labels, **pairs, k=self.settings.k)
             self._report(task, measured)
@@ -200,7 +200,7 @@ class MonitorHook(QuietHook):
             logging.warning(f"PIRL monitor, epoch {epoch}: {warning}")
 
 
-def _pairs_of(step: LastStep) -> dict[str, Tensor]:
+def _gather_pairs(step: LastStep) -> dict[str, Tensor]:
     """Return f, g and m of a step's valid images on all ranks, ``(B, D)`` each. Collective.
 
     It is empty if no image was valid. NPID has no g, and a loss without ``image`` has no f.
@@ -216,7 +216,7 @@ def _pairs_of(step: LastStep) -> dict[str, Tensor]:
     return pairs if is_valid.any() else {}
 
 
-def labels_of(data: Any, rows: Tensor) -> Tensor | None:
+def read_labels(data: Any, rows: Tensor) -> Tensor | None:
     """Return the classes of some images of a data set of the host; None if there are none.
 
     Args:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.read import final_checkpoint
 from pirl_plugin.models.preprocessing import size_of_transforms
-from pirl_plugin.system.console import LINE, counted, next_commands, put, span
+from pirl_plugin.system.console import LINE, next_commands, put
+from pirl_plugin.system.text import counted, span
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def show_start(config: AttrDict, is_first: bool) -> None:
     put(
         f"pirl_plugin {__version__}, VISSL {host_version}\n"
         f"data      {data}\n"
-        f"images    {_described_images(config, split.TRANSFORMS)}\n"
+        f"images    {_format_images(config, split.TRANSFORMS)}\n"
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )
@@ -85,7 +86,7 @@ def show_start(config: AttrDict, is_first: bool) -> None:
         put(f"config    {file} replaces this plugin's file\n")
 
 
-def _described_images(config: AttrDict, transforms: Sequence[Mapping[str, Any]]) -> str:
+def _format_images(config: AttrDict, transforms: Sequence[Mapping[str, Any]]) -> str:
     """Return size and normalization of a run's images, formatted."""
     size = size_of_transforms(transforms)
     mean = " ".join(f"{value:g}" for value in config.DATA.MEAN)

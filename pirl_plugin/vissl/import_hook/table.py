@@ -81,48 +81,48 @@ REPLACED: dict[str, dict[str, str]] = {
         "broadcast_object": f"{_REPAIRS}.transfers:broadcast_without_copies",
     },
     "classy_vision.dataset.dataloader_async_gpu_wrapper": {
-        "DataloaderAsyncGPUWrapper.preload": f"{_REPAIRS}.transfers:copy_after_the_step_before",
+        "DataloaderAsyncGPUWrapper.preload": f"{_REPAIRS}.transfers:copy_after_last_step",
     },
     "vissl.data.dataset_catalog": {
-        "get_data_files": f"{_REPAIRS}.environment:data_paths_suffice",
+        "get_data_files": f"{_REPAIRS}.environment:allow_paths_without_labels",
     },
     "vissl.data.ssl_dataset": {
-        "GenericSSLDataset.load_labels": f"{_REPAIRS}.labels:labels_of_our_sources",
+        "GenericSSLDataset.load_labels": f"{_REPAIRS}.labels:load_labels_of_our_sources",
     },
     "vissl.losses.cross_entropy_multiple_output_single_target": {
-        "SmoothCrossEntropy.forward": f"{_REPAIRS}.labels:loss_without_classes_is_zero",
+        "SmoothCrossEntropy.forward": f"{_REPAIRS}.labels:compute_loss_of_labeled_images",
     },
     "vissl.meters.accuracy_list_meter": {
-        "AccuracyListMeter.update": f"{_REPAIRS}.labels:accuracy_is_of_images_with_a_class",
+        "AccuracyListMeter.update": f"{_REPAIRS}.labels:count_labeled_images",
     },
     "vissl.trainer.trainer_main": {
         "SelfSupervisionTrainer.extract": f"{_REPAIRS}.svm:extract_features_on_cpu",
     },
     "vissl.utils.checkpoint": {
-        "save_checkpoint": f"{_REPAIRS}.transfers:save_whole",
+        "save_checkpoint": f"{_REPAIRS}.transfers:save_atomically",
         "create_file_symlink": f"{_REPAIRS}.transfers:link_newest",
     },
     "vissl.utils.io": {
-        "load_file": f"{_REPAIRS}.svm:missing_average_precision_is_a_failure",
+        "load_file": f"{_REPAIRS}.svm:refuse_missing_average_precision",
     },
     "vissl.utils.profiler": {
-        "is_nvtx_available": f"{_REPAIRS}.environment:nvtx_is_installed",
+        "is_nvtx_available": f"{_REPAIRS}.environment:find_nvtx",
     },
     "vissl.utils.svm_utils.evaluate": {
-        "get_precision_recall": f"{_REPAIRS}.svm:average_precision_on_current_numpy",
+        "get_precision_recall": f"{_REPAIRS}.svm:compute_average_precision",
     },
     "vissl.utils.svm_utils.svm_low_shot_trainer": {
-        "SVMLowShotTrainer.test": f"{_REPAIRS}.svm:low_shot_test_on_current_numpy",
+        "SVMLowShotTrainer.test": f"{_REPAIRS}.svm:run_low_shot_test",
     },
     "extra_scripts.create_low_shot_samples": {
-        "generate_low_shot_samples": f"{_REPAIRS}.svm:low_shot_samples_from_a_list",
+        "generate_low_shot_samples": f"{_REPAIRS}.svm:draw_low_shot_samples",
     },
     "vissl.utils.logger": {
         "setup_logging": "pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",
     },
     "vissl.utils.hydra_config": {
         "compose_hydra_configuration": "pirl_plugin.vissl.run.compose:compose_and_check",
-        "convert_to_attrdict": "pirl_plugin.vissl.run.compose:record_and_convert",
+        "convert_to_attrdict": "pirl_plugin.vissl.run.compose:convert_and_record",
     },
     "vissl.utils.distributed_launcher": {
         "launch_distributed": "pirl_plugin.vissl.run.launch:launch_distributed",

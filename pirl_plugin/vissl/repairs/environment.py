@@ -89,12 +89,12 @@ def alias_kinetics400(module: types.ModuleType) -> None:
 
 
 @functools.cache  # it is asked several times in each step
-def nvtx_is_installed(*, original: object) -> bool:
+def find_nvtx(*, original: object) -> bool:
     """Broke: ``is_nvtx_available`` of git main is always true, and each step imports ``nvtx``."""
     return importlib.util.find_spec("nvtx") is not None
 
 
-def data_paths_suffice(
+def allow_paths_without_labels(
     split: str, dataset_config: AttrDict, *, original: Callable[..., Any]
 ) -> tuple[list[str], list[str]]:
     """Never worked: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError``.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vissl.meters.accuracy_list_meter import AccuracyListMeter
 
 
-def labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable[..., Any]) -> None:
+def load_labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable[..., Any]) -> None:
     """Never worked: ``load_labels`` takes labels only from files and from torchvision's data sets.
 
     Ours give ``get_labels()``, like those of torchvision.
@@ -31,7 +31,7 @@ def labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable[...,
         dataset.label_sources = sources
 
 
-def accuracy_is_of_images_with_a_class(
+def count_labeled_images(
     meter: AccuracyListMeter,
     model_output: Tensor | list[Tensor],
     target: Tensor,
@@ -49,7 +49,7 @@ def accuracy_is_of_images_with_a_class(
     original(meter, outputs, target)
 
 
-def loss_without_classes_is_zero(
+def compute_loss_of_labeled_images(
     loss: SmoothCrossEntropy, input: Tensor, target: Tensor, *, original: Callable[..., Any]
 ) -> Tensor:
     """Never worked: the mean loss of a batch in which no image has a class is not a number."""

@@ -57,7 +57,7 @@ def _on_cpu(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {**batch, "data": images}
 
 
-def average_precision_on_current_numpy(
+def compute_average_precision(
     targets: Any, scores: Any, weights: Any = None, *, original: Callable[..., Any]
 ) -> tuple[Any, ...]:
     """Broke: numpy has no ``np.float`` any more, and a matrix cell takes no one-element array.
@@ -70,7 +70,7 @@ def average_precision_on_current_numpy(
     return precision, recall, thresholds, float(np.asarray(average).item())
 
 
-def missing_average_precision_is_a_failure(
+def refuse_missing_average_precision(
     filename: str, *args: object, original: Callable[..., object], **kwargs: object
 ) -> object:
     """Broke: the tool of the VOC07 SVM reports one that failed as ``AP: [-1]``, with status 0."""
@@ -82,7 +82,7 @@ def missing_average_precision_is_a_failure(
     return original(filename, *args, **kwargs)
 
 
-def low_shot_test_on_current_numpy(
+def run_low_shot_test(
     trainer: Any,
     features: NDArray[np.float32],
     targets: NDArray[np.int32],
@@ -114,7 +114,7 @@ def low_shot_test_on_current_numpy(
     host.save_file(np.array([means]), f"{trainer.output_dir}/test_ap_{sample}.npy")
 
 
-def low_shot_samples_from_a_list(
+def draw_low_shot_samples(
     dataset_name: str,
     targets: Any,
     k_values: str | Sequence[int],

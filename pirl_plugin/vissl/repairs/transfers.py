@@ -13,7 +13,7 @@ import torch
 from pirl_plugin.system.files import atomic_write, link_relatively
 
 
-def save_whole(
+def save_atomically(
     checkpoint_folder: str,
     state: dict[str, Any],
     checkpoint_file: str = "checkpoint.torch",
@@ -84,7 +84,7 @@ def broadcast_without_copies(
     return obj
 
 
-def copy_after_the_step_before(loader: Any, *, original: Callable[..., Any]) -> None:
+def copy_after_last_step(loader: Any, *, original: Callable[..., Any]) -> None:
     """Never worked: the copy of a batch could overwrite a batch that the backward pass still reads.
 
     The host copies in a separate stream, which reuses memory as soon as Python frees it. Here the

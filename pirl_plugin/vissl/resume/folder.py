@@ -181,8 +181,8 @@ class RunFolder:
             if path.name == resumed.name:
                 break
 
-    def record(self, name: str, shards: str | None) -> None:
-        """Record a checkpoint that was just written, and remove checkpoints that are not kept.
+    def add(self, name: str, shards: str | None) -> None:
+        """Add a checkpoint that was just written, and remove checkpoints that are not kept.
 
         Args:
             name: name of the checkpoint.

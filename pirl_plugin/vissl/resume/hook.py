@@ -22,7 +22,7 @@ from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import samples_done
 from pirl_plugin.vissl.resume.record import (
-    record_of,
+    make_checkpoint_record,
     refuse_other_images,
     write_run_config,
 )
@@ -96,7 +96,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                     refuse_other_images(images, section, resumed)
                     # The run may have been killed before it linked this checkpoint.
                     link_checkpoint(folder / resumed.name)
-                self._record = record_of(self._config, images, section)
+                self._record = make_checkpoint_record(self._config, images, section)
                 remove_unfinished(folder)
                 self._folder = RunFolder(folder, self.keep, resumed)
                 write_run_config(self._record["config"], folder)
@@ -105,7 +105,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if bank is not None and not bank.replicated and bank.awaits_load:
             bank.load(folder / shards_of_step(task.loss.step), section.get("shards"))
             logging.info(f"Loaded the memory bank's shards of step {task.loss.step}")
-        scaler = scaler_of(task)
+        scaler = active_scaler(task)
         if scaler is not None and _SCALER in section:
             scaler.load_state_dict(section[_SCALER])
         if process_watcher := watcher.current():
@@ -195,7 +195,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         self._section = {**self._record, "samples_done": num_images}
         if self._shards is not None:
             self._section["shards"] = self._shards[1]
-        scaler = scaler_of(task)
+        scaler = active_scaler(task)
         if scaler is not None:
             self._section[_SCALER] = scaler.state_dict()
         if within_epoch:
@@ -211,7 +211,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         # Only now is the new checkpoint whole on the disk.
         if rank() == 0:
             shards = None if self._shards is None else shards_of_step(self._shards[0])
-            self._folder.record(name, shards)
+            self._folder.add(name, shards)
 
     def _save_shards(self, task: Task) -> None:
         """Collective: write the shards of the last step, unless the bank is replicated."""
@@ -225,7 +225,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             self._shards = (step, checksums)
 
 
-def scaler_of(task: Task) -> GradScaler | None:
+def active_scaler(task: Task) -> GradScaler | None:
     """Return the scaler of the loss for the host's float16; None without one."""
     scaler = task.amp_grad_scaler
     return scaler if scaler is not None and scaler.is_enabled() else None

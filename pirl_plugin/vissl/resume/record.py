@@ -96,14 +96,14 @@ class Record:
 
     Attributes:
         config: the composed configuration, JSON.
-        weights: see :func:`weights_of`.
+        weights: see :func:`hash_weights`.
     """
 
     config: str
     weights: dict[str, str]
 
 
-def record_before_host(composed: DictConfig) -> Record:
+def make_record(composed: DictConfig) -> Record:
     """Return the record of a composed configuration, before the host changes it.
 
     The host scales learning rates, sets the number of images, and adds what follows from other
@@ -118,10 +118,10 @@ def record_before_host(composed: DictConfig) -> Record:
     initial = values["MODEL"]["WEIGHTS_INIT"]
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
         initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])
-    return Record(json.dumps(values, default=str), weights_of(values))
+    return Record(json.dumps(values, default=str), hash_weights(values))
 
 
-def record_of(
+def make_checkpoint_record(
     config: Mapping[str, Any],
     images: Mapping[str, Images],
     resumed: Mapping[str, Any] | None = None,
@@ -198,12 +198,12 @@ def refuse_other_images(
             kind = "training" if split == "TRAIN" else "test"
             raise Refused(
                 f"{checkpoint} is from a run with other {kind} images: "
-                f"{_described(recorded[split])}, now {_described(now)}. Use the same images "
-                f"(a moved folder is fine), or choose another folder."
+                f"{_format_images(recorded[split])}, now {_format_images(now)}. Use the same "
+                f"images (a moved folder is fine), or choose another folder."
             )
 
 
-def _described(images: Images) -> str:
+def _format_images(images: Images) -> str:
     digests = [f", {name} {images[name][:12]}" for name in ("paths", "classes") if name in images]
     return f"{images['count']:,} images{''.join(digests)}"
 
@@ -214,12 +214,12 @@ def write_run_config(config: str, folder: Path) -> None:
 
 
 def write_weights(weights: Mapping[str, str], folder: Path) -> None:
-    """Write :func:`weights_of` a run that leaves no checkpoint, for :func:`read_weights`."""
+    """Write :func:`hash_weights` a run that leaves no checkpoint, for :func:`read_weights`."""
     write_json(folder / RUN_WEIGHTS, weights)
 
 
 def read_weights(folder: Path) -> dict[str, str]:
-    """Return :func:`weights_of` a run that left no checkpoint; empty if they are not known."""
+    """Return :func:`hash_weights` a run that left no checkpoint; empty if they are not known."""
     file = folder / RUN_WEIGHTS
     return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
@@ -240,19 +240,20 @@ def run_differences(
         config: the run's configuration.
         expected: the configuration to compare it with.
         free: keys and sections that may differ, such as :data:`RESUMING`.
-        expected_weights: :func:`weights_of` the expected run, from its record; None: of its files.
+        expected_weights: :func:`hash_weights` of the expected run, from its record; None: of its
+            files.
 
     Returns:
         The differences, in the order of the configuration; empty if there are none.
     """
-    settings = _settings(config, weights_of(config))
-    expected_settings = _settings(expected, expected_weights or weights_of(expected))
+    settings = _settings(config, hash_weights(config))
+    expected_settings = _settings(expected, expected_weights or hash_weights(expected))
     differs = differences(settings, expected_settings, free)
     # An interpolation repeats a value elsewhere: name the key that was set.
     return {key: values for key, values in differs.items() if not _is_repeated(key, differs)}
 
 
-def as_composed(config: Mapping[str, Any]) -> dict[str, Any]:
+def read_composed(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as it was before the host changed it, as values of JSON.
 
     Args:
@@ -263,7 +264,7 @@ def as_composed(config: Mapping[str, Any]) -> dict[str, Any]:
     return composed
 
 
-def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
+def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the content of a configuration's files of initial weights: key → their SHA-256.
 
     In place of a file that does not exist, return its name.
@@ -287,7 +288,7 @@ def _content_of(file: str) -> str:
 
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
     """Return what is compared: dotted key → value, ``GLOBAL_BATCH`` included."""
-    values = as_composed(config)
+    values = read_composed(config)
     # The sections of other losses are not read.
     losses = values.get("LOSS") or {}
     read = [key for key in ("name", losses.get("name")) if key in losses]
@@ -296,17 +297,17 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
     settings = flat(values)
     for key, value in settings.items():
         if _DATASET_NAMES.fullmatch(key) and isinstance(value, list):
-            settings[key] = [data_set_of(str(name)) for name in value]
+            settings[key] = [data_set_name(str(name)) for name in value]
     settings.update(weights)
     settings[GLOBAL_BATCH] = global_batch(values)
     return settings
 
 
-def data_set_of(name: str) -> str:
+def data_set_name(name: str) -> str:
     """Return the data set of an entry of ``DATASET_NAMES``: a folder and a list have the same.
 
     Example:
-        >>> data_set_of("imagenet1k_folder"), data_set_of("pirl_imagenet1k_1percent")
+        >>> data_set_name("imagenet1k_folder"), data_set_name("pirl_imagenet1k_1percent")
         ('imagenet1k', 'imagenet1k_1percent')
     """
     return re.sub(r"^pirl_|_(folder|filelist)$", "", name)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.method.settings import PIRLLossConfig
-from pirl_plugin.system.failures import MissingFile, Refused, sentence
+from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.vissl.resume.folder import Keep
-from pirl_plugin.vissl.run.rank import torchrun_local_rank
 from pirl_plugin.vissl.sections import (
     InputSettings,
     MonitorSettings,
@@ -76,16 +74,10 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check that the learning rates are positive, fit the epochs, and are those that are used."""
+    """Check that the learning rates are positive, and that an override sets those in use."""
     from omegaconf import OmegaConf
 
     section = OmegaConf.select(composed, _LR)
-    epochs = composed.config.OPTIMIZER.num_epochs
-    if section.name == "multistep" and epochs < len(section["values"]):
-        raise Refused(
-            f"config.OPTIMIZER.num_epochs = {epochs}: expected at least one epoch for each of "
-            f"{_LR}.values = {section['values']}; set more epochs, or fewer rates"
-        )
     scales = section.auto_lr_scaling.auto_scale
     used = _BASE_RATE if scales else _RATES.get(section.name)
     if used is None:
@@ -94,8 +86,8 @@ def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
         key = override.lstrip("+").partition("=")[0].removeprefix(f"{_LR}.")
         if key != used and key in (_BASE_RATE, *_RATES.values()):
             raise Refused(
-                f"{override}: expected a key that is used with {_LR}.name = {section.name} and "
-                f"{_LR}.auto_lr_scaling.auto_scale = {scales}; set {_LR}.{used}"
+                f"{override}: this key is not used with {_LR}.name = {section.name} and "
+                f"{_LR}.auto_lr_scaling.auto_scale = {scales}. Set {_LR}.{used}."
             )
     rates = OmegaConf.select(section, used)
     for rate in rates if OmegaConf.is_list(rates) else [rates]:
@@ -113,88 +105,34 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
     Raises:
         Refused: the first mistake.
     """
+    import torch
+
     if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
         script = Path(str(importlib.import_module("vissl").__file__)).parents[1] / "tools"
         raise Refused(
-            "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
-            f"host's SVM script; write python {script / 'train_svm.py'} config=NAME …, or "
-            f"train_svm_low_shot.py for few images"
+            f"config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: this config "
+            f"is for VISSL's SVM scripts. Run python {script / 'train_svm.py'} config=NAME …, or "
+            f"train_svm_low_shot.py."
         )
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
     is_address = "://" in weights  # of the host's path managers
     if weights and not is_address and not os.path.isfile(weights):
         raise MissingFile(
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE = {weights}: expected a file that exists, such "
-            f"as checkpoint.torch in the folder of a run"
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE = {weights}: there is no such file. Give one, "
+            f"such as checkpoint.torch in a run's folder."
         )
-    nodes = config.DISTRIBUTED
-    if nodes.NUM_NODES > 1 and nodes.INIT_METHOD == "tcp" and nodes.RUN_ID == "auto":
+    section = config.DISTRIBUTED
+    if section.NUM_NODES > 1 and section.INIT_METHOD == "tcp" and section.RUN_ID == "auto":
         raise Refused(
-            f"config.DISTRIBUTED.NUM_NODES = {nodes.NUM_NODES}: expected SLURM, torchrun, or "
-            f"config.DISTRIBUTED.RUN_ID=HOST:PORT and node_id=N on each node; on one machine add "
-            f"+config/pirl/machines=1node_8gpu, 1gpu or cpu"
+            f"config.DISTRIBUTED.NUM_NODES = {section.NUM_NODES}: several nodes need SLURM, "
+            f"torchrun, or config.DISTRIBUTED.RUN_ID=HOST:PORT and node_id=N on each node. On one "
+            f"machine, add +config/pirl/machines=1node_8gpu, 1gpu or cpu."
         )
-    if config.MACHINE.DEVICE == "gpu":
-        _check_gpus(config)
-
-
-def check_slurm(config: AttrDict) -> None:
-    """Check that a job of SLURM can be submitted; otherwise submitit would run it here, unseen.
-
-    Raises:
-        Refused: there is no SLURM on this machine, or no partition is named.
-    """
-    if shutil.which("srun") is None:
-        raise Refused(
-            "config.SLURM.USE_SLURM = true: expected SLURM's srun on the PATH, found none; load "
-            "your cluster's SLURM module, or remove this override, and on one machine add "
-            "+config/pirl/machines=1node_8gpu, 1gpu or cpu"
-        )
-    if not config.SLURM.PARTITION:
-        raise Refused(
-            "config.SLURM.PARTITION is empty: expected a partition of your cluster; sinfo lists "
-            "them"
-        )
-
-
-def _check_gpus(config: AttrDict) -> None:
-    """Check that there are as many GPUs as processes, and say why there are fewer."""
-    import torch
-
-    processes = config.DISTRIBUTED.NUM_PROC_PER_NODE
     gpus = torch.cuda.device_count()
-    if processes <= gpus:
-        return
-    problem = (
-        f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {processes} with config.MACHINE.DEVICE = gpu: "
-        f"expected as many GPUs, found {gpus}"
-    )
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        problem += f" (CUDA_VISIBLE_DEVICES={visible})"
-    if gpus == 0:
+    processes = section.NUM_PROC_PER_NODE
+    if config.MACHINE.DEVICE == "gpu" and processes > gpus:
         raise Refused(
-            f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu, or "
-            f"cpu_small to pre-train"
+            f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {processes}, but torch finds {gpus} GPUs on "
+            f"this machine. Lower it, or without a GPU add +config/pirl/machines=cpu (cpu_small to "
+            f"pre-train)."
         )
-    if torchrun_local_rank() is not None:
-        raise Refused(
-            f"{problem}; let each process see all GPUs of its node, as with srun --gpu-bind=none, "
-            f"or start torchrun with --nproc-per-node {gpus}"
-        )
-    raise Refused(f"{problem}; add config.DISTRIBUTED.NUM_PROC_PER_NODE={gpus}")
-
-
-def _why_no_gpu() -> str:
-    """Return why torch sees no GPU, and what to do."""
-    import torch
-
-    if torch.version.cuda is None and torch.version.hip is None:
-        return "this build of torch is for CPUs; install a build for CUDA"
-    try:
-        torch.cuda.init()
-    except (RuntimeError, AssertionError) as error:
-        # Such as "The NVIDIA driver on your system is too old (found version 11040)."
-        reason = sentence(error).removeprefix("AssertionError: ")
-        return reason.split(". ")[0].rstrip(".")
-    return "the environment hides the GPUs"

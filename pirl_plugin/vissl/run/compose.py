@@ -8,6 +8,7 @@ configuration, such as the learning rates.
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -71,7 +72,7 @@ def compose_and_check(overrides: list[str], *, original: object) -> DictConfig:
     return check(compose(overrides), overrides)
 
 
-def record_and_convert(
+def convert_and_record(
     cfg: DictConfig,
     cmdline_args: list[str] | None = None,
     dump_config: bool = True,
@@ -81,24 +82,27 @@ def record_and_convert(
     """Record a run of ours, let the host convert its configuration, and give it our task."""
     if not is_ours(cfg.config):
         return original(cfg, cmdline_args, dump_config=dump_config)
-    from pirl_plugin.vissl.resume.record import record_before_host
-    from pirl_plugin.vissl.run.check import check_slurm
+    from pirl_plugin.vissl.resume.record import make_record
 
     with in_one_sentence():
-        record = record_before_host(cfg.config)
+        record = make_record(cfg.config)
         # The run writes the file after its start.
         args, config = original(cfg, cmdline_args, dump_config=False)
         config[RECORD] = record
         task = config.TRAINER.TASK_NAME
         if task != "self_supervision_task":  # the host's FSDP and SDP choose another
             raise Refused(
-                f"config.TRAINER.TASK_NAME = {task}: expected self_supervision_task; set "
-                f"neither config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP nor "
-                f"config.MODEL.SHARDED_DDP_SETUP.USE_SDP"
+                f"config.TRAINER.TASK_NAME = {task}: PIRL trains with self_supervision_task only. "
+                f"Set neither config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP nor "
+                f"config.MODEL.SHARDED_DDP_SETUP.USE_SDP."
             )
         config.TRAINER.TASK_NAME = "pirl_task"
-        if config.SLURM.USE_SLURM:
-            check_slurm(config)
+        if config.SLURM.USE_SLURM and shutil.which("srun") is None:
+            # submitit would run it on this machine, in the background.
+            raise Refused(
+                "config.SLURM.USE_SLURM = true, but there is no srun on the PATH. Load SLURM's "
+                "module, or remove this override."
+            )
     return args, config
 
 

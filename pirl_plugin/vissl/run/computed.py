@@ -109,8 +109,8 @@ def _half_of_images(*, _root_: DictConfig) -> int:
     return min(count // 2, _MOST_NEGATIVES) or _MOST_NEGATIVES
 
 
-def _recorded(name: str, *, _root_: DictConfig) -> Any:
-    """Return ``size``, ``mean`` or ``std`` that the initial weights record; None if they do not.
+def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Return ``size``, ``mean`` or ``std`` that the initial weights record, or a default.
 
     Raises:
         Refused: the trunks of an ensemble record different values.
@@ -132,20 +132,12 @@ def _recorded(name: str, *, _root_: DictConfig) -> Any:
             f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: these trunks were "
             f"trained on images of different {name}: {sorted(values)}. Measure each by itself."
         )
-    return values.pop() if values else None
-
-
-def _mean(*, _root_: DictConfig) -> list[float]:
-    return list(_recorded("mean", _root_=_root_) or IMAGENET_MEAN)
-
-
-def _std(*, _root_: DictConfig) -> list[float]:
-    return list(_recorded("std", _root_=_root_) or IMAGENET_STD)
+    return values.pop() if values else default
 
 
 def _size(*, _root_: DictConfig) -> int:
     default = _root_.config.DATA.TRAIN.get("DEFAULT_SIZE") or _DEFAULT_SIZE
-    return int(_recorded("size", _root_=_root_) or default)
+    return int(_recorded("size", default, _root_=_root_))
 
 
 def _square(*, _root_: DictConfig) -> list[int]:
@@ -157,8 +149,8 @@ def _test_resize(*, _root_: DictConfig) -> int:
 
 
 COMPUTED: dict[str, Callable[..., Any]] = {
-    "DATA.MEAN": _mean,
-    "DATA.STD": _std,
+    "DATA.MEAN": partial(_recorded, "mean", IMAGENET_MEAN),
+    "DATA.STD": partial(_recorded, "std", IMAGENET_STD),
     "DATA.NUM_DATALOADER_WORKERS": partial(_gpu_workers, 12),
     "DATA.TRAIN.BATCHSIZE_PER_REPLICA": partial(_batch, 32),
     "DATA.TRAIN.VIEWS.patches_crop_size": partial(_view_size, 255, 224),

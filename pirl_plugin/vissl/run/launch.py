@@ -215,7 +215,7 @@ class _Ranks:
         """End the launcher with the cause of the ranks' end."""
         for number in STOPPING:
             if error.exit_code == 128 + number:  # it has saved
-                raise Interrupted(number) from None
+                raise Interrupted(number, resumes=True) from None
         causes = self._causes()
         if causes:
             raise SystemExit(causes[0]) from None

@@ -25,13 +25,12 @@ from pirl_plugin.system.failures import (
 )
 from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.processes import share_import_path
-from pirl_plugin.system.watcher import killed_worker, watching
+from pirl_plugin.system.watcher import killed_worker, loader_workers, watching
 from pirl_plugin.vissl.sections import (
     MICRO_BATCHES,
     RECORD,
     TIMEOUT,
     RunSettings,
-    num_micro_batches,
     num_ranks,
     read_section,
 )
@@ -285,36 +284,14 @@ def _sentence(error: Exception, config: AttrDict) -> str:
     import torch
 
     if isinstance(error, (EOFError, OSError)):
-        return killed_worker() or sentence(error)
+        return killed_worker(loader_workers()) or sentence(error)
     if isinstance(error, torch.cuda.OutOfMemoryError):
         _, total = torch.cuda.mem_get_info()
-        return out_of_memory_sentence(config, total / 2**30)
+        batch = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+        return (
+            f"the GPU has {total / 2**30:.1f} GiB of memory, too little for "
+            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}. Use a smaller batch, compute it "
+            f"in parts with config.{MICRO_BATCHES}=2, or add "
+            f"config.HOOKS.PIRL_INPUT.autocast=bfloat16."
+        )
     return sentence(error)
-
-
-def out_of_memory_sentence(config: AttrDict, gigabytes: float) -> str:
-    """Return what to do if the GPU's memory is too small, with values to try.
-
-    Args:
-        config: the host's configuration.
-        gigabytes: memory of the GPU, GiB.
-    """
-    key = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA"
-    batch = int(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA)
-    parts = num_micro_batches(config)
-    remedies = []
-    if "PIRL_INPUT" in config.HOOKS:
-        if config.HOOKS.PIRL_INPUT.get("autocast") is None:
-            remedies.append("add config.HOOKS.PIRL_INPUT.autocast=bfloat16")
-        if batch % (2 * parts) == 0:
-            remedies.append(
-                f"compute the batch in more parts, {key}={batch} config.{MICRO_BATCHES}={2 * parts}"
-            )
-    if batch > 1:
-        remedies.append(f"take a smaller batch, {key}={batch // 2}")
-    else:
-        remedies.append("take smaller images or a smaller network")
-    return (
-        f"the GPU has {gigabytes:.1f} GiB of memory, too little for {key} = {batch} with "
-        f"config.{MICRO_BATCHES} = {parts}: {'; or '.join(remedies)}"
-    )

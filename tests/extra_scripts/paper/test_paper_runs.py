@@ -10,7 +10,7 @@ from paper_runs import compose, read_run
 from paper_tables import lay_out
 
 from pirl_plugin.checkpoints.read import SECTION, read_config
-from pirl_plugin.vissl.resume.record import as_composed, weights_of, write_weights
+from pirl_plugin.vissl.resume.record import hash_weights, read_composed, write_weights
 from tests.helpers.finished_runs import measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows
 
@@ -21,7 +21,7 @@ IMAGENET, YFCC = 1_281_167, 1_000_000
 
 def composed(*overrides):
     """A configuration as a run records it; the same composition serves many tests."""
-    return as_composed(compose(*overrides))
+    return read_composed(compose(*overrides))
 
 
 def changed(config, changes):
@@ -139,7 +139,7 @@ def finish(folder, images, epochs=28):
     """The checkpoint of a benchmark, with the numbers of its images."""
     config = read_config(folder / "train_config.yaml")
     section = {"images": {split: {"count": count} for split, count in images.items()}}
-    section |= {"config": json.dumps(config), "weights": weights_of(config)}
+    section |= {"config": json.dumps(config), "weights": hash_weights(config)}
     content = {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": epochs - 1}
     torch.save(content, folder / f"model_final_checkpoint_phase{epochs - 1}.torch")
 
@@ -171,7 +171,7 @@ def test_svm__has_the_images_of_its_features(tmp_path):
             for rank, of_rank in enumerate((rows[::2], np.append(rows[1::2], 0))):
                 name = f"rank{rank}_chunk0_{split.lower()}_conv1_inds.npy"
                 np.save(folder / name, of_rank)
-        write_weights(weights_of(read_config(folder / "train_config.yaml")), folder)
+        write_weights(hash_weights(read_config(folder / "train_config.yaml")), folder)
         run = read_run(folder)
         differs = {}
         if left_out:
@@ -378,7 +378,7 @@ def test_foreign__checkpoint_that_moved_on_after_it_was_measured(kind, tmp_path)
         if kind == "linear":
             finish(folder, IMAGES["imagenet1k"])
         else:
-            write_weights(weights_of(read_config(folder / "train_config.yaml")), folder)
+            write_weights(hash_weights(read_config(folder / "train_config.yaml")), folder)
     assert list(read_run(folder).differs) == ["pre-training epochs done"]
     trained(tmp_path / "made", PIRL, name=made.name)
     run = read_run(folder)

@@ -232,15 +232,3 @@ def test_fill__of_a_bank_shows_its_progress(filling, monkeypatch, capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(f"filling the memory bank  2/{ROWS} images")
     assert second.startswith(f"filling the memory bank  4/{ROWS} images")
-
-
-def test_estimate__is_said_of_a_long_training_on_a_cpu(capsys):
-    """3,000 photos, 200 epochs of 94 steps: 200 · 94 · (7 + 1/200) · 0.5 s are 18.3 hours."""
-    long = SimpleNamespace(max_iteration=18_800, num_train_phases=200, device=torch.device("cpu"))
-    memory_bank._say_estimate(long, 0.5, has_transformed=True)
-    assert "about 18.3 hours" in capsys.readouterr().out
-    memory_bank._say_estimate(long, 0.5, has_transformed=False)
-    assert "about 7.8 hours" in capsys.readouterr().out
-    short = SimpleNamespace(max_iteration=90, num_train_phases=10, device=torch.device("cpu"))
-    memory_bank._say_estimate(short, 0.5, has_transformed=True)
-    assert capsys.readouterr().out == ""

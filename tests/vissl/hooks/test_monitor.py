@@ -12,7 +12,7 @@ import torch
 from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, labels_of
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, read_labels
 from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -171,16 +171,16 @@ def test_hook__measures_every_so_many_epochs_of_training():
 def test_labels__are_those_of_the_data_or_none():
     data = make_task(make_loss()).datasets["train"]
     rows = torch.tensor([0, 20, 40])
-    assert labels_of(data, rows).tolist() == [0, 1, 2]
+    assert read_labels(data, rows).tolist() == [0, 1, 2]
     data.data_objs[0].get_labels = lambda: np.zeros((ROWS, 3))  # several classes for an image
-    assert labels_of(data, rows) is None
+    assert read_labels(data, rows) is None
     del data.data_objs[0].get_labels
-    assert labels_of(data, rows) is None
+    assert read_labels(data, rows) is None
 
 
 def test_labels__are_none_for_images_chosen_by_the_host(caplog):
     data = make_task(make_loss()).datasets["train"]
     data.data_limit = 10
     with caplog.at_level(logging.INFO):
-        assert labels_of(data, torch.tensor([1])) is None
+        assert read_labels(data, torch.tensor([1])) is None
     assert "DATA_LIMIT is set" in caplog.text

@@ -86,10 +86,10 @@ def test_keeping__the_last_every_nth_and_the_final_one(tmp_path):
     folder, bank = RunFolder(tmp_path, Keep(KEEP_LAST=2, KEEP_EVERY=3)), ShardedMemoryBank(20, 4)
     for phase in range(6):
         name = f"model_{'final_checkpoint_' if phase == 5 else ''}phase{phase}.torch"
-        folder.record(name, write(tmp_path, name, 10 * phase + 10, bank))
+        folder.add(name, write(tmp_path, name, 10 * phase + 10, bank))
         if phase == 3:
             name = "model_iteration45.torch"
-            folder.record(name, write(tmp_path, name, 45, bank))
+            folder.add(name, write(tmp_path, name, 45, bank))
     kept = {"phase0": 10, "phase3": 40, "phase4": 50, "final_checkpoint_phase5": 60}
     assert names(tmp_path) == sorted(
         ["model_phase9.torch"]
@@ -103,7 +103,7 @@ def test_resumed_run__goes_on_counting(tmp_path):
     for phase in range(3):
         write(tmp_path, f"model_phase{phase}.torch", 10 * phase, bank)
     folder = RunFolder(tmp_path, Keep(KEEP_LAST=1), resumed=tmp_path / "model_phase1.torch")
-    folder.record("model_iteration15.torch", write(tmp_path, "model_iteration15.torch", 15, bank))
+    folder.add("model_iteration15.torch", write(tmp_path, "model_iteration15.torch", 15, bank))
     assert {p.name for p in tmp_path.glob("*.torch")} == {
         "model_iteration15.torch",
         "model_phase2.torch",  # newer than what the run went on from
@@ -115,7 +115,7 @@ def test_shards__of_a_step_stay_while_one_of_its_two_checkpoints_does(tmp_path):
     bank = ShardedMemoryBank(20, 4)
     folder = RunFolder(tmp_path, Keep(KEEP_LAST=1))
     for name in ("model_iteration10.torch", "model_phase0.torch"):
-        folder.record(name, write(tmp_path, name, 10, bank))
+        folder.add(name, write(tmp_path, name, 10, bank))
     assert names(tmp_path) == ["memory_bank/step_10/rank_0_of_1.torch", "model_phase0.torch"]
     assert find_newest(tmp_path).path == tmp_path / "model_phase0.torch"
 

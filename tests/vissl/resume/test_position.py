@@ -9,6 +9,7 @@ from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
 from pirl_plugin.vissl.resume.position import (
+    ResumingSampler,
     find_place_in_schedule,
     samples_done,
     steps_done,
@@ -52,6 +53,20 @@ def test_schedule__continues_at_the_image_where_it_stopped():
     task = stopped_run(phase=2)
     find_place_in_schedule(task)
     assert task.num_updates == 3 * 3 * 8 + 20
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("num_images", [1, 4, 5, 8, 9])
+def test_epoch__has_every_image_but_a_last_batch_of_one(num_images, batch):
+    sampler = ResumingSampler(range(num_images), batch, num_replicas=1, rank=0, shuffle=False)
+    rows = list(range(num_images))
+    batches = [rows[start : start + batch] for start in range(0, num_images, batch)]
+    if len(batches) > 1 and batch > 1 and len(batches[-1]) == 1:
+        batches.pop()
+    for skipped in range(len(batches)):
+        sampler.set_start_iter(skipped)
+        assert list(sampler) == [row for rows in batches[skipped:] for row in rows]
+        assert len(sampler) == sum(map(len, batches))
 
 
 class Numbers(list):

@@ -10,7 +10,7 @@ from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.resume.folder import resume_point
-from pirl_plugin.vissl.resume.record import record_of
+from pirl_plugin.vissl.resume.record import make_checkpoint_record
 from pirl_plugin.vissl.run.launch import launch_distributed
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
@@ -24,7 +24,7 @@ def compose(*overrides):
 
 def write(folder, name, config, **content):
     """A checkpoint of the host with next to nothing in it."""
-    section = {**record_of(config, {}), "samples_done": 0}
+    section = {**make_checkpoint_record(config, {}), "samples_done": 0}
     content = {
         "classy_state_dict": {"hooks": {SECTION: section}},
         "loss": {"_extra_state": {}},

@@ -8,8 +8,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from vissl.utils import hydra_config
 
-from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.run import check as checks
 from pirl_plugin.vissl.run.check import check_composed, check_run
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
@@ -84,16 +82,9 @@ def test_override__ends_in_one_sentence(subtests):
             "MICRO_BATCHES = 0: expected a whole",
         ),
         ([QUICK, "config.TRAINER.PIRL_MICRO_BATCHES=1.5"], "PIRL_MICRO_BATCHES = 1.5: expected"),
-        ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "set .*lr.start_value"),
-        ([QUICK, f"{RATE}value=1"], "name = cosine .* set .*lr.start_value"),
-        ([JIGSAW, f"{RATE}start_value=1"], "set .*auto_lr_scaling.base_value"),
-        (
-            [
-                "config=benchmark/pirl/semi_supervised_imagenet1k_1percent",
-                "config.OPTIMIZER.num_epochs=2",
-            ],
-            "num_epochs = 2: expected at least one epoch for each of .*; set more epochs",
-        ),
+        ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "Set .*lr.start_value"),
+        ([QUICK, f"{RATE}value=1"], "name = cosine .* Set .*lr.start_value"),
+        ([JIGSAW, f"{RATE}start_value=1"], "Set .*auto_lr_scaling.base_value"),
         ([QUICK, "config.HOOKS.PIRL_RUN.max_unreadable=null"], "PIRL_RUN.max_unreadable: expected"),
         (
             [QUICK, "+config.HOOKS.PIRL_MONITOR.evry=2"],
@@ -115,8 +106,8 @@ def test_configs_of_the_host__are_left_alone():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["config.MACHINE.DEVICE=gpu"], "= 1 with config.MACHINE.DEVICE = gpu: .* found 0"),
-        (["config.MODEL.WEIGHTS_INIT.PARAMS_FILE=."], r"PARAMS_FILE = \.: expected a file"),
+        (["config.MACHINE.DEVICE=gpu"], "= 1, but torch finds 0 GPUs .* .config/pirl/machines=cpu"),
+        (["config.MODEL.WEIGHTS_INIT.PARAMS_FILE=."], r"PARAMS_FILE = \.: there is no such file"),
         (["+config/pirl/machines=8node"], "NUM_NODES = 8: .* add .config/pirl/machines=1node_8gpu"),
     ],
 )
@@ -127,33 +118,12 @@ def test_run__is_refused_before_it_starts(overrides, message, image_folder, monk
         check_run(compose(QUICK, data, *overrides))
 
 
-@pytest.mark.parametrize(
-    ("found", "environment", "message"),
-    [
-        (0, {}, "found 0: .*; without a GPU, add .config/pirl/machines=cpu"),
-        (2, {"CUDA_VISIBLE_DEVICES": "0,1"}, r"found 2 \(CUDA_VISIBLE_DEVICES=0,1\); add .*PROC=2"),
-        (1, {"TORCHELASTIC_RUN_ID": "a", "LOCAL_RANK": "0"}, "see all GPUs .* --nproc-per-node 1"),
-    ],
-)
-def test_gpus__that_are_missing_are_explained(found, environment, message, monkeypatch):
-    config = compose(JIGSAW, "+config/pirl/machines=1node_8gpu")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: found)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(Refused, match=message.replace("PROC", "NUM_PROC_PER_NODE")):
-        checks._check_gpus(config)
-
-
-def test_slurm__that_is_missing_is_named(monkeypatch):
-    job = [JIGSAW, "config.SLURM.USE_SLURM=true"]
+def test_slurm__without_srun_runs_nothing_here(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda program: None)
-    with pytest.raises(SystemExit, match=r"found none; .* add .config/pirl/machines=1node_8gpu"):
-        compose(*job)
-    monkeypatch.setattr("shutil.which", lambda program: "/usr/bin/srun")
-    with pytest.raises(SystemExit, match=r"config.SLURM.PARTITION is empty"):
-        compose(*job)
+    with pytest.raises(SystemExit, match="there is no srun on the PATH"):
+        compose(JIGSAW, "config.SLURM.USE_SLURM=true")
 
 
 def test_svms__are_not_trained_by_the_engine():
-    with pytest.raises(ValueError, match=r"write python /.*/tools/train_svm.py"):
+    with pytest.raises(ValueError, match=r"Run python /.*/tools/train_svm.py"):
         check_run(compose("config=benchmark/pirl/svm_voc07"))

@@ -5,7 +5,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.vissl.run.compose import RESOLVERS
+from pirl_plugin.vissl.run.computed import RESOLVERS
 from pirl_plugin.vissl.run.overrides import readable_override
 from tests.helpers.configs import compose
 
@@ -55,7 +55,7 @@ def test_path__is_in_the_home_or_in_this_folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("cores", [1, 6, 64])
 def test_workers__are_at_most_the_cores(cores, monkeypatch):
-    monkeypatch.setattr("pirl_plugin.vissl.run.compose.usable_cores", lambda: cores)
+    monkeypatch.setattr("pirl_plugin.vissl.run.computed.usable_cores", lambda: cores)
     for processes in (1, 8):
         section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": processes}}
         workers = RESOLVERS["pirl_gpu_workers"](12, _root_=OmegaConf.create({"config": section}))
@@ -63,7 +63,7 @@ def test_workers__are_at_most_the_cores(cores, monkeypatch):
 
 
 def test_workers__on_a_cpu_leave_a_thread_to_the_process(monkeypatch):
-    monkeypatch.setattr("pirl_plugin.vissl.run.compose.usable_cores", lambda: 6)
+    monkeypatch.setattr("pirl_plugin.vissl.run.computed.usable_cores", lambda: 6)
     section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": 2}, "DATA": {"TRAIN": {"TRANSFORMS": []}}}
     for limit, workers in (("", 2), ("2", 1), ("1", 0), ("64", 2)):
         monkeypatch.setenv("OMP_NUM_THREADS", limit)

@@ -1,0 +1,38 @@
+"""Text for people: names, numbers and times."""
+
+from __future__ import annotations
+
+import datetime
+
+
+def printable(text: str) -> str:
+    r"""Return a text in one line of UTF-8, with other bytes and control characters escaped.
+
+    Names from files go through it on their way to a terminal, a log or a list.
+
+    Example:
+        >>> print(printable("a\n\x1b[31m\udcff.jpg"))
+        a\n\x1b[31m\xff.jpg
+    """
+    characters = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in characters)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number and a noun, in the plural if needed.
+
+    Example:
+        >>> counted(1, "epoch"), counted(1200, "step")
+        ('1 epoch', '1,200 steps')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """Return a time in hours, minutes and seconds.
+
+    Example:
+        >>> span(200.4), span(300000)
+        ('0:03:20', '3 days, 11:20:00')
+    """
+    return str(datetime.timedelta(seconds=round(seconds)))

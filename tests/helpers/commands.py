@@ -1,0 +1,38 @@
+"""Arguments for every command. A new command fails tests until it has an entry here."""
+
+from __future__ import annotations
+
+import torch
+
+from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.models.resnet import ResNetTrunk
+from tests.helpers.host_runs import settings
+
+
+def write_checkpoint(folder):
+    """Write a small network with random weights; return its file."""
+    torch.manual_seed(0)
+    file = folder / "trunk.torch"
+    save_trunk(ResNetTrunk(10, 0.5), file)
+    return file
+
+
+def arguments(command, checkpoint, data, out, ranks=2):
+    """What makes a command read images, write to ``out``, and start all of its processes."""
+    network = ["--checkpoint", str(checkpoint), "--data", str(data)]
+    small = ["--size", "32", "--workers", "1"]
+    labelled = [*network, "--size", "32", "--out", str(out)]
+    trunk_file = ["--checkpoint", str(checkpoint), "--out", str(out / "trunk.pth")]
+    one_epoch = ["config.OPTIMIZER.num_epochs=1", "config.DATA.NUM_DATALOADER_WORKERS=1"]
+    words = {
+        "train": settings(data, out, epochs=1, processes=ranks, workers=1),
+        "quickstart": ["--data", str(data), "--out", str(out), "--epochs", "1"],
+        "knn": [*network, *small, "--features", str(out / "features.npz")],
+        "embed": [*network, *small, "--out", str(out / "features.npz")],
+        "linear": [*labelled, "--fit", "vissl", *one_epoch],
+        "finetune": [*labelled, "--scratch", *one_epoch],
+        "export": [*trunk_file, "--to", "torchvision"],
+        "prepare": [str(data), str(out), "--workers", "1"],
+        "configs": ["pretrain/pirl/quick_jigsaw"],
+    }
+    return [command, *words[command]]

@@ -1,0 +1,187 @@
+"""How every command ends: with a full disk, a killed loader process, one Ctrl-C and two.
+
+It ends soon, with one sentence, and leaves no process, no lock and no temporary file.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from pirl_plugin.cli import COMMANDS
+from tests.helpers.commands import arguments, write_checkpoint
+from tests.helpers.launched import TRACEBACK, gone, started
+
+START = "from pirl_plugin.cli import main; main()"
+READING = ("train", "quickstart", "knn", "embed", "linear", "finetune", "prepare")
+SECONDS = 30  # to the end, after the fault
+
+# Put on PYTHONPATH as sitecustomize. ACT is what happens when an image, or another file, is read.
+AT_A_READ = """
+import multiprocessing, os, signal, sys, time
+def hang():
+    while True:  # like a read from a lost network disk, which no signal interrupts
+        try:
+            time.sleep(600)
+        except BaseException:
+            pass
+def kill():
+    if multiprocessing.current_process().daemon:  # a loader process
+        os.kill(os.getpid(), signal.SIGKILL)
+def at_open(event, arguments):
+    if event == "open" and str(arguments[0]).endswith({file!r}):
+        open({mark!r}, "w").close()
+        {act}
+sys.addaudithook(at_open)
+"""
+# No file can be made in a folder, from its N-th new one on.
+FULL_DISK = """
+import errno, os, sys
+left = [{number}]
+def at_open(event, arguments):
+    if event == "open" and arguments[2] & os.O_CREAT:
+        if {folder!r} in os.path.abspath(arguments[0]):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), arguments[0])
+sys.addaudithook(at_open)
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Folders of a command: its output, temporary files, and a module ``sitecustomize``."""
+    names = ("out", "temporary", "site")
+    for name in names:
+        (tmp_path / name).mkdir()
+    return [tmp_path / name for name in names]
+
+
+def start(words, folders, fault, **options):
+    """Start a command with a module ``sitecustomize`` that makes it fail."""
+    _, temporary, site = folders
+    (site / "sitecustomize.py").write_text(fault)
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    command = options.pop("command", [sys.executable, "-m", "pirl_plugin"])
+    environment = {"PYTHONPATH": path, "TMPDIR": str(temporary)}
+    return started(words, site / "console", command=command, **environment, **options)
+
+
+def at_a_read(act, mark, file="/ants/3.jpg"):
+    return AT_A_READ.format(file=file, mark=str(mark), act=act)
+
+
+def wait_until(condition, seconds=300):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def check_end(run, folders, statuses, begin="", seconds=SECONDS):
+    """Check that a command ends, with one sentence, and leaves nothing that is not its output."""
+    out, temporary, _ = folders
+    assert run.status(seconds) in statuses, run.err
+    assert TRACEBACK not in run.out + run.err
+    assert len(run.sentences) == 1, run.err
+    assert run.err.splitlines()[-1].startswith(f"pirl_plugin: {begin}"), run.err
+    assert gone(run)
+    left = [*out.parent.glob(".*.lock"), *out.rglob(".*.lock"), *out.rglob(".unfinished.*")]
+    assert left == []
+    assert [path.name for path in temporary.iterdir()] == []
+
+
+# The ordinary suite has one command for each fault.
+def commands(chosen, names=READING):
+    return pytest.mark.parametrize(
+        "command",
+        [name if name == chosen else pytest.param(name, marks=pytest.mark.slow) for name in names],
+    )
+
+
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow), 4])
+@commands("prepare")
+def test_full_disk(number, command, checkpoint, image_folder, folders):
+    fault = FULL_DISK.format(folder=str(folders[0]), number=number)
+    words = arguments(command, checkpoint, image_folder, folders[0])
+    with start(words, folders, fault) as run:
+        check_end(run, folders, [1], seconds=300)
+        assert "No space left on device" in run.err
+        assert str(folders[0]) in run.err
+
+
+@commands("embed")
+def test_killed_worker(command, checkpoint, image_folder, folders):
+    mark = folders[2] / "mark"
+    words = arguments(command, checkpoint, image_folder, folders[0])
+    with start(words, folders, at_a_read("kill()", mark)) as run:
+        wait_until(lambda: mark.exists() or run.process.poll() is not None)
+        check_end(run, folders, [1], seconds=200)
+
+
+@commands("knn")
+def test_interrupt(command, checkpoint, image_folder, folders):
+    """One Ctrl-C, in an ordinary read, with loader processes."""
+    mark = folders[2] / "mark"
+    words = arguments(command, checkpoint, image_folder, folders[0])
+    with start(words, folders, at_a_read("time.sleep(1)", mark)) as run:
+        wait_until(lambda: mark.exists() or run.process.poll() is not None)
+        os.killpg(run.process.pid, signal.SIGINT)
+        check_end(run, folders, [128 + signal.SIGINT])
+
+
+@commands("prepare", COMMANDS)
+def test_two_interrupts(command, checkpoint, image_folder, folders):
+    """Two Ctrl-C, in a read that does not return."""
+    mark = folders[2] / "mark"
+    file = {"export": checkpoint.name, "configs": "/quick_jigsaw.yaml"}.get(command, "/ants/3.jpg")
+    words = arguments(command, checkpoint, image_folder, folders[0])
+    with start(words, folders, at_a_read("hang()", mark, file)) as run:
+        wait_until(lambda: mark.exists() or run.process.poll() is not None)
+        os.killpg(run.process.pid, signal.SIGINT)
+        time.sleep(3)
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGINT)
+        # On a busy machine, the second one may arrive while Python itself ends.
+        check_end(run, folders, [128 + signal.SIGINT, -signal.SIGINT])
+
+
+@pytest.mark.slow
+def test_two_terminations__end_the_run_that_the_quickstart_has_started(
+    checkpoint, image_folder, folders
+):
+    """The signals reach only the quickstart, not its group."""
+    mark = folders[2] / "mark"
+    words = arguments("quickstart", checkpoint, image_folder, folders[0])
+    hang_in_training = "if multiprocessing.current_process().daemon: hang()"
+    with start(words, folders, at_a_read(hang_in_training, mark)) as run:
+        log = folders[0] / "pretrain" / "log.txt"
+        wait_until(log.is_file)
+        mark.unlink()
+        wait_until(mark.exists)
+        for _ in range(2):
+            run.process.terminate()
+            time.sleep(3)
+        check_end(run, folders, [128 + signal.SIGTERM])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_prepare__ends_if_a_read_hangs(workers, image_folder, folders):
+    """Other commands read images in the same way; a run's limit is in its configuration."""
+    limit = "from pirl_plugin.images import prepare; prepare.TIMEOUT_MINUTES = 0.03"
+    words = ["prepare", str(image_folder / "train"), str(folders[0]), "--workers", str(workers)]
+    command = [sys.executable, "-c", f"{limit}; {START}"]
+    mark = folders[2] / "mark"
+    with start(words, folders, at_a_read("hang()", mark), command=command) as run:
+        assert run.status() == 1
+        last = run.err.splitlines()[-1]
+        assert last.startswith("pirl_plugin: no image was read for 0.03 minutes: reading ")
+        assert f"{image_folder}/train/ants/3.jpg does not return" in last
+        assert gone(run)
