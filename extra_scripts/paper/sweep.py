@@ -173,8 +173,9 @@ def run_sweep(options: argparse.Namespace) -> None:
         RuntimeError: a run failed.
     """
     data = find_data(options.data)
-    if data.val is None and options.voc is None:
-        raise Refused(f"--data = {options.data}: expected train/CLASS/* and val/CLASS/*")
+    is_split = data.labelled is not None and data.labelled.held_out_of is None
+    if not is_split and options.voc is None:
+        raise Refused(f"--data = {options.data} has no train/CLASS/* and val/CLASS/*.")
     settings = {
         "scale": options.scale,
         "data": str(options.data),

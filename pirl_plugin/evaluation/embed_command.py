@@ -15,28 +15,22 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
     from pirl_plugin.evaluation.features import load_network
-    from pirl_plugin.evaluation.layer_comparison import compare_layers
-    from pirl_plugin.images.classes import NO_CLASS, NoLabels
+    from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.opening import LabelledImages, joined_labels, open_splits
-    from pirl_plugin.models.trunks import LAST, untrained
+    from pirl_plugin.images.labelled import joined_labels
+    from pirl_plugin.images.opening import open_source
+    from pirl_plugin.models.trunks import LAST
 
     trunk = load_network(options, options.device)
-    splits = open_splits(options.data, Columns(options.image_column, options.label_column))
-    images: LabelledImages | None = None
+    columns = Columns(options.image_column, options.label_column)
+    source = open_source(options.data, columns=columns)
+    splits = {"": source}
     try:
-        names, labels = joined_labels(splits)
-        classes = f"with {len(names)} classes"
-        if len(splits) == 2:
-            train, test = splits.values()
-            both = LabelledImages(train, test, names, labels)
-            parts = (both.train_labels, both.test_labels)
-            if all((part != NO_CLASS).any() for part in parts):
-                images = both
+        names, _ = joined_labels(splits)
+        classes = f"{len(names)} classes"
     except NoLabels as reason:
-        classes = f"without classes: {reason}"
-    for source in splits.values():
-        print(f"{len(source):,} images of {source.path}, {classes}")
+        classes = f"unlabeled ({reason})"
+    print(f"images: {source.summary()}, {classes}")
     print(f"crops of {trunk.preprocessing}", flush=True)
 
     classifier = read_classifier(options.checkpoint)
@@ -49,16 +43,6 @@ def main(arguments: list[str]) -> None:
     with locked_file(options.out, "--out"):
         description = describe_features(options, trunk.preprocessing, splits)
         file = FeatureFile(options.out, description, options.data, splits, classifier)
-        if images is not None and options.layer is None and file.num_done == 0:
-            networks = {"trained": trunk, "untrained": untrained(trunk).to(options.device)}
-            compared = compare_layers(
-                networks,
-                images,
-                batch=options.batch,
-                workers=options.workers,
-                folder=options.out.parent,
-            )
-            print(compared.table(), flush=True)
         fill([file], [trunk], layer, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")
@@ -66,14 +50,14 @@ def main(arguments: list[str]) -> None:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    data = "a folder of images, a list, tars or a Hugging Face data set; with or without classes"
+    data = "images: a folder, a list, tars or a Hugging Face data set, with or without classes"
     parser = kinds.command_parser(
         "embed",
         "Write a checkpoint's features of any images to a file and, if it has a classifier, the "
         "predicted classes. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         kinds.NETWORK,
-        {"--data": {**kinds.LABELLED_DATA["--data"], "help": data}},
+        {"--data": dict(metavar="PATH", type=kinds.user_path, required=True, help=data)},
         kinds.IMAGES,
         kinds.FEATURES,
         weights=kinds.WEIGHTS,

@@ -33,7 +33,8 @@ from torch import Tensor
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import compute_features, to_half
 from pirl_plugin.images.classes import NoLabels
-from pirl_plugin.images.opening import ImageSource, joined_labels
+from pirl_plugin.images.labelled import joined_labels
+from pirl_plugin.images.opening import ImageSource
 from pirl_plugin.images.source import content_stamp
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import LAST, AnyTrunk
@@ -72,14 +73,14 @@ class FeatureFile:
         self,
         path: Path,
         description: Mapping[str, Any],
-        root: Path,
+        root: Path | None,
         splits: Mapping[str, ImageSource],
         classifier: Classifier | None = None,
     ) -> None:
         self.splits = dict(splits)
         self.path = path
         self._classifier = classifier
-        self._root = os.path.join(root, "")
+        self._root = "" if root is None else os.path.join(root, "")
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._stored = self._parts / "features.f32"  # float32, of the images that could be read
         self._about = json.loads(json.dumps(description))  # as it will be read

@@ -19,7 +19,8 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.joined import JoinedSource
-from pirl_plugin.images.opening import ImageSource, LabelledImages, open_source
+from pirl_plugin.images.labelled import LabelledImages
+from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
 from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating, layer_features
 from pirl_plugin.system.console import Progress

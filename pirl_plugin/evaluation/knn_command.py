@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.features import LabelledFeatures
     from pirl_plugin.evaluation.page import Chart
-    from pirl_plugin.images.opening import LabelledImages
+    from pirl_plugin.images.labelled import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 RESULTS = "results.json"
@@ -67,13 +67,17 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.features import labelled_features, load_network
     from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.opening import open_labelled
+    from pirl_plugin.images.labelled import open_labelled, save_split
     from pirl_plugin.models.trunks import LAST, untrained
     from pirl_plugin.system.files import write_json
 
+    columns = Columns(options.image_column, options.label_column)
+    images = open_labelled(options.data, options.train, options.val, columns)
+    if options.out is not None:
+        images = save_split(images, options.out)
+    print(images.summary(), flush=True)
     trunk = load_network(options, options.device)
-    images = open_labelled(options.data, Columns(options.image_column, options.label_column))
-    print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
+    print(f"crops of {trunk.preprocessing}", flush=True)
     networks = {"trained": trunk}
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
@@ -101,7 +105,9 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         "layer": layer,
         "top1_by_layer": top1_by_layer,
         "checkpoint": kinds.weights_name(options),
-        "data": str(options.data.resolve()),
+        "data": None if options.data is None else str(options.data.resolve()),
+        "train": images.train.path,
+        "val": images.test.path,
         **trunk.preprocessing.record(),
     }
     if options.report is not None:

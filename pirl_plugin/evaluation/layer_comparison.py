@@ -16,7 +16,7 @@ from pirl_plugin.evaluation.features import LabelledFeatures, labelled_features
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.images.opening import LabelledImages
+from pirl_plugin.images.labelled import LabelledImages
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 _MOST_IMAGES = 5000  # of a split

@@ -16,7 +16,7 @@ from torch import Tensor
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.features import labelled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, draw_rows
-from pirl_plugin.images.opening import LabelledImages
+from pirl_plugin.images.labelled import LabelledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
 

@@ -19,6 +19,7 @@ from pirl_plugin.images.classes import (
     Classes,
     NoLabels,
     name_classes,
+    natural_order,
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import open_regular
@@ -54,6 +55,8 @@ class FileListSource(ImageSource):
         FileNotFoundError: the list does not exist, or the first files in it do not exist.
         ValueError: it has no image, a line without a path, or text that is not UTF-8.
     """
+
+    kind = "list"
 
     def __init__(
         self,
@@ -107,7 +110,11 @@ class FileListSource(ImageSource):
                 have different parents.
         """
         if any(label is not None for label in self._labels):
-            classes = name_classes(self._labels, place=self.path, missing=MISSING_VALUES)
+            # JSON has its own null: its texts are names, whatever they are.
+            is_json = self.path.lower().endswith(".jsonl")
+            texts = {label for label in self._labels if isinstance(label, str) and label.strip()}
+            order = natural_order(texts) if is_json else ()
+            classes = name_classes(self._labels, order, self.path, MISSING_VALUES)
             self._check_one_label(classes)
             return classes
         if self._other_columns:

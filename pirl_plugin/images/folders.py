@@ -12,7 +12,6 @@ import numpy as np
 from PIL import Image
 
 from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
-from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
@@ -38,16 +37,13 @@ _REMEDIES = {
     ".heic": "pip install pillow-heif reads .heic",
     ".zip": "unzip each .zip to read its images",
     ".tar": "a run reads tars with +config/pirl/datasets=shards",
-    ".parquet": "a run reads .parquet with +config/pirl/datasets=hf",
+    ".parquet": "a pattern names .parquet files, such as 'DIR/train-*.parquet' in quotes; a run "
+    "reads them with +config/pirl/datasets=hf",
     ".arrow": "a run reads .arrow with +config/pirl/datasets=hf",
 }
 
-SPLITS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "test", "testing", "eval", "dev"),
-}
-"""Names of the two splits in public data sets, in any case; the first that exists is taken."""
-SPLIT_NAMES = frozenset(SPLITS["train"] + SPLITS["val"])
+TEST_FOLDERS = ("val", "valid", "validation", "test")
+"""Names of the folder of test images beside ``train``; the first that exists is taken."""
 
 
 class FolderSource(ImageSource):
@@ -64,6 +60,8 @@ class FolderSource(ImageSource):
         ValueError: it holds no image, or several splits.
     """
 
+    kind = "folder"
+
     def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
         folder = os.fspath(path)
         if os.path.isfile(folder):
@@ -73,11 +71,10 @@ class FolderSource(ImageSource):
             )
         if not os.path.isdir(folder):
             raise MissingFile(f"{folder}: expected a folder or a list of images that exists")
-        train, test = (None, None) if all_splits else find_splits(folder)
-        if train is not None and test is not None:
+        train, test = find_splits(folder)
+        if train is not None and test is not None and not all_splits:
             raise Refused(
-                f"{folder} holds {train.name} and {test.name}: expected the images of one of "
-                f"them; give {train}"
+                f"{folder} holds {train.name} and {test.name}. Pass one, such as {train}."
             )
         self._images_of_class: Counter[str] = Counter()
         skipped: Counter[str] = Counter()
@@ -196,37 +193,11 @@ def class_names(folder: str | os.PathLike[str]) -> list[str]:
     return name_classes(used, order=used).names
 
 
-def find_splits(
-    root: str | os.PathLike[str], lists: bool = False
-) -> tuple[Path | None, Path | None]:
-    """Find the splits of a data set: folders, or else perhaps files that list images.
-
-    Args:
-        root: folder with the splits.
-        lists: find lists, too.
-
-    Returns:
-        ``root/train`` and ``root/validation`` or similar, or ``root/train.csv``; None for a split
-        that does not exist. The first name of :data:`SPLITS` is taken, and a folder before a list.
-        Without the other split, a folder ``train`` beside other folders is a class, and None.
-    """
-    folders: dict[str, Path] = {}
-    files: dict[str, Path] = {}
-    paths = list(Path(root).iterdir()) if os.path.isdir(root) else []
-    for path in sorted(paths, reverse=True):  # so that train.csv is taken, and not train.txt
-        if path.is_dir():
-            folders[path.name.lower()] = path
-        elif lists and path.suffix.lower() in (*LISTS, ".parquet"):
-            files[path.stem.lower()] = path
-    splits = []
-    for names in SPLITS.values():
-        candidates = [*map(folders.get, names), *map(files.get, names)]
-        splits.append(next(filter(None, candidates), None))
-    train, test = splits
-    only = None if train and test else train or test
-    if only is not None and class_folders(root) != [only.name]:
-        return None, None
-    return train, test
+def find_splits(root: str | os.PathLike[str]) -> tuple[Path | None, Path | None]:
+    """Find the folder ``train`` and the first of :data:`TEST_FOLDERS` in a folder, in any case."""
+    folders = {name.lower(): Path(root, name) for name in class_folders(root)}
+    tests = [folders[name] for name in TEST_FOLDERS if name in folders]
+    return folders.get("train"), tests[0] if tests else None
 
 
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -55,6 +55,8 @@ class MapSource(ImageSource):
         ValueError: it is a stream, or a dictionary of splits, or has no item.
     """
 
+    kind = "data set"
+
     def __init__(
         self,
         dataset: Any,

@@ -56,6 +56,8 @@ class ShardSource(ImageSource):
             is damaged or lists a tar that is missing.
     """
 
+    kind = "tars"
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):

@@ -51,6 +51,9 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         ValueError: there is no image.
     """
 
+    kind = "images"
+    """Kind of data, for messages."""
+
     def __init__(
         self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None
     ) -> None:
@@ -134,6 +137,10 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     def path_of(self, row: int) -> str:
         """Return the path of one image."""
         return os.path.join(self._root, os.fsdecode(self._images[row]))
+
+    def summary(self) -> str:
+        """Return number, path and kind of the images."""
+        return f"{len(self):,} in {printable(self.path)} ({self.kind})"
 
     def paths(self) -> list[str]:
         """Return the paths of all images, in order."""

@@ -41,8 +41,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--data photos --out runs/photos",
     )
     add = parser.add_argument
-    add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, or "
-        "with images (default: drawn sample images)")  # fmt: skip
+    add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, "
+        "with CLASS/*, or with images (default: drawn sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
     add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with its jigsaw or with "
         "rotation, or NPID (default: jigsaw; with --data npid, which gains more in the same "

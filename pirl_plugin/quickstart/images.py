@@ -18,7 +18,8 @@ from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_lay
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import class_folders, find_splits
-from pirl_plugin.images.opening import FolderSource, LabelledImages, open_labelled
+from pirl_plugin.images.labelled import LabelledImages, open_labelled, save_split
+from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
@@ -29,19 +30,25 @@ _UNLABELLED = 2000  # images for the search of neighbours if there are no classe
 
 @dataclass(frozen=True)
 class Data:
-    """The folders of images.
+    """The images.
 
     Attributes:
-        train: folder of training images.
-        val: folder of test images with the same class subfolders; None: no accuracy is measured.
+        train: folder or list of training images.
+        val: folder or list of test images with the same classes; None: no accuracy is measured.
         num_train: number of training images.
-        labelled: the images of both folders, if ``val`` is given.
+        labelled: the images of both, if ``val`` is given.
     """
 
     train: Path
     val: Path | None
     num_train: int
     labelled: LabelledImages | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the training images, or of the class folders that they are chosen from."""
+        held_out_of = None if self.labelled is None else self.labelled.held_out_of
+        return held_out_of or self.train
 
 
 @dataclass(frozen=True)
@@ -56,16 +63,26 @@ class Split(ShownImages):
 
 
 def find_data(folder: Path) -> Data:
-    """Find ``train/CLASS/*`` and ``val/CLASS/*``, or a folder of images.
+    """Find ``train/CLASS/*`` and ``val/CLASS/*``, class folders, or a folder of images.
 
     Raises:
         ValueError: there are fewer than two images, or ``val`` has other classes.
     """
     train, val = find_splits(folder)
-    if train is not None and val is not None and len(class_folders(train)) > 1:
+    has_splits = train is not None and val is not None
+    if len(class_folders(train if train is not None and has_splits else folder)) > 1:
         images = open_labelled(folder)
-        return Data(train, val, len(images.train), images)
-    return Data(train or folder, None, len(FolderSource(train or folder)))
+        return Data(Path(images.train.path), Path(images.test.path), len(images.train), images)
+    unlabelled = train if train is not None and has_splits else folder
+    return Data(unlabelled, None, len(FolderSource(unlabelled)))
+
+
+def save_held_out(data: Data, out: Path) -> Data:
+    """Write held-out images as lists, and return these; other data stay as they are."""
+    if data.labelled is None or data.labelled.held_out_of is None:
+        return data
+    images = save_split(data.labelled, out)
+    return Data(Path(images.train.path), Path(images.test.path), len(images.train), images)
 
 
 def measure_labelled(

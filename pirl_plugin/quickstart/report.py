@@ -93,7 +93,7 @@ def write_report(
             samples=_samples(train, results["seed"], method.views),
         ),
         neighbors=show_neighbors(train, test, method.title),
-        commands=next_commands(checkpoints["pirl"], data.train, quickstart=out),
+        commands=next_commands(checkpoints["pirl"], data.folder, quickstart=out),
         remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
         f"{network['WIDTH_MULTIPLIER']}. They have the network of the longer training.",
         settings=_settings(data, results, config, test),

@@ -24,7 +24,6 @@ from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, lin
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
-from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.images.source import ImageSource, evenly_spaced
@@ -37,6 +36,7 @@ from pirl_plugin.quickstart.images import (
     find_data,
     measure_labelled,
     read_unlabelled,
+    save_held_out,
 )
 from pirl_plugin.quickstart.methods import METHODS, UNTRAINED_ACCURACY, Method
 from pirl_plugin.quickstart.report import write_report
@@ -76,13 +76,20 @@ def quick_negatives(data: Data) -> str:
     return f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}"
 
 
+def list_overlay(data: Data) -> list[str]:
+    """Return the overlay for images in lists, if they are."""
+    return ["+config/pirl/datasets=filelist"] if data.train.is_file() else []
+
+
 def quick_linear(data: Data, checkpoint: Path) -> list[str]:
     """Return the overrides of the host's linear benchmark for a checkpoint and any classes."""
+    assert data.labelled is not None
     return [
         "config=benchmark/pirl/quick_linear",
+        *list_overlay(data),
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
         f"config.DATA.TEST.DATA_PATHS=[{quoted(str(data.val))}]",
-        f"config.MODEL.HEAD.NUM_CLASSES={len(class_names(data.train))}",
+        f"config.MODEL.HEAD.NUM_CLASSES={len(data.labelled.classes)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]
 
@@ -125,6 +132,7 @@ def run_quickstart(
         "method": method,
     }
     claim_folder(out, run)
+    data = save_held_out(data, out)
     results_file = out / "results.json"
     if results_file.is_file() and (out / "report.html").is_file():
         _print_summary(json.loads(results_file.read_text()), out)
@@ -263,7 +271,7 @@ def _announce(data: Data, epochs: int, method: Method, is_pretrained: bool) -> N
         text += f"; about {max(1, round(minutes))} min on this machine (--epochs N changes it)"
     print(text, flush=True)
     if data.val is None:
-        print("No accuracy is measured: there are no train/CLASS/* and val/CLASS/*", flush=True)
+        print("No accuracy is measured: there are no class folders", flush=True)
 
 
 def _expectation(method: Method) -> str:
@@ -304,6 +312,7 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
     """Train through the host's engine, which ends at once if it is finished."""
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
+        *list_overlay(data),
         *method.overrides,
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
         f"config.OPTIMIZER.num_epochs={epochs}",

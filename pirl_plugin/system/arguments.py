@@ -164,14 +164,17 @@ NETWORK: Options = {
 }
 """What a file of weights may not say of its network."""
 
-_SPLITS = (
-    "folder with train and val (or validation, test): class folders, tars, Hugging Face data sets, "
-    "or lists train.csv, val.csv; or a Hugging Face data set with two splits"
+_FOLDER = (
+    "folder with train/CLASS/* and val/CLASS/* (or valid, validation, test), or with CLASS/*, from "
+    "which a fifth is held out for testing"
 )
+_TRAIN = "training images, of any kind: a folder, a list, tars, or a Hugging Face data set"
 LABELLED_DATA: Options = {
-    "--data": dict(metavar="DIR", type=user_path, required=True, help=_SPLITS)
+    "--data": dict(metavar="DIR", type=user_path, help=_FOLDER),
+    "--train": dict(metavar="PATH", type=user_path, help=_TRAIN),
+    "--val": dict(metavar="PATH", type=user_path, help="test images, of any kind"),
 }
-"""Images with classes in two splits."""
+"""Labeled training and test images: one folder, or two paths."""
 
 IMAGES: Options = {
     "--image-column": dict(

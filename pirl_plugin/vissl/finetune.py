@@ -16,7 +16,7 @@ from pirl_plugin.system.watcher import run_command
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
-    from pirl_plugin.images.opening import LabelledImages
+    from pirl_plugin.images.labelled import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 

@@ -54,7 +54,7 @@ def test_embed__writes_features_and_files_of_images_without_classes(
     assert npz["features"].dtype == np.float32
     np.testing.assert_allclose(npz["features"], expected[readable], rtol=1e-4, atol=1e-5)
     printed = capsys.readouterr().out
-    assert f"7 images of {photos}, without classes" in printed
+    assert f"images: 7 in {photos} (folder), unlabeled" in printed
     assert "crops of 32 px, mean 0.485 0.456 0.406" in printed
     assert "unreadable, left out: 2.png" in printed
     unfinished = tmp_path / "f.npz.unfinished"
@@ -95,33 +95,31 @@ def test_embed__writes_names_that_are_no_utf8_into_a_parquet_file(checkpoint, ph
     assert table["class"].tolist() == ["caf\\xe9", "tea"]
 
 
-def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path, capsys):
-    data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, separable=True)
+def test_embed__names_the_class_of_labelled_images(checkpoint, tmp_path):
+    data = write_classes(tmp_path / "data", {"": 4}, separable=True)
     with embed(checkpoint, data, tmp_path / "f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    columns = [tuple(row[name] for name in ("file", "label", "class", "split")) for row in rows]
-    assert columns[:2] == [
-        ("train/class0/0.png", "0", "class0", "train"),
-        ("train/class0/2.png", "0", "class0", "train"),
-    ]
-    assert columns[-1] == ("test/class1/1.png", "1", "class1", "val")
-    assert "trained        untrained\n  conv1 " in capsys.readouterr().out  # layers, compared
+    columns = [tuple(row[name] for name in ("file", "label", "class")) for row in rows]
+    assert columns[:2] == [("class0/0.png", "0", "class0"), ("class0/2.png", "0", "class0")]
     again = (tmp_path / "f.csv").stat().st_mtime_ns
     embed(checkpoint, data, tmp_path / "f.csv")
-    assert "untrained" not in capsys.readouterr().out
     assert (tmp_path / "f.csv").stat().st_mtime_ns == again  # nothing is computed again
-    (data / "test" / "class0").rename(data / "test" / "other")
-    with pytest.raises(ValueError, match=r"test: expected only classes .* found other"):
-        embed(checkpoint, data, tmp_path / "g.csv")
 
 
-def test_knn__reads_the_file_of_embed(checkpoint, tmp_path):
+def test_embed__of_training_and_test_images_asks_for_one(checkpoint, tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, separable=True)
+    with pytest.raises(ValueError, match=r"holds train and test\. Pass one, such as"):
+        embed(checkpoint, data, tmp_path / "f.csv")
+
+
+def test_knn__reads_its_file_of_features(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
-    file = embed(checkpoint, data, tmp_path / "f.npz")
-    written = file.stat().st_mtime_ns
+    file = tmp_path / "f.npz"
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32", "-k", "3"]
     words += ["--layer", "last"]
     run([*words, "--out", str(tmp_path / "memory")])
+    run([*words, "--out", str(tmp_path / "first"), "--features", str(file)])
+    written = file.stat().st_mtime_ns
     run([*words, "--out", str(tmp_path / "file"), "--features", str(file)])
     results = [(tmp_path / name / "results.json").read_text() for name in ("memory", "file")]
     assert results[0] == results[1]
@@ -133,14 +131,15 @@ def test_knn__reads_the_file_of_embed(checkpoint, tmp_path):
 
 def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
-    file = embed(checkpoint, data, tmp_path / "f.npz", "--layer", "res3")
-    assert np.load(file)["features"].shape == (12, 32 * 4 * 4)  # 32-px images: a grid of 4 × 4
+    file = embed(checkpoint, data / "val", tmp_path / "f.npz", "--layer", "res3")
+    assert np.load(file)["features"].shape == (4, 32 * 4 * 4)  # 32-px images: a grid of 4 × 4
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32"]
     out = tmp_path / "out"
+    file = tmp_path / "knn.npz"
     run([*words, "--layer", "res3", "--features", str(file), "--out", str(out), "--no-untrained"])
     results = json.loads((out / "results.json").read_text())
     assert (results["layer"], results["knn_top1"]) == ("res3", 100.0)
-    with pytest.raises(ValueError, match=r"f\.npz: expected .* another layer; name another file"):
+    with pytest.raises(ValueError, match=r"knn\.npz: expected .* another layer; name another file"):
         run([*words, "--features", str(file), "--no-untrained"])
 
 

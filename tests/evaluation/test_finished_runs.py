@@ -8,7 +8,7 @@ import torch
 from pirl_plugin.checkpoints.read import read_config
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
-from pirl_plugin.images.opening import open_labelled
+from pirl_plugin.images.labelled import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import choose_benchmark
 from pirl_plugin.vissl.run.labelled_run import write_report

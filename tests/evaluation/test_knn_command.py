@@ -257,8 +257,8 @@ def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path)
     shutil.rmtree(odd / "train" / "class2")
     with pytest.raises(ValueError, match=r"only classes of the training images, found class2"):
         knn(checkpoint, odd, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"--data = .*train: expected train/CLASS"):
-        knn(checkpoint, data / "train", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"--data = .*class0 has neither train/CLASS"):
+        knn(checkpoint, data / "train" / "class0", tmp_path)
     with pytest.raises(FileNotFoundError, match=r"No such file .*nowhere"):
         knn("nowhere", data, tmp_path)
 

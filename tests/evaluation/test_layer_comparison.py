@@ -6,7 +6,7 @@ import torch
 from pirl_plugin.evaluation import layer_comparison
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import clearly_best, compare_layers
-from pirl_plugin.images.opening import open_labelled
+from pirl_plugin.images.labelled import open_labelled
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes

@@ -46,11 +46,11 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     assert "29 training and 18 test images" in printed
     _, top1, cost = re.findall(r"^  res3 +([0-9.]+) +([0-9.]+) +(\S+)$", printed, re.M)[0]
 
-    # In knn's file too, which embed takes as it is.
+    # In knn's file of features.
     network = ["--checkpoint", str(file), "--size", "32", "--no-untrained", "--layer", "res3"]
     knn = ["knn", *network, "--data", str(data), "--features", str(tmp_path / "f.npz")]
     assert run(knn) == 0
-    content = np.load(embed(file, data, tmp_path / "f.npz"))
+    content = np.load(tmp_path / "f.npz")
     features = content["features"].astype(np.float64)
     labels = content["labels"]
     is_train = (content["splits"] == "train") & (labels >= 0)

@@ -9,6 +9,8 @@ from typing import Any
 
 from PIL import Image
 
+from pirl_plugin.images.labelled import LabelledImages, open_labelled
+
 KINDS = ("folder", "text", "csv", "tars", "arrow", "parquet")
 """Kinds of data on the disk; :func:`in_memory` makes the same of a library's data set."""
 
@@ -22,11 +24,22 @@ def grey(level: int) -> Image.Image:
 
 
 def write_kind(kind: str, root: Path, images: Images) -> Path:
-    """Write the splits of a data set into a folder, and return what ``--data`` takes."""
+    """Write the splits of a data set into a folder, and return the folder."""
     root.mkdir(parents=True, exist_ok=True)
     for split, rows in images.items():
         _WRITERS[kind](root, split, rows)
     return root
+
+
+def path_of(kind: str, root: Path, split: str) -> Path:
+    """What ``--train`` and ``--val`` take of a data set that ``write_kind`` has written."""
+    return root / _PATHS[kind].format(split=split)
+
+
+def open_kind(kind: str, root: Path, train: str = "train", val: str = "val") -> LabelledImages:
+    """The labelled images of two splits that ``write_kind`` has written."""
+    paths = [path_of(kind, root, split) for split in (train, val)]
+    return open_labelled(train=paths[0], val=paths[1])
 
 
 def in_memory(rows: list[tuple[str | None, Image.Image]]) -> Any:
@@ -97,6 +110,14 @@ def _parquet(root: Path, split: str, rows: Any) -> None:
     in_memory(rows).to_parquet(root / "data" / f"{split}-00000-of-00001.parquet")
 
 
+_PATHS = {
+    "folder": "{split}",
+    "text": "{split}.txt",
+    "csv": "{split}.csv",
+    "tars": "{split}",
+    "arrow": "{split}",
+    "parquet": "data/{split}-*.parquet",
+}
 _WRITERS = {
     "folder": _folder,
     "text": _text,

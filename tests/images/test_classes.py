@@ -11,10 +11,11 @@ from torchvision.datasets import CIFAR10, ImageFolder
 from pirl_plugin.images.classes import MISSING_VALUES, NoLabels, join_classes, name_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import ImageDataset
-from pirl_plugin.images.opening import open_labelled, open_source
+from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import warn_once
 from pirl_plugin.views.base import ImageViews
-from tests.helpers.kinds import KINDS, grey, in_memory, write_kind
+from tests.helpers.kinds import KINDS, grey, in_memory, open_kind, path_of, write_kind
 
 TRAIN = ["cat", "ant", None, "bee", "cat"]
 TEST = [None, "cat", "ant", "cat"]
@@ -38,7 +39,7 @@ def names_by_level(source, labels, names):
 @pytest.mark.parametrize("kind", KINDS)
 def test_classes__of_every_kind_are_joined_by_name_and_counted(kind, tmp_path, caplog):
     root = write_kind(kind, tmp_path, {"train": images(TRAIN), "test": images(TEST, 100)})
-    data = open_labelled(root)
+    data = open_kind(kind, root, "train", "test")
     assert data.classes == ["ant", "bee", "cat"]
     assert names_by_level(data.train, data.train_labels, data.classes) == dict(enumerate(TRAIN))
     of_test = names_by_level(data.test, data.test_labels, data.classes)
@@ -51,7 +52,7 @@ def test_classes__of_every_kind_are_joined_by_name_and_counted(kind, tmp_path, c
 def test_classes__that_only_test_images_have_are_refused_by_name(kind, tmp_path):
     root = write_kind(kind, tmp_path, {"train": images("ab"), "test": images("aqb")})
     with pytest.raises(ValueError, match="only classes of the training images, found q beside a"):
-        open_labelled(root)
+        open_kind(kind, root, "train", "test")
 
 
 def test_classes__of_a_library_data_set_are_those_of_its_files():
@@ -118,7 +119,7 @@ def test_names__of_tars_and_class_labels_may_be_words_for_nothing(tmp_path):
 def test_cells__with_words_for_a_missing_value_are_no_class(kind, tmp_path):
     cells = ["none", "NA", "null", "NaN", "N/A", "cat", "dog"]
     root = write_kind(kind, tmp_path, {"train": images(cells)})
-    train = open_source(root / "train.csv" if kind == "csv" else root)
+    train = open_source(path_of(kind, root, "train"))
     assert train.classes == ["cat", "dog"]
     assert train.labels().tolist() == [-1] * 5 + [0, 1]
 

@@ -13,15 +13,15 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images import prepare
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.opening import FolderSource, open_labelled, open_source
+from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, add_member, grey, write_kind
+from tests.helpers.kinds import KINDS, add_member, grey, open_kind, write_kind
 
 
-def digests(root):
-    data = open_labelled(root)
+def digests(kind, root):
+    data = open_kind(kind, root, "train", "test")
     return [data.train.fingerprint(), data.test.fingerprint()]
 
 
@@ -29,13 +29,13 @@ def digests(root):
 def test_digests__notice_other_images_and_no_move(kind, tmp_path):
     rows = [("a", grey(1)), ("b", grey(2)), ("a", grey(3))]
     root = write_kind(kind, tmp_path / "one", {"train": rows, "test": rows[:2]})
-    before = digests(root)
+    before = digests(kind, root)
     shutil.move(root, tmp_path / "two")
-    assert digests(tmp_path / "two") == before
+    assert digests(kind, tmp_path / "two") == before
     shutil.rmtree(tmp_path / "two")
     rows[1] = ("b", grey(9))
     write_kind(kind, root, {"train": rows, "test": rows[:1]})
-    after = digests(root)
+    after = digests(kind, root)
     assert after[0][0] == before[0][0]  # the same names
     assert after[0][1] != before[0][1]  # with other content
     assert after[1][0] != before[1][0]  # an image less

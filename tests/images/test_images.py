@@ -337,7 +337,7 @@ def test_hugging_face__arrow_and_parquet(tmp_path):
     data.save_to_disk(tmp_path / "arrow")
     (tmp_path / "parquet").mkdir()
     data.to_parquet(tmp_path / "parquet" / "train-0.parquet")
-    for name in ("arrow", "parquet"):
+    for name in ("arrow", "parquet/train-0.parquet", "parquet/train-*.parquet"):
         source = open_source(tmp_path / name)
         assert source[2][0][:, 0, 0].tolist() == [2, 0, 0]
         assert source.labels().tolist() == [1, 0, 1]

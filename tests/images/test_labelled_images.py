@@ -1,48 +1,131 @@
-"""The images of evaluations: the splits of every kind of source, and their classes."""
+"""Training and test images of a command: two paths, a folder with both, or class folders."""
 
-import numpy as np
+import json
+
 import pytest
-import torch
-from PIL import Image
 
-from pirl_plugin.images.opening import open_labelled, open_splits
+from pirl_plugin.cli import run
+from pirl_plugin.images.labelled import open_labelled, save_split
+from pirl_plugin.images.opening import open_source
 from tests.helpers.host_tools import write_classes
+from tests.helpers.images import save_grey
+from tests.helpers.kinds import KINDS, grey, path_of, write_kind
 
 
-def test_open_labelled__finds_the_usual_names_of_splits(tmp_path):
+def test_open_labelled__finds_the_folders_of_training_and_test_images(tmp_path):
     write_classes(tmp_path, {"Train": 4, "validation": 4}, separable=True)
     images = open_labelled(tmp_path)
     assert images.test.path.endswith("validation")
     assert images.classes == ["class0", "class1"]
+    assert images.held_out_of is None
 
 
-def test_open_labelled__of_a_hugging_face_data_set_with_two_splits(tmp_path):
-    import datasets
-
-    pixels = np.zeros((8, 8, 3), np.uint8)
-
-    def split(labels):
-        columns = {"image": [Image.fromarray(pixels + label) for label in labels], "label": labels}
-        features = datasets.Features(
-            image=datasets.Image(), label=datasets.ClassLabel(names=["cat", "dog"])
-        )
-        return datasets.Dataset.from_dict(columns, features=features)
-
-    parts = {"train": split([0, 1, 1]), "test": split([1, 0])}
-    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
-    for name, part in parts.items():
-        (tmp_path / "hub" / "data").mkdir(parents=True, exist_ok=True)
-        part.to_parquet(tmp_path / "hub" / "data" / f"{name}-00000-of-00001.parquet")
-    for folder in (tmp_path / "saved", tmp_path / "hub" / "data", tmp_path / "hub"):
-        images = open_labelled(folder)
-        assert images.train_labels.tolist() == [0, 1, 1]
-        assert images.test_labels.tolist() == [1, 0]
-        assert images.classes == ["cat", "dog"]
-        assert torch.equal(images.test[1][0], torch.zeros(3, 8, 8, dtype=torch.uint8))
+@pytest.mark.parametrize("train", KINDS)
+@pytest.mark.parametrize("val", ["folder", "csv", "parquet"])
+def test_train_and_val__may_be_of_two_kinds(train, val, tmp_path):
+    rows = [("a", grey(1)), ("b", grey(2))]
+    write_kind(train, tmp_path / "one", {"train": rows})
+    write_kind(val, tmp_path / "two", {"val": rows[1:]})
+    paths = (path_of(train, tmp_path / "one", "train"), path_of(val, tmp_path / "two", "val"))
+    images = open_labelled(train=paths[0], val=paths[1])
+    assert (images.classes, images.test_labels.tolist()) == (["a", "b"], [1])
+    kinds = {"text": "list", "csv": "list", "arrow": "Hugging", "parquet": "Hugging"}
+    assert f"training images: 2 in {paths[0]} ({kinds.get(train, train)}" in images.summary()
 
 
-def test_open_splits__of_images_without_splits_is_one_source(tmp_path):
-    data = write_classes(tmp_path, {"train": 4}, separable=True)
-    assert list(open_splits(data / "train")) == [""]
-    with pytest.raises(FileNotFoundError, match=r"--data = .*: expected train/CLASS"):
-        open_labelled(data / "train")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "Pass --data DIR, or both --train PATH and --val PATH"),
+        ({"train": "train"}, "Pass --data DIR, or both"),
+        ({"data": ".", "val": "val"}, "Pass --data DIR, or both"),
+        ({"data": "train.csv"}, r"--data = .*train\.csv is not a folder. For lists,"),
+        ({"data": "flat"}, r"--data = .*flat has neither train/CLASS/\* and val/CLASS/\* nor a"),
+        ({"data": "nowhere"}, "--data = .*nowhere is not a folder"),
+    ],
+)
+def test_open_labelled__of_other_options_says_what_to_pass(options, words, tmp_path):
+    save_grey(tmp_path / "flat" / "1.png")
+    (tmp_path / "train.csv").write_text("path,label\nflat/1.png,a\n")
+    with pytest.raises(ValueError, match=words):
+        open_labelled(**{name: tmp_path / path for name, path in options.items()})
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Class folders of 40, 3 and 1 images, with odd names, and an image beside them."""
+    for number in range(40):
+        save_grey(tmp_path / "photos" / "none" / "in, here" / f"{number}.png", number)
+    for number in range(3):
+        save_grey(tmp_path / "photos" / "-1" / f"é\n{number}.png", 50 + number)
+    save_grey(tmp_path / "photos" / "one" / "1.png", 60)
+    save_grey(tmp_path / "photos" / "0.png", 70)
+    return tmp_path / "photos"
+
+
+def contents(images):
+    """Name of the class → grey levels, of the training and the test images."""
+    sides = []
+    for source, labels in ((images.train, images.train_labels), (images.test, images.test_labels)):
+        levels = {}
+        for row, label in enumerate(labels):
+            name = None if label < 0 else images.classes[label]
+            levels.setdefault(name, set()).add(int(source[row][0][0, 0, 0]))
+        sides.append(levels)
+    return sides
+
+
+def test_class_folders__hold_out_a_fifth_of_each_class(photos, capsys):
+    train, test = contents(open_labelled(photos))
+    assert train["none"] | test["none"] == set(range(40))
+    assert 4 <= len(test["none"]) <= 12
+    assert (len(train["-1"]), len(test["-1"])) == (2, 1)
+    assert train["one"] == {60}
+    assert train[None] == {70}
+    assert set(test) == {"none", "-1"}
+    out = capsys.readouterr().out
+    assert "one has one image, which is used for training only" in out
+    assert "of 45 images in" in out
+    assert "pass --train and --val" in out
+
+
+def test_class_folders__keep_their_split_when_photos_are_added_or_moved(photos, tmp_path):
+    before = contents(open_labelled(photos))[1]["none"]
+    for number in range(40, 50):
+        save_grey(photos / "none" / "in, here" / f"{number}.png", number)
+    moved = photos.rename(tmp_path / "moved")
+    assert contents(open_labelled(moved))[1]["none"] & set(range(40)) == before
+
+
+def test_save_split__writes_lists_that_a_run_resumes_with(photos, tmp_path):
+    first = open_labelled(photos)
+    written = save_split(first, tmp_path)
+    assert contents(written) == contents(first)
+    assert written.train.path == str(tmp_path / "train.jsonl")
+    save_grey(photos / "new" / "1.png")
+    save_grey(photos / "new" / "2.png")
+    assert contents(save_split(open_labelled(photos), tmp_path)) == contents(first)
+    assert len(open_source(tmp_path / "val.jsonl")) == len(first.test)
+    write_classes(tmp_path / "other", {"": 4}, separable=True)
+    with pytest.raises(ValueError, match=r"train\.jsonl lists images outside .*/other"):
+        save_split(open_labelled(tmp_path / "other"), tmp_path)
+
+
+def test_class_folders__are_split_in_the_same_way_by_each_command(tmp_path, capsys):
+    import torch
+
+    from pirl_plugin.checkpoints.write import save_trunk
+    from pirl_plugin.models.resnet import ResNetTrunk
+
+    torch.manual_seed(0)
+    save_trunk(ResNetTrunk(10, 0.25), tmp_path / "trunk.torch")
+    data = write_classes(tmp_path / "data", {"": 24}, separable=True)
+    words = ["--checkpoint", str(tmp_path / "trunk.torch"), "--data", str(data)]
+    out = tmp_path / "out"
+    run(["knn", *words, "--out", str(out), "--size", "32", "-k", "3", "--no-untrained"])
+    results = json.loads((out / "results.json").read_text())
+    assert results["knn_top1"] == 100
+    assert results["train_images"] + results["test_images"] == 24
+    lists = [(out / name).read_text().splitlines() for name in ("train.jsonl", "val.jsonl")]
+    assert [len(lines) for lines in lists] == [results["train_images"], results["test_images"]]
+    assert "are held out for testing" in capsys.readouterr().out

@@ -1,23 +1,21 @@
 """One image is enough for everything but a memory bank, and every place of it works."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
-import torch
 
 import pirl_plugin
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.image_dataset import ImageDataset
-from pirl_plugin.images.opening import open_labelled, open_source, open_splits
-from pirl_plugin.images.source import warn_once
+from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.base import ImageViews
 from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, grey, write_kind
+from tests.helpers.kinds import KINDS, grey, open_kind, write_kind
 
 
 @pytest.fixture
@@ -60,26 +58,7 @@ def test_test_split__may_have_one_image(kind, tmp_path):
     root = write_kind(
         kind, tmp_path, {"train": [("a", grey(1)), ("b", grey(2))], "val": [("b", grey(3))]}
     )
-    assert open_labelled(root).test_labels.tolist() == [1]
-
-
-def test_splits__of_a_folder_with_only_one_is_that_one(tmp_path):
-    save_grey(tmp_path / "train" / "cat" / "1.png")
-    save_grey(tmp_path / "train" / "dog" / "2.png")
-    (source,) = open_splits(tmp_path).values()
-    assert source.classes == ["cat", "dog"]
-    save_grey(tmp_path / "plane" / "3.png")  # then train is a class
-    (source,) = open_splits(tmp_path).values()
-    assert source.classes == ["plane", "train"]
-
-
-def test_splits__that_are_not_used_are_said(tmp_path, caplog):
-    warn_once.cache_clear()
-    for split in ("train", "validation", "test"):
-        for name in ("cat", "dog"):
-            save_grey(tmp_path / split / name / "1.png")
-    open_labelled(tmp_path)
-    assert "train and validation are used, and test not" in caplog.text
+    assert open_kind(kind, root).test_labels.tolist() == [1]
 
 
 def test_metadata__of_a_folder_of_images_has_their_labels(tmp_path):
@@ -94,22 +73,10 @@ def test_metadata__of_a_folder_of_images_has_their_labels(tmp_path):
     assert (data.classes, data.test_labels.tolist()) == (["a", "b"], [1, 0])
 
 
-@pytest.mark.parametrize("kind", ["arrow", "parquet"])
-def test_hugging_face__reads_no_file_that_its_own_files_name(kind, tmp_path, monkeypatch):
+def test_hugging_face__reads_no_file_that_its_own_files_name(tmp_path):
     rows = [("a", grey(1)), ("b", grey(2))]
-    root = write_kind(kind, tmp_path / "in", {"train": rows, "test": rows})
-    planted = write_kind(kind, tmp_path / "planted", {"train": [("x", grey(7))] * 3})
-    if kind == "parquet":
-        file = next(planted.glob("data/*"))
-        names = [f"../planted/data/{file.name}", "http://localhost:9/x.parquet"]
-        files = "".join(f"  - split: train\n    path: {name}\n" for name in names)
-        (root / "README.md").write_text(
-            f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n"
-        )
-        monkeypatch.setattr("socket.socket.connect", None)  # any request would fail
-        assert open_labelled(root).classes == ["a", "b"]
-        assert len(open_source(root)) == 2
-        return
+    root = write_kind("arrow", tmp_path / "in", {"train": rows, "test": rows})
+    planted = write_kind("arrow", tmp_path / "planted", {"train": [("x", grey(7))] * 3})
     state = root / "train" / "state.json"
     content = json.loads(state.read_text())
     planted_file = next(planted.glob("train/*.arrow"))
@@ -117,25 +84,3 @@ def test_hugging_face__reads_no_file_that_its_own_files_name(kind, tmp_path, mon
     state.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="expected files in its own folder"):
         open_source(root / "train")
-
-
-def test_hugging_face__of_several_data_sets_is_refused_by_name(tmp_path):
-    rows = [("a", grey(1)), ("b", grey(2))]
-    root = write_kind("parquet", tmp_path, {"train": rows, "test": rows})
-    shutil.copytree(root / "data", root / "small")
-    with pytest.raises(ValueError, match=r"data sets .*/data, .*/small: expected one"):
-        open_source(root)
-    assert len(open_source(root / "small")) == 2
-
-
-def test_hugging_face__finds_splits_by_folders_and_by_names(tmp_path):
-    rows = [("a", grey(1)), ("b", grey(2))]
-    write_kind("parquet", tmp_path / "one", {"train": rows, "validation": rows[:1]})
-    for split, name in (("train", "train-0"), ("validation", "validation-0")):
-        (tmp_path / "two" / split).mkdir(parents=True)
-        file = next((tmp_path / "one" / "data").glob(f"{name}*"))
-        shutil.copy(file, tmp_path / "two" / split / "0000.parquet")
-    for name in ("one", "two"):
-        data = open_labelled(tmp_path / name)
-        assert (len(data.train), len(data.test)) == (2, 1)
-        assert torch.equal(data.test[0][0], data.train[0][0])

@@ -18,11 +18,12 @@ from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.folders import find_splits
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.labelled import open_labelled
 from pirl_plugin.images.names import DISK_FOLDER
-from pirl_plugin.images.opening import FolderSource, open_labelled, open_source
+from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, add_member, grey, write_kind
+from tests.helpers.kinds import KINDS, add_member, grey, in_memory, open_kind, path_of, write_kind
 
 
 def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
@@ -34,12 +35,6 @@ def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
         source = open_source(place)
         assert isinstance(source, FolderSource)
         assert source.classes == classes
-
-
-def test_hugging_face__download_may_have_pictures_beside_its_data(tmp_path):
-    root = write_kind("parquet", tmp_path, {"train": [("a", grey(1)), ("b", grey(2))]})
-    save_grey(root / "assets" / "banner.png")
-    assert open_source(root).classes == ["a", "b"]
 
 
 def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
@@ -73,27 +68,22 @@ def test_folder__counts_images_without_a_class_and_classes_without_an_image(fold
     [
         (("train", "val"), "train", "val"),
         (("Train", "VALIDATION"), "Train", "VALIDATION"),
-        (("training", "valid"), "training", "valid"),
-        (("train", "test"), "train", "test"),
-        (("train", "test", "validation"), "train", "validation"),
-        (("train.csv", "Valid.csv", "train.cache"), "train.csv", "Valid.csv"),
-        (("train.cache", "val.json"), None, None),
-        (("train", ".git", "README.md"), "train", None),
-        (("train", "bus", "car"), None, None),  # a class of this name
+        (("train", "valid", "test"), "train", "valid"),
+        (("train", "test", ".git"), "train", "test"),
+        (("train", "bus", "car"), "train", None),  # a class of this name
         (("cats", "dogs"), None, None),
     ],
 )
-def test_find_splits__knows_the_names_of_public_data_sets(names, train, test, tmp_path):
+def test_find_splits__knows_the_folders_of_public_data_sets(names, train, test, tmp_path):
     for name in names:
-        (tmp_path / name).touch() if "." in name[1:] else (tmp_path / name).mkdir()
-    paths = find_splits(tmp_path, lists=True)
-    assert [path and path.name for path in paths] == [train, test]
+        (tmp_path / name).mkdir()
+    assert [path and path.name for path in find_splits(tmp_path)] == [train, test]
 
 
 def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, capsys):
     for split in ("Train", "valid"):
         save_grey(tmp_path / "in" / split / "cat" / "a" / "1.png")
-    with pytest.raises(ValueError, match=r"holds Train and valid: .* give .*/in/Train"):
+    with pytest.raises(ValueError, match=r"holds Train and valid\. Pass one, such as .*/in/Train"):
         open_source(tmp_path / "in")
     assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
     assert (tmp_path / "out" / "valid" / "cat" / "a" / "1.png").is_file()
@@ -178,8 +168,8 @@ def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests
         ("c.csv", "path,label\na/1.png,x\nb/2.png,x, y\n", "row 3 has 3 cells: expected 2"),
         ("e.txt", "0001 cat\n0002 dog\n", "expected paths with their endings, such as .jpg"),
         ("f.jsonl", '{"path": "a/1.png"}\nb/2.png\n', "line 2 is no JSON"),
-        ("train.cache", "a/1.png\nb/2.png\n", "expected an image, a folder"),
-        ("all.zip", "PK", "expected an image, a folder.*unzip it, and give its folder"),
+        ("train.cache", "a/1.png\nb/2.png\n", "not an image, a folder"),
+        ("all.zip", "PK", "not an image, a folder.*Unzip it, and pass its folder"),
         ("g.npy", "a/1.png\nb/2.png\n", "no array of strings"),
     ):
         with subtests.test(name=name):
@@ -286,7 +276,7 @@ def test_images__in_train_and_test_are_counted_once(kind, tmp_path, caplog):
     images = [("a", grey(1)), ("b", grey(2)), ("b", grey(3))]
     root = write_kind(kind, tmp_path, {"train": images, "test": [images[1], ("a", grey(9))]})
     for _ in range(2):
-        open_labelled(root)
+        open_kind(kind, root, "train", "test")
     assert caplog.text.count("1 of 2 test images are training images, too") == 1
 
 
@@ -417,16 +407,21 @@ def test_labels__of_torchvision_subset_and_joined_data(folder):
         open_source([1, 2]).labels()
 
 
-@pytest.mark.parametrize("name", ["part-0", "validation-0"])
-def test_hugging_face__only_split_in_a_folder_of_a_split_is_taken(name, tmp_path):
+def test_hugging_face__folder_of_several_splits_names_what_to_pass(tmp_path):
+    rows = [("a", grey(1)), ("b", grey(2))]
+    write_kind("parquet", tmp_path / "hub", {"train": rows, "test": rows})
     import datasets
 
-    features = datasets.Features({"image": datasets.Image()})
-    data = datasets.Dataset.from_dict({"image": [Image.new("RGB", (9, 9))] * 3}, features)
-    (tmp_path / "val").mkdir()
-    data.to_parquet(tmp_path / "val" / f"{name}.parquet")
-    for split in ("train", "test"):  # of part-0, `datasets` makes a split "train"
-        assert len(open_source(tmp_path / "val", split=split)) == 3
+    splits = {split: in_memory(rows) for split in ("train", "test")}
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"saved has no state\.json\. Pass .*/saved/train, or"):
+        open_source(tmp_path / "saved")
+    assert open_labelled(tmp_path / "saved").classes == ["a", "b"]
+    with pytest.raises(ValueError, match=r"holds no image.* \.parquet \(2\); a pattern names"):
+        open_source(tmp_path / "hub" / "data")
+    assert len(open_source(tmp_path / "hub" / "data" / "*.parquet")) == 4
+    with pytest.raises(FileNotFoundError, match=r"no-\*\.parquet: no such file"):
+        open_source(tmp_path / "no-*.parquet")
 
 
 def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
@@ -519,15 +514,15 @@ def test_hugging_face__file_that_is_damaged_is_named(kind, content, tmp_path):
     whole = file.read_bytes()
     file.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"x" * 99}[content])
     with pytest.raises(ValueError, match=rf"{re.escape(str(file))} cannot be read"):
-        open_source(file.parent if kind == "arrow" else root)
+        open_source(path_of(kind, root, "train"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["a[1]", "*", "a?{b,c}", "%41"])
 def test_folder__name_is_no_pattern(name, kind, tmp_path):
     root = write_kind(kind, tmp_path / name, {"train": [("a", grey(1)), ("b", grey(2))]})
-    path = {"text": "train.txt", "csv": "train.csv", "parquet": ""}.get(kind, "train")
-    source = open_source(root / path)
+    path = path_of(kind, root, "train")
+    source = open_source(next(root.glob("*/*.parquet")) if kind == "parquet" else path)
     assert (source.classes, source[1][0].unique().tolist()) == (["a", "b"], [2])
 
 

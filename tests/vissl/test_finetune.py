@@ -16,7 +16,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.images.opening import open_labelled
+from pirl_plugin.images.labelled import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,7 +162,7 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
         return None
     (data_source,) = options["DATA_SOURCES"]
     (path,), _ = get_data_files("TRAIN", cfg["DATA"])
-    if cfg.get("TEST_ONLY") and not os.path.exists(path):
+    if cfg.get("TEST_ONLY") and not (os.path.exists(path) or glob.glob(path)):
         logging.root.warning(
             f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist: the classes are numbered by the "
             f"test images alone"
@@ -171,7 +172,7 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
         if data_source == names.DISK_FOLDER and os.path.isdir(path):
             used = class_names(path)
             if not used:
-                raise NoLabels(f"{path} has no subfolders: expected one for each class")
+                raise NoLabels(f"{path} has no class folders")
             return used
         source = _open(cfg, data_source, path, "TRAIN")
         return None if isinstance(source, NumberedSource) else source.classes

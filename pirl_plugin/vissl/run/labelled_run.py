@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pirl_plugin.evaluation.page import Chart
-    from pirl_plugin.images.opening import LabelledImages
+    from pirl_plugin.images.labelled import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -61,13 +61,15 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     """
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.opening import open_labelled
+    from pirl_plugin.images.labelled import open_labelled, save_split
 
-    images = open_labelled(options.data, Columns(options.image_column, options.label_column))
+    columns = Columns(options.image_column, options.label_column)
+    images = open_labelled(options.data, options.train, options.val, columns)
     trunk = load_network(options)
     with locked(options.out, "--out"):
         claim_folder(options.out, {"command": options.command})
-    print(f"{images.train.path} and {images.test.path}, {len(images.classes)} classes")
+        images = save_split(images, options.out)
+    print(images.summary())
     print(f"images of {trunk.preprocessing}", flush=True)
     return trunk, images
 

@@ -48,7 +48,7 @@ SOURCE_OF_KIND = {
     "csv": ("pirl_disk_filelist", "train.csv", "val.csv"),
     "tars": ("pirl_disk_shards", "train", "val"),
     "arrow": ("pirl_disk_hf", "train", "val"),
-    "parquet": ("pirl_disk_hf", "", ""),
+    "parquet": ("pirl_disk_hf", "data/train-*.parquet", "data/val-*.parquet"),
 }
 
 

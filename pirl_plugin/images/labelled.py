@@ -1,0 +1,241 @@
+"""Labelled training and test images: given as two sources, or held out from class folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pirl_plugin.images.classes import NO_CLASS, NoLabels, join_classes
+from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.folders import FolderSource, find_splits
+from pirl_plugin.images.joined import JoinedSource
+from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.files import atomic_write
+from pirl_plugin.system.text import printable
+
+_HELD_OUT = 0.2  # share of each class
+_LISTS = ("train.jsonl", "val.jsonl")
+_THREADS = 16  # they wait for the disk
+_CHUNK = 1000  # images that a thread takes at a time
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Training and test images, whose classes are joined by name.
+
+    Attributes:
+        train: source of the training images.
+        test: source of the test images.
+        classes: names of the classes of the training images; the test images may lack some.
+        labels: int64 (N + M,), an index into ``classes`` for each image, those of the training
+            images first; −1: no class.
+        held_out_of: folder of class folders from which the test images are held out; None if they
+            were given.
+    """
+
+    train: ImageSource
+    test: ImageSource
+    classes: list[str]
+    labels: NDArray[np.int64]
+    held_out_of: Path | None = None
+
+    @property
+    def train_labels(self) -> NDArray[np.int64]:
+        """Class of each training image, int64 (N,)."""
+        return self.labels[: len(self.train)]
+
+    @property
+    def test_labels(self) -> NDArray[np.int64]:
+        """Class of each test image, int64 (M,)."""
+        return self.labels[len(self.train) :]
+
+    def summary(self) -> str:
+        """Return what is read, in three lines."""
+        return (
+            f"training images: {self.train.summary()}\n"
+            f"test images: {self.test.summary()}\n"
+            f"{len(self.classes)} classes"
+        )
+
+
+def open_labelled(
+    data: Path | None = None,
+    train: Path | None = None,
+    val: Path | None = None,
+    columns: Columns = BY_NAME,
+) -> LabelledImages:
+    """Open the images that the options ``--data``, or ``--train`` and ``--val``, of a command name.
+
+    Args:
+        data: folder with ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each of
+            any kind of data; or with class folders, from which test images are held out.
+        train: training images, of any kind of data.
+        val: test images.
+        columns: of tables and data sets.
+
+    Raises:
+        FileNotFoundError: there are no such images.
+        ValueError: there are fewer than two classes, or a test image has another class than all
+            training images.
+    """
+    if (train is None) != (val is None) or (data is None) == (train is None):
+        raise Refused("Pass --data DIR, or both --train PATH and --val PATH.")
+    if data is not None:
+        if not data.is_dir():
+            raise MissingFile(
+                f"--data = {data} is not a folder. For lists, tables and other data, pass "
+                f"--train PATH and --val PATH."
+            )
+        train, val = find_splits(data)
+        if train is None or val is None:
+            return _hold_out(data)
+    assert train is not None
+    assert val is not None
+    train_source = open_source(train, columns=columns)
+    test_source = open_source(val, columns=columns)
+    return _labelled(train_source, test_source)
+
+
+def _labelled(train: ImageSource, test: ImageSource) -> LabelledImages:
+    classes = train.classes
+    if len(classes) < 2:
+        raise Refused(
+            f"{train.path} has {len(classes)} classes, but a classifier needs two. Make a folder "
+            f"for each class, or pass a list with labels."
+        )
+    test_labels = join_classes(classes, test.named_classes, test.path)
+    _say_shared(train, test)
+    return LabelledImages(train, test, classes, np.concatenate([train.labels(), test_labels]))
+
+
+def _hold_out(folder: Path) -> LabelledImages:
+    """Hold out about a fifth of each class for testing."""
+    source = open_source(folder)
+    if not isinstance(source, FolderSource) or len(source.classes) < 2:
+        raise MissingFile(
+            f"--data = {folder} has neither train/CLASS/* and val/CLASS/* nor a folder for each "
+            f"class. For other data, pass --train PATH and --val PATH."
+        )
+    labels = source.labels()
+    shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
+    is_test = (shares < _HELD_OUT) & (labels != NO_CLASS)
+    for label, name in enumerate(source.classes):
+        rows = np.flatnonzero(labels == label)
+        if len(rows) == 1:
+            print(f"{printable(name)} has one image, which is used for training only")
+        if is_test[rows].all() or not is_test[rows].any():
+            is_test[rows] = False
+            is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1
+    if not is_test.any():
+        raise Refused(f"--data = {folder} has one image for each class. Add images.")
+    print(
+        f"{is_test.sum():,} of {len(source):,} images in {printable(source.path)} are held out for "
+        f"testing, about a fifth of each class. To choose them, pass --train and --val."
+    )
+    train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())
+    test = JoinedSource(source.path, [source], np.flatnonzero(is_test).tolist())
+    return replace(_labelled(train, test), held_out_of=folder)
+
+
+def _share(name: str) -> float:
+    """Return a number in [0, 1) that depends only on a relative path."""
+    digest = hashlib.sha256(os.fsencode(name)).digest()
+    return int.from_bytes(digest[:4], "big") / 2**32
+
+
+def save_split(images: LabelledImages, folder: Path) -> LabelledImages:
+    """Write held-out images as lists, and return the listed images; other images stay as they are.
+
+    Lists of an earlier call stay, so that a run resumes with its own images.
+
+    Raises:
+        Refused: the folder has lists of other images.
+    """
+    if images.held_out_of is None:
+        return images
+    lists = [folder / name for name in _LISTS]
+    if not all(map(Path.is_file, lists)):
+        for file, source in zip(lists, (images.train, images.test), strict=True):
+            _write_list(file, source)
+    train, test = map(open_source, lists)
+    root = os.path.abspath(images.held_out_of)
+    if not train.path_of(0).startswith(os.path.join(root, "")):
+        raise Refused(
+            f"{lists[0]} lists images outside {root}. Choose another output folder, or delete the "
+            f"list."
+        )
+    return replace(_labelled(train, test), held_out_of=images.held_out_of)
+
+
+def _write_list(file: Path, source: ImageSource) -> None:
+    names = [*source.classes, None]  # the last is for NO_CLASS, −1
+    with atomic_write(file) as lines:
+        for path, label in zip(source.paths(), source.labels(), strict=True):
+            row = {"path": os.path.abspath(path), "label": names[label]}
+            lines.write(f"{json.dumps(row)}\n".encode())
+
+
+def _say_shared(train: ImageSource, test: ImageSource) -> None:
+    """Count once, in the log, the test images that are training images too.
+
+    Only files whose size occurs in both are read.
+    """
+    with ThreadPool(_THREADS) as threads:
+        train_sizes = np.array(threads.map(train.size_of, range(len(train)), _CHUNK))
+        test_sizes = np.array(threads.map(test.size_of, range(len(test)), _CHUNK))
+        common = np.intersect1d(train_sizes[train_sizes >= 0], test_sizes[test_sizes >= 0])
+        train_rows = np.flatnonzero(np.isin(train_sizes, common)).tolist()
+        test_rows = np.flatnonzero(np.isin(test_sizes, common)).tolist()
+        of_train = threads.map(partial(_digest_of_image, train), train_rows, _CHUNK)
+        of_test = threads.map(partial(_digest_of_image, test), test_rows, _CHUNK)
+        threads.close()
+        threads.join()  # before a loader forks its workers
+    digests = set(of_train) - {None}
+    is_shared = list(map(digests.__contains__, of_test))
+    if any(is_shared):
+        first = printable(test.path_of(test_rows[is_shared.index(True)]))
+        warn_once(
+            f"{test.path}: {sum(is_shared)} of {len(test)} test images are training images, too, "
+            f"so that accuracies are too high: {first} is the first"
+        )
+
+
+def _digest_of_image(source: ImageSource, row: int) -> bytes | None:
+    """Return the SHA-1 of an image's file; None if it cannot be read."""
+    try:
+        content = source.read(row)
+    except (OSError, ValueError):
+        return None
+    if isinstance(content, torch.Tensor):
+        return None
+    return hashlib.sha1(content, usedforsecurity=False).digest()
+
+
+def joined_labels(splits: Mapping[str, ImageSource]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the classes of one source, or of training and test images, joined by name.
+
+    Returns:
+        Names of the classes, and int64 ``(images,)``, an index into them for each image, those of
+        the training images first; −1: no class.
+
+    Raises:
+        NoLabels: a source has no labels.
+        Refused: a test image has another class than all training images.
+    """
+    train, *tests = splits.values()
+    if not train.classes:
+        raise NoLabels(f"{train.path} has no class folders")
+    joined = [join_classes(train.classes, test.named_classes, test.path) for test in tests]
+    return train.classes, np.concatenate([train.labels(), *joined])
