@@ -46,8 +46,8 @@ def knn_accuracy(
         >>> knn_accuracy(train, torch.tensor([3, 7]), torch.tensor([[2.0, 1.0]]), torch.tensor([3]))
         100.0
     """
-    _check_labels("train", train_labels, len(train_features))
-    _check_labels("test", test_labels, len(test_features))
+    _check_labels("train_", train_labels, len(train_features))
+    _check_labels("test_", test_labels, len(test_features))
     rows, cosines = find_neighbors(test_features, train_features, k)
     predicted = vote(rows, cosines, train_labels, temperature)
     return 100.0 * int((predicted == test_labels.to(predicted.device)).sum()) / len(test_labels)
@@ -77,7 +77,7 @@ def leave_one_out_accuracy(
         >>> leave_one_out_accuracy(rows, torch.tensor([5, 5, 8, 8]), k=1)
         100.0
     """
-    _check_labels("row", labels, len(features))
+    _check_labels("", labels, len(features))
     rows, cosines = find_neighbors(features, features, k, leave_one_out=True)
     predicted = vote(rows, cosines, labels, temperature)
     return 100.0 * int((predicted == labels).sum()) / len(labels)
@@ -199,10 +199,12 @@ def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) ->
 
 
 def _check_labels(name: str, labels: Tensor, count: int) -> None:
+    if count == 0:
+        raise Refused(f"{name}features = (0, …): expected at least one row")
     if labels.shape != (count,) or labels.is_floating_point():
         raise Refused(
-            f"{name} labels = {tuple(labels.shape)} of {labels.dtype}: expected one whole number "
-            f"for each of {count} images; give as many, and use .long()"
+            f"{name}labels = {tuple(labels.shape)} of {labels.dtype}: expected one integer for "
+            f"each of {count} rows; convert them with .long()"
         )
 
 

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     number = kinds.WholeNumber(1)
     add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
     page = "write a page with the accuracies and some nearest neighbours"
-    add("--report", metavar="FILE.html", type=kinds.OutputFile(), help=page)
+    add("--report", metavar="FILE.html", type=kinds.OutputFile((".html",)), help=page)
     temperature = "temperature of the votes"
     add("--temperature", type=kinds.positive_number, default=0.07, help=temperature)
     features = "file of embed, NAME.npz: read if it exists, or else written; a stopped one resumes"

@@ -68,7 +68,7 @@ def uniformity(features: Tensor, chunk: int = 512) -> float:
         >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), 4)  # distance 2
         -8.0
     """
-    unit = _unit(features)
+    unit = _unit(features, num_rows=2)
     total = torch.zeros((), dtype=torch.float64, device=unit.device)
     for part in unit.split(chunk):
         # For unit vectors ‖x − y‖² = 2 − 2 x·y; rounding may make it negative
@@ -261,11 +261,13 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     )
 
 
-def _unit(features: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-    """Return unit-norm rows, in float32 or wider; check their shape, and that they are finite."""
+def _unit(features: Tensor, shape: Sequence[int] | None = None, num_rows: int = 1) -> Tensor:
+    """Return unit-norm rows, in float32 or wider; check their shape and that they are finite."""
     if features.ndim != 2 or features.shape != (shape or features.shape):
         raise Refused(
             f"features have shape {tuple(features.shape)}: expected (images, dimensions), the same "
             f"for the same images; flatten each image's features"
         )
+    if len(features) < num_rows:
+        raise Refused(f"features have {len(features)} rows: expected at least {num_rows}")
     return unit_rows(at_least_float32(features))

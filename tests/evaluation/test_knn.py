@@ -170,12 +170,16 @@ def test_knn_accuracy__refuses(subtests):
     for changes, message in (
         (
             {"train_labels": torch.ones(5).long()},
-            r"train labels = \(5,\) .*: expected one whole number for each of 4 images",
+            r"train_labels = \(5,\) .*: expected one integer for each of 4 rows",
         ),
-        ({"test_labels": torch.ones(3).long()}, r"test labels = \(3,\) .* for each of 2"),
-        ({"test_labels": torch.ones(2)}, r"torch.float32: expected one whole .* use \.long\(\)"),
+        ({"test_labels": torch.ones(3).long()}, r"test_labels = \(3,\) .* for each of 2"),
+        ({"test_labels": torch.ones(2)}, r"torch.float32: expected one integer .* with \.long\(\)"),
         ({"test_features": torch.full((2, 3), math.nan)}, "features hold NaN"),
         ({"train_features": torch.full((4, 3), math.inf)}, "features hold NaN or infinity"),
+        (
+            {"test_features": torch.ones(0, 3), "test_labels": torch.ones(0).long()},
+            "test_features = .*: expected at least one row",
+        ),
         ({"k": 0}, "k = 0 of 4 rows: expected at least one neighbour"),
         ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0; set it to 0.07"),
     ):
@@ -188,5 +192,5 @@ def test_knn_accuracy__refuses(subtests):
             }
             with pytest.raises(ValueError, match=message):
                 knn_accuracy(**{**case, **changes})
-    with pytest.raises(ValueError, match=r"row labels = \(3,\) .* for each of 4 images"):
+    with pytest.raises(ValueError, match=r"^labels = \(3,\) .* for each of 4 rows"):
         leave_one_out_accuracy(torch.ones(4, 3), torch.ones(3).long())

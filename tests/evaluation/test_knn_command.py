@@ -149,15 +149,23 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         (["embed", "--out", "f.parquet"], "--out: f.parquet: a .parquet file needs pyarrow"),
         (["embed", "--out", "f.txt"], "--out: f.txt: expected a name that ends in .npz, .csv"),
         (["linear", "--report", "file/r.html"], "--report: file/r.html: expected a path that can"),
+        (["knn", "--report", "run/config.yaml"], "--report: run/config.yaml: expected a name that"),
+        (["export", "--out", "run/a/log.txt"], "--out: run/a/log.txt exists, in the folder of a"),
     ],
 )
 def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch, capsys):
     """They were refused when all features had been computed."""
     (tmp_path / "file").touch()
+    (tmp_path / "run" / "a").mkdir(parents=True)
+    (tmp_path / "run" / ".lock").touch()
+    (tmp_path / "run" / "a" / "log.txt").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were damaged
+    other_options = ["--data", "no_folder"]
+    if words[0] == "export":
+        other_options = ["--to", "torchvision"]
     with pytest.raises(SystemExit) as ended:
-        run([*words, "--checkpoint", "no_file", "--data", "no_folder"])
+        run([*words, "--checkpoint", "no_file", *other_options])
     assert ended.value.code == 2
     assert f"argument {sentence}" in capsys.readouterr().err
 

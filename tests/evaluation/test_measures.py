@@ -108,6 +108,14 @@ def test_measures__refuse_other_shapes(measure, subtests):
             measure(torch.ones(shape))
 
 
+def test_measures__refuse_too_few_rows():
+    with pytest.raises(ValueError, match="features have 1 rows: expected at least 2"):
+        uniformity(torch.ones(1, 3))
+    for measure in (effective_rank, lambda x: alignment(x, x)):
+        with pytest.raises(ValueError, match="features have 0 rows: expected at least 1"):
+            measure(torch.ones(0, 3))
+
+
 def test_pairs__of_different_shapes_are_refused():
     with pytest.raises(ValueError, match="for the same images"):
         alignment(FEATURES, OTHERS[:3])

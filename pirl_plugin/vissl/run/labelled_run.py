@@ -39,7 +39,7 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
     add = parser.add_argument
     add("--out", type=kinds.output_folder, default=out, help="folder of the run")
     page = "write a page with the accuracies"
-    add("--report", metavar="FILE.html", type=kinds.OutputFile(), help=page)
+    add("--report", metavar="FILE.html", type=kinds.OutputFile((".html",)), help=page)
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", type=_override, help=overrides)
     parser.set_defaults(command=name)
