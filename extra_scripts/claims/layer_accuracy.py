@@ -1,11 +1,13 @@
-"""Accuracy of frozen features, at the last layer and at the layer that training photos choose."""
+"""Accuracy of frozen features at the last layer, and at the layer that training photos choose."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from intervals import packed
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torchvision.transforms import v2
@@ -73,62 +75,70 @@ def accuracies(
     train_labels: NDArray[np.int64],
     test_layers: dict[str, Tensor],
     test_labels: NDArray[np.int64],
-    seed: int,
+    seed: int = 0,
+    fractions: Sequence[float] = (1.0, *FRACTIONS),
 ) -> dict[str, Any]:
     """Measure layers; the test photos choose nothing.
 
     Args:
-        train_layers: layer → (N, D).
+        train_layers: layer → (N, D), the last layer at the end.
         train_labels: (N,).
         test_layers: layer → (M, D).
         test_labels: (M,).
-        seed: of the labels that are used of a fraction.
+        seed: draws the labels of a fraction.
+        fractions: of the labels, each with a linear classifier.
 
     Returns:
         For ``knn`` and the linear classifiers on all labels (``linear``) and fractions
-        (``linear_0.05`` …): top-1 at the last layer, at the best layer, and its name. The best
-        layer of kNN is chosen by leave-one-out, that of a classifier on held-out labeled photos.
+        (``linear_0.05`` …): the name of the chosen ``layer``, and ``last`` and ``best``, the top-1
+        in percent of the last and the chosen layer. ``last_right`` and ``best_right`` hold which
+        test photos are right, see :func:`packed`. Leave-one-out chooses the layer of kNN, and
+        held-out photos that of a classifier.
     """
-    measured: dict[str, Any] = {}
-    measured["knn"] = knn_of_layers(train_layers, train_labels, test_layers, test_labels)
-    for fraction in (1.0, *FRACTIONS):
+    chosen_from: dict[str, Tensor] = {}
+    right: dict[str, NDArray[np.bool_]] = {}
+    for name, gallery in train_layers.items():
+        chosen_from[name] = torch.from_numpy(
+            knn_right(gallery, train_labels, gallery, train_labels, leave_one_out=True)
+        )
+        right[name] = knn_right(gallery, train_labels, test_layers[name], test_labels)
+    best = max(reversed(chosen_from), key=lambda name: int(chosen_from[name].sum()))
+    measured = {"knn": last_and_best(right, best)}
+    for fraction in fractions:
         rows = labelled_rows(train_labels, fraction, seed)
-        labels = train_labels[rows]
-        fits = {name: fit_logistic(layer[rows], labels) for name, layer in train_layers.items()}
-        held_out = {name: torch.from_numpy(fit.held_out_right) for name, fit in fits.items()}
-        best = choose_layer(held_out, len(rows))
-        top1 = {}
-        for name in (LAST, best):
-            is_right = fits[name].predict(test_layers[name]) == test_labels
-            top1[name] = round(100 * float(is_right.mean()), 2)
-        measured["linear" if fraction == 1 else f"linear_{fraction}"] = {
-            "last": top1[LAST],
-            "best": top1[best],
-            "layer": best,
-        }
+        for name, layer in train_layers.items():
+            fit = fit_logistic(layer[rows], train_labels[rows])
+            chosen_from[name] = torch.from_numpy(fit.held_out_right)
+            right[name] = fit.predict(test_layers[name]) == test_labels
+        measure = "linear" if fraction == 1 else f"linear_{fraction}"
+        measured[measure] = last_and_best(right, choose_layer(chosen_from, len(rows)))
     return measured
 
 
-def knn_of_layers(
-    train_layers: dict[str, Tensor],
-    train_labels: NDArray[np.int64],
-    test_layers: dict[str, Tensor],
-    test_labels: NDArray[np.int64],
-) -> dict[str, Any]:
-    """Return kNN top-1, percent, at the last layer and at the best by leave-one-out, and its name.
+def knn_right(
+    gallery: Tensor,
+    gallery_labels: NDArray[np.int64],
+    queries: Tensor,
+    labels: NDArray[np.int64],
+    *,
+    leave_one_out: bool = False,
+) -> NDArray[np.bool_]:
+    """Return whether the 20 nearest neighbors classify each query correctly, (M,)."""
+    neighbors = find_neighbors(queries, gallery, 20, leave_one_out=leave_one_out)
+    return vote(*neighbors, torch.from_numpy(gallery_labels)).numpy() == labels
 
-    Arguments are those of :func:`accuracies`.
-    """
-    gallery_labels = torch.from_numpy(train_labels)
-    query_labels = torch.from_numpy(test_labels)
-    chosen = {}
-    top1 = {}
-    for name, gallery in train_layers.items():
-        neighbors = find_neighbors(gallery, gallery, 20, leave_one_out=True)
-        is_right = vote(*neighbors, gallery_labels) == gallery_labels
-        chosen[name] = int(is_right.sum())
-        neighbors = find_neighbors(test_layers[name], gallery, 20)
-        is_right = vote(*neighbors, gallery_labels) == query_labels
-        top1[name] = 100.0 * int(is_right.sum()) / len(is_right)
-    best = max(chosen, key=lambda name: chosen[name])
-    return {"last": round(top1[LAST], 2), "best": round(top1[best], 2), "layer": best}
+
+def last_and_best(right: dict[str, NDArray[np.bool_]], best: str) -> dict[str, Any]:
+    """Return an entry of :func:`accuracies`."""
+    return {
+        "last": percent(right[LAST]),
+        "best": percent(right[best]),
+        "layer": best,
+        "last_right": packed(right[LAST]),
+        "best_right": packed(right[best]),
+    }
+
+
+def percent(right: NDArray[np.bool_]) -> float:
+    """Return top-1, percent."""
+    return round(100 * float(right.mean()), 2)

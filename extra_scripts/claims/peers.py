@@ -25,15 +25,18 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from intervals import packed
+from layer_accuracy import knn_right, percent
+from numpy.typing import NDArray
 from peer_methods import METHODS
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torchvision.transforms import v2
 from training import channels_last, decoded, loader_of, measure_costs, train
 
 import pirl_plugin as pirl
-from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import processor_name
 
@@ -64,7 +67,7 @@ class Comparison:
         trunk.register_forward_pre_hook(channels_last)
         return trunk.to(memory_format=torch.channels_last)
 
-    def features(self, trunk: nn.Module, images: Any) -> tuple[Tensor, Tensor]:
+    def features(self, trunk: nn.Module, images: Any) -> tuple[Tensor, NDArray[np.int64]]:
         """Return features (N, width) of centre crops and labels (N,), on the CPU."""
         size = self.options.image_size
         crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size), v2.PILToTensor()])
@@ -75,20 +78,22 @@ class Comparison:
             for start in range(0, len(plain), 256):
                 pixels = torch.stack([image for image, _ in plain[start : start + 256]])
                 found.append(trunk(pirl.normalize_images(pixels.to(device))).float().cpu())
-        return torch.cat(found), torch.tensor([label for _, label in plain])
+        return torch.cat(found), np.array([label for _, label in plain])
 
-    def measure(self, trunk: nn.Module, test: Any) -> dict[str, float]:
-        """Return kNN and linear accuracy, percent, with the nine tenths as training images."""
+    def measure(self, trunk: nn.Module, test: Any) -> dict[str, float | str]:
+        """Return kNN and linear accuracy, percent, with the nine tenths as training images.
+
+        ``knn_right`` and ``linear_right`` hold which test images are right, see :func:`packed`.
+        """
         trunk.eval()
         gallery, gallery_labels = self.features(trunk, self.rest)
         queries, labels = self.features(trunk, test)
-        mean, std = gallery.mean(dim=0), gallery.std(dim=0).clamp(min=1e-6)
-        classifier = LogisticRegression(max_iter=2000)
-        classifier.fit((gallery - mean) / std, gallery_labels)
-        return {
-            "knn_top1": round(knn_accuracy(gallery, gallery_labels, queries, labels), 2),
-            "linear_top1": round(100 * classifier.score((queries - mean) / std, labels), 2),
+        right = {
+            "knn": knn_right(gallery, gallery_labels, queries, labels),
+            "linear": fit_logistic(gallery, gallery_labels).predict(queries) == labels,
         }
+        measured = {f"{measure}_top1": percent(one) for measure, one in right.items()}
+        return measured | {f"{measure}_right": packed(one) for measure, one in right.items()}
 
     def run(
         self, name: str, seed: int, batch: int, rate: float, epochs: int, test: Any, **settings: Any

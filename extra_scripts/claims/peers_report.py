@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import pandas as pd
+from intervals import Accuracy, difference, interval_of, unpacked
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 LABELS = {
     "pirl_jigsaw": "PIRL (jigsaw)",
@@ -34,7 +33,6 @@ STARTS = {"pirl_jigsaw": "from PIRL", "npid": "from NPID", "random": "from rando
 BUDGETS = ("equal images", "equal time")
 MEASURES = {"knn_top1": "kNN", "linear_top1": "linear"}
 REFERENCE = "pirl_jigsaw"
-LEVEL = 0.95
 
 
 def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
@@ -55,66 +53,60 @@ def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
     return rows[chosen]
 
 
-def paired_difference(first: pd.Series, second: pd.Series) -> dict[str, Any]:
-    """Compare two accuracies seed by seed.
+def accuracy_of(rows: pd.DataFrame, measure: str, photos: int) -> Accuracy:
+    """Return a measure of the runs of one method.
 
     Args:
-        first: accuracy, percent, by seed.
-        second: the same of another method; seeds that only one of them has are left out.
-
-    Returns:
-        ``mean`` of the first's lead, points; ``half_width`` of Student's 95 % interval of the mean,
-        None below three seeds; ``verdict`` on the first: ``ahead`` or ``behind`` if the interval
-        lies on one side of 0, otherwise ``undecided``.
+        rows: the runs, one for each seed.
+        measure: column of the top-1, percent.
+        photos: number of test photos.
     """
-    leads = (first - second).dropna()
-    mean = leads.mean()
-    if len(leads) < 3:
-        return {"mean": mean, "half_width": None, "verdict": "undecided"}
-    half_width = stats.t.ppf((1 + LEVEL) / 2, len(leads) - 1) * leads.sem()
-    verdict = "undecided"
-    if mean > half_width:
-        verdict = "ahead"
-    elif mean < -half_width:
-        verdict = "behind"
-    return {"mean": mean, "half_width": half_width, "verdict": verdict}
+    by_seed = rows.set_index("seed")
+    column = measure.removesuffix("top1") + "right"
+    right = {}
+    if column in by_seed:
+        right = {seed: unpacked(digits, photos) for seed, digits in by_seed[column].items()}
+    return Accuracy(by_seed[measure], photos, right)
 
 
-def lead_of_pirl(rows: pd.DataFrame, method: str, measure: str) -> dict[str, Any]:
-    """Return PIRL's (jigsaw) :func:`paired_difference` from a method.
+def accuracies_of(content: dict[str, Any], budget: str) -> dict[tuple[str, str], Accuracy]:
+    """Return method and measure → accuracy, at a budget."""
+    rows = runs_at(content, budget)
+    photos = content["setting"]["val_images"]
+    return {
+        (method, measure): accuracy_of(own, measure, photos)
+        for method, own in rows.groupby("method")
+        for measure in MEASURES
+    }
 
-    Args:
-        rows: of one budget.
-        method: the other method.
-        measure: a key of ``MEASURES``.
-    """
-    by_seed = rows.pivot(index="seed", columns="method", values=measure)
-    return paired_difference(by_seed[REFERENCE], by_seed[method])
+
+def lead(first: Accuracy, second: Accuracy) -> str:
+    """Return by how many points an accuracy is ahead, with an arrow if that is not chance."""
+    found = difference(first, second)
+    return "–" if found is None else found.text("+") + found.arrow
 
 
 def summary_table(contents: list[dict[str, Any]]) -> str:
     """Return kNN / linear accuracy of each method on each data set, as a Markdown table.
 
-    Cells are means ± standard deviations of the seeds. An arrow marks a method whose difference
-    from PIRL (jigsaw) has an interval on one side of 0: ``↑`` it is better, ``↓`` it is worse.
+    An arrow marks a method whose difference from PIRL (jigsaw) has an interval on one side of 0:
+    ``↑`` it is better, ``↓`` it is worse.
     """
-    arrows = {"ahead": " ↓", "behind": " ↑", "undecided": ""}  # the verdict is PIRL's
     columns = [(content, budget) for content in contents for budget in budgets_of(content)]
     titles = [f"{content['setting']['data']}, {budget}" for content, budget in columns]
     lines = [f"| kNN / linear | {' | '.join(titles)} |", "|---|" + "---|" * len(columns)]
+    found = [accuracies_of(content, budget) for content, budget in columns]
     for method, label in LABELS.items():
         cells = []
-        for content, budget in columns:
-            rows = runs_at(content, budget)
-            own = rows[rows["method"] == method]
+        for accuracies in found:
             words = []
             for measure in MEASURES:
-                arrow = ""
-                if not own.empty and method not in (REFERENCE, "random"):
-                    arrow = arrows[lead_of_pirl(rows, method, measure)["verdict"]]
-                # Spaces at which a page breaks no line.
-                words.append((spread(own[measure]) + arrow).replace(" ", "\u00a0"))
-            cells.append("–" if own.empty else " / ".join(words))
+                own = accuracies.get((method, measure))
+                if own is not None:
+                    is_compared = method not in (REFERENCE, "random")
+                    ahead = difference(own, accuracies[REFERENCE, measure]) if is_compared else None
+                    words.append(interval_of(own).text() + (ahead.arrow if ahead else ""))
+            cells.append(" / ".join(words) or "–")
         if set(cells) != {"–"}:
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -127,8 +119,9 @@ def budgets_of(content: dict[str, Any]) -> list[str]:
 
 
 def accuracy_table(content: dict[str, Any], budget: str) -> str:
-    """Return means ± standard deviations of each method, and PIRL's lead, as a Markdown table."""
+    """Return the accuracy of each method, and PIRL's lead, as a Markdown table."""
     rows = runs_at(content, budget)
+    accuracies = accuracies_of(content, budget)
     lines = [
         "| | kNN | linear | images seen | processor time, s | PIRL's lead, kNN | linear |",
         "|---|---|---|---|---|---|---|",
@@ -139,31 +132,19 @@ def accuracy_table(content: dict[str, Any], budget: str) -> str:
             continue
         leads = ["", ""]
         if method not in (REFERENCE, "random"):
-            leads = [lead_words(lead_of_pirl(rows, method, measure)) for measure in MEASURES]
+            leads = [
+                lead(accuracies[REFERENCE, measure], accuracies[method, measure])
+                for measure in MEASURES
+            ]
         cells = [
             label,
-            *(spread(own[measure]) for measure in MEASURES),
+            *(interval_of(accuracies[method, measure]).text() for measure in MEASURES),
             f"{own['images'].mean():,.0f}",
             f"{own['cpu_seconds'].mean():,.0f}",
             *leads,
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def lead_words(found: dict[str, Any]) -> str:
-    """Return a difference as ``+1.2 ± 0.5, ahead``."""
-    if found["half_width"] is None:
-        return f"{found['mean']:+.1f}"
-    return f"{found['mean']:+.1f} ± {found['half_width']:.1f}, {found['verdict']}"
-
-
-def spread(values: Iterable[float]) -> str:
-    """Return mean ± standard deviation over the seeds; of one seed, its value."""
-    numbers = pd.Series([*values], dtype=float)
-    if len(numbers) == 1:
-        return f"{numbers.mean():.1f}"
-    return f"{numbers.mean():.1f} ± {numbers.std():.1f}"
 
 
 def selection_table(content: dict[str, Any]) -> str:
@@ -179,30 +160,36 @@ def selection_table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def few_labels_table(runs: list[dict[str, Any]]) -> str:
+def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
     """Return fine-tuned accuracy of each fraction of the labels, and what pre-training gains."""
     rows = pd.DataFrame(runs)
     gained = [start for start in STARTS if start != "random"]
     titles = [*STARTS.values(), *(f"gain {STARTS[start]}" for start in gained)]
     lines = [f"| labels, passes | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
     for (fraction, epochs), part in rows.groupby(["fraction", "epochs"]):
-        by_seed = part.pivot(index="seed", columns="start", values="top1")
+        found = {start: accuracy_of(own, "top1", photos) for start, own in part.groupby("start")}
         cells = [f"{100 * fraction:g} %, {epochs}"]
-        cells += [spread(by_seed[start]) for start in STARTS]
-        gains = [paired_difference(by_seed[start], by_seed["random"]) for start in gained]
-        lines.append(f"| {' | '.join([*cells, *map(lead_words, gains)])} |")
+        cells += [interval_of(found[start]).text() for start in STARTS]
+        cells += [lead(found[start], found["random"]) for start in gained]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def recipes_table(runs: list[dict[str, Any]]) -> str:
+def recipes_table(content: dict[str, Any]) -> str:
     """Return the accuracy of each setting of ``recipes.py``."""
     lines = [
         "| setting | measured on | passes | seeds | kNN | linear |",
         "|---|---|---|---|---|---|",
     ]
+    photos = {name: content["setting"][f"{name}_images"] for name in ("val", "selection")}
     keys = ["measured_on", "epochs", "recipe"]
-    for (measured_on, epochs, recipe), part in pd.DataFrame(runs).groupby(keys, sort=False):
-        accuracies = [spread(part[measure]) for measure in MEASURES]
+    for (measured_on, epochs, recipe), part in pd.DataFrame(content["runs"]).groupby(
+        keys, sort=False
+    ):
+        number = photos["val" if measured_on == "val" else "selection"]
+        accuracies = [
+            interval_of(accuracy_of(part, measure, number)).text() for measure in MEASURES
+        ]
         cells = [recipe, measured_on, str(epochs), str(len(part)), *accuracies]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -275,11 +262,11 @@ def main() -> None:
     figures = {"peers.svg": figure(contents)}
     if options.few_labels:
         runs = json.loads(options.few_labels.read_text("utf-8"))
-        blocks += ["## Few labels", few_labels_table(runs)]
+        blocks += ["## Few labels", few_labels_table(runs, contents[0]["setting"]["val_images"])]
         figures["few_labels.svg"] = few_labels_figure(runs)
     if options.recipes:
-        runs = json.loads(options.recipes.read_text("utf-8"))["runs"]
-        blocks += ["## Settings of PIRL", recipes_table(runs)]
+        content = json.loads(options.recipes.read_text("utf-8"))
+        blocks += ["## Settings of PIRL", recipes_table(content)]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "peers.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes

@@ -24,13 +24,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from layer_accuracy import LAST, knn_of_layers, layer_features
+from layer_accuracy import LAST, accuracies, layer_features
 from peer_methods import METHODS, Method
 from torch.utils.data import DataLoader
 from training import REFERENCE_BATCH, Photos, channels_last, decoded, loader_of
 
 import pirl_plugin as pirl
-from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import processor_name
 
@@ -160,13 +159,11 @@ class Run:
         test_labels = np.array([label for _, label in test])
         train_layers = layer_features(self.trunk, train, size, self.device)
         test_layers = layer_features(self.trunk, test, size, self.device)
-        knn = knn_of_layers(train_layers, labels, test_layers, test_labels)
-        linear = {}
-        for layer in {LAST, knn["layer"]}:
-            fit = fit_logistic(train_layers[layer], labels)
-            is_right = fit.predict(test_layers[layer]) == test_labels
-            linear[layer] = round(100 * float(is_right.mean()), 2)
-        return {"knn": knn, "linear": {"last": linear[LAST], "best": linear[knn["layer"]]}}
+        knn = accuracies(train_layers, labels, test_layers, test_labels, fractions=())["knn"]
+        # A classifier takes minutes for a layer, so only these two get one.
+        train_layers = {layer: train_layers[layer] for layer in dict.fromkeys([knn["layer"], LAST])}
+        measured = accuracies(train_layers, labels, test_layers, test_labels, fractions=(1.0,))
+        return {"knn": knn, "linear": measured["linear"]}
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-from layer_accuracy import LAST, accuracies, labelled_rows, layer_features
+from intervals import packed
+from layer_accuracy import LAST, accuracies, labelled_rows, layer_features, percent
 from peer_methods import METHODS, Method
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -142,7 +143,7 @@ class Comparison:
         network = self.network(is_published=False, seed=seed)
         method = self.method(name, network, len(self.train), self.options.image_size)
         loader = self.loader(method, self.train, seed)
-        train(method, loader, passes, RATE, autocast=self.options.autocast)
+        train(method, loader, passes, RATE, autocast=self.options.precision == "bfloat16")
         return network
 
     def go_on(
@@ -190,8 +191,14 @@ class Comparison:
         train_layers, test_layers = self.published_layers[size]
         return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
 
-    def fine_tune(self, network: nn.Module, fraction: float, size: int, seed: int) -> float:
-        """Train all layers and a classifier on a part of the labels; return the top-1, percent."""
+    def fine_tune(
+        self, network: nn.Module, fraction: float, size: int, seed: int
+    ) -> dict[str, float | str]:
+        """Train all layers and a classifier on a part of the labels, and measure the result.
+
+        Returns:
+            ``top1``, percent, and ``right``, which test photos are right, see :func:`packed`.
+        """
         torch.manual_seed(seed)
         rows = labelled_rows(self.train_labels, fraction, seed)
         labels = torch.from_numpy(self.train_labels)[rows]
@@ -226,8 +233,8 @@ class Comparison:
             if step == FINE_TUNING_STEPS:
                 break
         features = layer_features(network, self.test, size)[LAST].float()
-        answers = model[1](features).argmax(dim=1).numpy()
-        return round(100 * float((answers == self.test_labels).mean()), 2)
+        right = model[1](features).argmax(dim=1).numpy() == self.test_labels
+        return {"top1": percent(right), "right": packed(right)}
 
     def about(self) -> dict[str, Any]:
         """Return what all rows share."""
@@ -241,7 +248,7 @@ class Comparison:
             "published": "EfficientNet-Lite0",
             "image_size": options.image_size,
             "published_size": options.published_size,
-            "autocast": options.autocast,
+            "precision": options.precision,
             "hardware": processor_name(),
             "versions": {
                 "python": platform.python_version(),

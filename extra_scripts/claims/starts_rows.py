@@ -1,11 +1,15 @@
-"""The rows of ``starts.json``: what they measure, their names, their order and their time."""
+"""The rows of ``starts.json``: their names, what they measure, their order and their time."""
 
 from __future__ import annotations
 
+import argparse
+import re
+import statistics
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from peers_report import spread
+from intervals import Accuracy, unpacked
 
 LABELS = {
     "histograms": "histograms, no network",
@@ -17,76 +21,167 @@ LABELS = {
     "npid continued": "published weights, then NPID",
     "pirl_jigsaw continued": "published weights, then PIRL",
 }
-MEASURES = {
-    "knn": "kNN",
-    "linear": "linear",
-    "linear_0.05": "linear, 5 %",
-    "linear_0.1": "linear, 10 %",
-}
-ROW = ["start", "passes", "size"]  # what the seeds of a row share
+WITHOUT_SEED = ("histograms", "published")  # a seed only draws the labels of a fraction
+ALL_LABELS = {"knn": "kNN", "linear": "linear"}
+FEW_LABELS = {"linear_0.05": "5 %", "linear_0.1": "10 %"}
 HEAD_PASSES = 2  # as in starting_points.py
 
+NAME = re.compile(r"(tuned/)?([a-z_]+?)(_continued)?(?::(time)?(\d+))?(?:@(\d+))?")
 
-def frozen_rows(content: dict[str, Any]) -> pd.DataFrame:
-    """Return the rows of frozen features, a column for each measure at the last and best layer.
+
+@dataclass(frozen=True)
+class Row:
+    """What the seeds of a row share.
+
+    Attributes:
+        start: a key of ``LABELS``.
+        passes: over the training photos; 0: nothing was trained.
+        size: side of the images, pixels.
+        is_tuned: fine-tuned on few labels, not frozen.
+    """
+
+    start: str
+    passes: int
+    size: int
+    is_tuned: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name in tables, such as ``NPID, 20 passes, 64 px``."""
+        words = [LABELS[self.start]]
+        if self.passes:
+            words.append("1 pass" if self.passes == 1 else f"{self.passes} passes")
+        title = ", ".join([*words, f"{self.size} px"])
+        return f"fine-tuned: {title.replace(', frozen', '')}" if self.is_tuned else title
+
+    @property
+    def order(self) -> tuple[bool, int, int, int]:
+        """Frozen rows first, in the order of ``LABELS``."""
+        return (self.is_tuned, [*LABELS].index(self.start), self.passes, self.size)
+
+
+@dataclass(frozen=True)
+class RowName:
+    """A row as a command names it, ``[tuned/]START[_continued][:[time]PASSES][@SIZE]``.
+
+    Attributes:
+        start: a key of ``LABELS``.
+        passes: over the training photos.
+        is_time: the passes are PIRL's (jigsaw), and this row gets as much processor time.
+        size: side of the images, pixels; None: that of the comparison.
+        is_tuned: fine-tuned on few labels.
+    """
+
+    start: str
+    passes: int
+    is_time: bool
+    size: int | None
+    is_tuned: bool
+
+    @classmethod
+    def parse(cls, text: str) -> RowName:
+        """Parse an argument of the command line."""
+        match = NAME.fullmatch(text)
+        if (
+            match is None
+            or (start := (match[2] + (match[3] or "")).replace("_c", " c")) not in LABELS
+        ):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no row: [tuned/]START[:PASSES][@SIZE], where START is one of "
+                f"{', '.join(LABELS).replace(' continued', '_continued')}"
+            )
+        size = int(match[6]) if match[6] else None
+        return cls(start, int(match[5] or 0), bool(match[4]), size, bool(match[1]))
+
+    def row(self, costs: dict[str, float], size: int) -> Row:
+        """Return the row, whose time may follow from the costs of an image."""
+        passes = self.passes
+        if self.is_time:
+            passes = round(passes * costs["pirl_jigsaw"] / costs[self.start])
+        return Row(self.start, passes, self.size or size, self.is_tuned)
+
+
+class Accuracies:
+    """The accuracies of a data set's rows.
 
     Args:
         content: of ``starts.json``.
     """
-    rows = []
-    for row in content["frozen"]:
-        flat = {key: row[key] for key in (*ROW, "seed")}
-        for measure in MEASURES:
-            flat[f"{measure} last"] = row[measure]["last"]
-            flat[f"{measure} best"] = row[measure]["best"]
-            flat[f"{measure} layer"] = row[measure]["layer"]
-        rows.append(flat)
-    return pd.DataFrame(rows)
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
+        self.photos = content["setting"]["test_images"]
+        self._measured: dict[tuple[Row, str], dict[int, tuple[float, str | None]]] = {}
+        for row in content["frozen"]:
+            for measure in (*ALL_LABELS, *FEW_LABELS):
+                for layer in ("last", "best"):
+                    right = row[measure].get(f"{layer}_right")
+                    self._add(row, False, f"{measure} {layer}", row[measure][layer], right)
+        for row in content["fine_tuned"]:
+            measure = f"linear_{row['fraction']} best"
+            self._add(row, True, measure, row["top1"], row.get("right"))
+
+    def _add(
+        self, row: dict[str, Any], is_tuned: bool, measure: str, top1: float, right: str | None
+    ) -> None:
+        key = (Row(row["start"], row["passes"], row["size"], is_tuned), measure)
+        self._measured.setdefault(key, {})[row["seed"]] = (top1, right)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The measured rows, in the order of tables."""
+        return sorted({row for row, _ in self._measured}, key=lambda row: row.order)
+
+    def of(self, row: Row, measure: str) -> Accuracy | None:
+        """Return a measure of a row, such as ``knn best``; None if it was not measured."""
+        by_seed = self._measured.get((row, measure))
+        if by_seed is None:
+            return None
+        top1 = pd.Series({seed: accuracy for seed, (accuracy, _) in sorted(by_seed.items())})
+        right = {
+            seed: unpacked(digits, self.photos)
+            for seed, (_, digits) in by_seed.items()
+            if digits is not None
+        }
+        is_fixed = row.start in WITHOUT_SEED and measure.split()[0] in ALL_LABELS
+        return Accuracy(top1, self.photos, right, is_fixed)
+
+    def layers(self, row: Row) -> list[str]:
+        """Return the names of the layers that are best in kNN or for all labels."""
+        names = {
+            entry[measure]["layer"].removeprefix("net.")
+            for entry in self.content["frozen"]
+            for measure in ALL_LABELS
+            if Row(entry["start"], entry["passes"], entry["size"]) == row
+        }
+        return sorted(names)
 
 
-def seconds_of(content: dict[str, Any], start: str, passes: int, size: int) -> float:
-    """Return the processor time of a row, seconds, from the costs of an image.
+def seconds_of(contents: list[dict[str, Any]], row: Row) -> float:
+    """Return the processor time of a row, seconds: the median of the data sets.
 
-    It holds the training, the bank's first rows, and reading the features of all photos once.
+    It follows from the costs of an image, and holds the training, the bank's first rows, and
+    reading the features of all photos once. The median leaves out a set whose costs were measured
+    beside other work.
     """
+    return statistics.median(_seconds(content, row) for content in contents)
+
+
+def _seconds(content: dict[str, Any], row: Row) -> float:
     setting = content["setting"]
     costs = content["costs"]
     num_train = setting["train_images"]
     num_photos = num_train + setting["test_images"]
-    reading = "features"
-    if start == "histograms":
-        reading = "histograms"
-    elif start.startswith("published") or "continued" in start:
+    training = costs.get(row.start, 0.0)
+    if row.start.startswith("published") or "continued" in row.start:
         # Images of another size cost in proportion to their pixels.
-        reading = "published features"
-    cost = costs[reading]
-    training = costs.get(start, 0.0)
-    if reading == "published features":
-        cost *= (size / setting["published_size"]) ** 2
-        training *= (size / setting["image_size"]) ** 2
-    milliseconds = num_photos * cost
-    if passes:
-        milliseconds += num_train * (passes * training + cost)
-        if "continued" in start:
-            milliseconds += num_train * HEAD_PASSES * cost
+        reading = costs["published features"] * (row.size / setting["published_size"]) ** 2
+        training *= (row.size / setting["image_size"]) ** 2
+    else:
+        reading = costs["histograms" if row.start == "histograms" else "features"]
+    milliseconds = num_photos * reading
+    if row.passes:
+        milliseconds += num_train * (row.passes * training + reading)
+        if "continued" in row.start:
+            milliseconds += num_train * HEAD_PASSES * reading
     return milliseconds / 1000
-
-
-def row_title(start: str, passes: int, size: int) -> str:
-    """Return a row's name, such as ``NPID, 20 passes, 64 px``."""
-    words = [LABELS[start]]
-    if passes:
-        words.append("1 pass" if passes == 1 else f"{passes} passes")
-    return ", ".join([*words, f"{size} px"])
-
-
-def in_order(rows: pd.DataFrame) -> list[tuple[tuple[str, int, int], pd.DataFrame]]:
-    """Group rows by what their seeds share, in the order of ``LABELS``."""
-    groups = {key: part for key, part in rows.groupby(ROW)}
-    starts = list(LABELS)
-    return sorted(groups.items(), key=lambda item: (starts.index(item[0][0]), *item[0][1:]))
-
-
-def accuracy_of(seeds: pd.Series) -> str:
-    """Return mean ± standard deviation; histograms and published weights depend on no seed."""
-    return spread(seeds.drop_duplicates() if seeds.nunique() == 1 else seeds)

@@ -80,6 +80,16 @@ def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
     return (images, *others)
 
 
+def fast_precision() -> str:
+    """Return ``bfloat16`` on a processor with instructions for it, otherwise ``float32``.
+
+    Without them, bfloat16 takes three times as long as float32.
+    """
+    file = Path("/proc/cpuinfo")  # of Linux
+    flags = file.read_text().split() if file.is_file() else []
+    return "bfloat16" if {"avx512_bf16", "amx_bf16", "bf16"} & {*flags} else "float32"
+
+
 def processor_seconds() -> float:
     """Return the processor time of this process and its ended loader workers, seconds."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -1,18 +1,22 @@
 """extra_scripts/claims: starts.py, its report, and scale.py."""
 
+import argparse
 import json
 import re
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scale
 import starting_points
 import starts
 import starts_report
 import torch
+from intervals import Accuracy, difference, unpacked
 from layer_accuracy import accuracies, labelled_rows, layer_features
+from starts_rows import Row, RowName
 from training import decoded
 
 import pirl_plugin as pirl
@@ -49,9 +53,68 @@ def test_accuracies__test_photos_choose_no_layer():
     signal = torch.from_numpy(labels)[:, None] * 2.0 - 1 + 0.01 * noise
     train = {"good": signal, "last": noise}
     measured = accuracies(train, labels, {"good": noise, "last": signal}, labels, seed=1)
+<<<<<<< HEAD
     for measure in ("knn", "linear"):
         assert measured[measure]["layer"] == "good"
+=======
+    assert [*measured] == ["knn", "linear", "linear_0.05", "linear_0.1"]
+    assert measured["knn"]["layer"] == measured["linear"]["layer"] == "good"
+>>>>>>> 8bd2e508 (Let intervals cover seeds and test photos; name rows of starts.py)
     assert measured["linear"]["best"] < 80
+    right = unpacked(measured["linear"]["last_right"], 60)
+    assert 100 * right.mean() == pytest.approx(measured["linear"]["last"], abs=0.01)
+
+
+def accuracy(right, *, known=True, **settings):
+    """Accuracy of seeds × photos."""
+    right = np.asarray(right)
+    top1 = pd.Series(100 * right.mean(axis=1), range(len(right)))
+    return Accuracy(top1, right.shape[1], dict(enumerate(right)) if known else {}, **settings)
+
+
+def test_difference__covers_seeds_and_test_photos():
+    """Paired photo by photo, it agrees with a bootstrap; unpaired, it is wider."""
+    rng = np.random.default_rng(0)
+    hard = rng.random(500) < 0.4  # for both
+    first, second = (~hard & (rng.random((3, 500)) < p) for p in (0.95, 0.9))
+    paired = difference(accuracy(first), accuracy(second))
+    draws = rng.integers(500, size=(4000, 500))
+    leads = 100 * (first.astype(float) - second).mean(axis=0)[draws].mean(axis=1)
+    by_seed = 100 * (first.astype(float) - second).mean(axis=1)
+    of_seeds = 4.303 * by_seed.std(ddof=1) / 3**0.5  # Student's, two degrees of freedom
+    assert paired.mean == pytest.approx(by_seed.mean())
+    assert paired.half_width == pytest.approx(np.hypot(of_seeds, 1.96 * leads.std()), rel=0.05)
+    unpaired = difference(accuracy(first, known=False), accuracy(second, known=False))
+    assert unpaired.half_width > paired.half_width
+
+
+def test_difference__of_two_seeds_has_an_interval_only_if_no_seed_changes_it():
+    right = np.arange(100) < 50
+    trained = accuracy([right, right])
+    assert difference(trained, accuracy([~right, ~right])).half_width is None
+    fixed = accuracy([right, right], is_fixed=True)
+    assert difference(fixed, accuracy([~right], is_fixed=True)).half_width > 0
+    assert difference(trained, Accuracy(pd.Series({7: 1.0}), 100, {})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("histograms", Row("histograms", 0, 64)),
+        ("npid:time40", Row("npid", 80, 64)),
+        ("npid_continued:5@128", Row("npid continued", 5, 128)),
+        ("tuned/pirl_jigsaw:20", Row("pirl_jigsaw", 20, 64, is_tuned=True)),
+    ],
+)
+def test_row_name__is_a_row(name, row):
+    costs = {"pirl_jigsaw": 4.0, "npid": 2.0}
+    assert RowName.parse(name).row(costs, 64) == row
+
+
+@pytest.mark.parametrize("name", ["mocov2:5", "npid:", "npid 40", "tuned/", "npid_more:3"])
+def test_row_name__is_refused(name):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no row"):
+        RowName.parse(name)
 
 
 def test_layer_features__are_the_trunks_own(photos):
@@ -72,8 +135,9 @@ def test_layer_features__are_the_trunks_own(photos):
 def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, capsys):
     monkeypatch.setattr(starting_points, "FINE_TUNING_STEPS", 2)
     monkeypatch.setattr(starting_points, "BATCH", 2)
-    words = ["--data", photos, "--out", tmp_path, "--images", 40, "--passes", 1, "--seeds", 1]
-    words += ["--methods", "npid", "--image-size", 32, "--fine-tuned-passes", 1]
+    monkeypatch.setattr(starts, "fast_precision", lambda: "float32")
+    words = ["--data", photos, "--out", tmp_path, "--images", 40, "--seeds", 1, "--image-size", 32]
+    words += ["--rows", "histograms", "random", "npid:1", "tuned/random", "tuned/npid:1"]
     run(monkeypatch, starts, *words)
     file = tmp_path / "starts.json"
     content = json.loads(file.read_text())
@@ -81,10 +145,10 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     assert content["costs"]["npid"] > 0
     assert [row["start"] for row in content["frozen"]] == ["histograms", "random", "npid"]
     assert content["frozen"][0]["linear"]["last"] > 90  # by the colours
-    assert {row["start"] for row in content["fine_tuned"]} == {"random", "npid"}
+    assert [row["start"] for row in content["fine_tuned"]] == ["random"] * 2 + ["npid"] * 2
     capsys.readouterr()
     run(monkeypatch, starts, *words)
-    assert capsys.readouterr().out == ""  # nothing is trained again
+    assert capsys.readouterr().out == "ResNets train in float32\n"  # nothing is trained again
     npid = content["frozen"].pop()
     file.write_text(json.dumps(content))
     monkeypatch.setattr(starting_points.Comparison, "pretrain", None)
@@ -107,12 +171,10 @@ def test_committed_rows__give_the_committed_tables(monkeypatch, tmp_path):
     )
     tables = (tmp_path / "starts.md").read_text("utf-8")
     assert tables == (results / "starts" / "starts.md").read_text("utf-8")
-    blocks = tables.split("\n\n")
-    short, differences = blocks[1], blocks[3]
+    short = tables.split("\n\n")[1]
     for page in (results / "README.md", ROOT / "README.md"):
         assert short in page.read_text("utf-8")
     page = (results / "README.md").read_text("utf-8")
-    assert differences in page
     # Each figure of the text beside the tables is one of them.
     section = page.partition("## What to start from")[2].partition("\n## ")[0]
     written = re.findall(r"\d+\.\d", section)
