@@ -18,7 +18,7 @@ from intervals import Accuracy, Interval, difference, interval_of
 from matplotlib.figure import Figure
 from starts_rows import ALL_LABELS, FEW_LABELS, LABELS, Accuracies, Row, seconds_of
 
-SHORT_PASSES = 40  # of the short table's PIRL
+SHORT_PASSES = 40  # of the short tables' PIRL, at most
 Question = tuple[str, Callable[[Accuracies, str], Interval | None]]
 """Title, and the difference of a measure on a data set."""
 
@@ -98,13 +98,15 @@ def layer_gain(row: Row) -> Question:
     return (f"{row.title.rpartition(',')[0]}: best layer − last layer", answer)
 
 
-def questions_of(sets: list[Accuracies]) -> Iterator[Question]:
-    """Yield what a user may ask of frozen features."""
+def questions_of(
+    sets: list[Accuracies], rows: list[Row], is_asked: Callable[[int], bool]
+) -> Iterator[Question]:
+    """Yield how PIRL compares after the passes that are asked for."""
     setting = sets[0].content["setting"]
     size = setting["image_size"]
-    rows = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)
     published = Row("published", 0, setting["published_size"])
-    for passes in [row.passes for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]:
+    lengths = [row.passes for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]
+    for passes in filter(is_asked, lengths):
         pirl = Row("pirl_jigsaw", passes, size)
         yield between(pirl, Row("histograms", 0, size))
         yield between(pirl, Row("random", 0, size))
@@ -115,9 +117,6 @@ def questions_of(sets: list[Accuracies]) -> Iterator[Question]:
             npid = Row("npid", count, size)
             yield between(pirl, npid, f"PIRL, {passes} passes − NPID, {count}: the same time")
         yield between(published, pirl)
-    for row in rows:
-        if "continued" in row.start and not row.is_tuned:
-            yield between(row, Row("published", 0, row.size))
 
 
 def equal_time_passes(one: Accuracies, rows: list[Row], passes: int) -> int | None:
@@ -209,12 +208,13 @@ def figure(sets: list[Accuracies]) -> Figure:
     return drawn
 
 
-def short_rows(rows: list[Row], equal: int | None) -> list[Row]:
-    """Return a row of each kind, at the largest size, after as many passes as the short table's."""
+def short_rows(sets: list[Accuracies], rows: list[Row], passes: int) -> list[Row]:
+    """Return a row of each kind, at the largest size and after PIRL's passes or in their time."""
+    equal = equal_time_passes(sets[0], rows, passes)
     largest: dict[str, Row] = {}
     for row in rows:
         is_baseline = row.start in ("histograms", "random", "published")
-        if is_baseline or (row.start in ("pirl_jigsaw", "npid") and row.passes == SHORT_PASSES):
+        if is_baseline or (row.start in ("pirl_jigsaw", "npid") and row.passes == passes):
             largest[row.start] = row
         elif row.start == "npid" and row.passes == equal:
             largest["equal time"] = row
@@ -233,13 +233,20 @@ def main() -> None:
     rows = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)
     frozen = [row for row in rows if not row.is_tuned]
     trained = [row for row in frozen if row.start in ("npid", "pirl_rotation", "pirl_jigsaw")]
-    equal = equal_time_passes(sets[0], rows, SHORT_PASSES)
     gains = [layer_gain(row) for row in trained]
+    main_passes = max((row.passes for row in trained if row.passes <= SHORT_PASSES), default=0)
+    questions = [*questions_of(sets, rows, lambda passes: passes == main_passes)]
+    questions += [
+        between(row, Row("published", 0, row.size)) for row in frozen if "continued" in row.start
+    ]
+    others = [*questions_of(sets, rows, lambda passes: passes != main_passes)]
     blocks = [
         "# Tables: what to start from",
-        accuracy_table(sets, short_rows(frozen, equal), ALL_LABELS),
+        accuracy_table(sets, short_rows(sets, frozen, main_passes), ALL_LABELS),
         "## Differences",
-        difference_table(sets, [*questions_of(sets)], ALL_LABELS),
+        difference_table(sets, questions, ALL_LABELS),
+        "## Differences after other passes",
+        difference_table(sets, others, ALL_LABELS),
         "## What a middle layer gains",
         difference_table(sets, gains, {"linear": "linear", **FEW_LABELS}),
         "## All rows",
