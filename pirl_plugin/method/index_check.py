@@ -1,4 +1,4 @@
-"""The check that an index is an image's number in the data set, without waiting for a GPU."""
+"""Check indices against the size of the data set, without waiting for a GPU."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pirl_plugin.system.failures import Refused, type_and_shape
 class IndexCheck:
     """Refuses an index outside the data set: on a CPU at once, on a GPU a little later.
 
-    The host runs ahead of a GPU, so it cannot see an index there. The smallest and the largest
-    index so far stay on the GPU. Each :meth:`note` also starts their copy to the host, and
-    :meth:`refuse_noted` reads the copy without waiting. So an index is refused after anything that
-    waits for the GPU, and at the latest some steps after it was noted.
+    The CPU runs ahead of a GPU, so it cannot inspect an index there without waiting. Instead, the
+    smallest and the largest index so far stay on the GPU. Each :meth:`note` also starts a copy of
+    both to the CPU, and :meth:`refuse_noted` reads the copy without waiting. So an index is refused
+    after anything that waits for the GPU, and at the latest some steps after it was noted.
 
     Attributes:
         num_rows: |D|.
     """
 
     num_rows: int
-    # The smallest and the largest noted index, int64 (2,): on the GPU, and a copy on the host.
+    # The smallest and the largest noted index, int64 (2,): on the GPU, and a copy on the CPU.
     _noted: tuple[Tensor, Tensor] | None = None
 
     def check(self, index: Tensor, lowest: int = -1, wait: bool = False) -> None:
@@ -32,11 +32,11 @@ class IndexCheck:
 
         Args:
             index: int64 of any shape.
-            lowest: smallest index; −1 leaves an image out.
-            wait: whether to wait for a GPU, and refuse at once there too.
+            lowest: smallest allowed index; −1 leaves an image out.
+            wait: whether to wait for a GPU, so that it also refuses the index at once.
 
         Raises:
-            ValueError: there is such an index, or on a GPU, an earlier call had one.
+            ValueError: an index is outside, or on a GPU, one of an earlier call was.
         """
         if index.device.type != "cpu" and not wait:
             self.refuse_noted()
@@ -46,17 +46,18 @@ class IndexCheck:
             self._check_range(smallest, largest, lowest)
 
     def note(self, index: Tensor) -> None:
-        """Add indices, int64 of any shape, to those that :meth:`refuse_noted` checks."""
+        """Note indices, int64 of any shape, for :meth:`refuse_noted`."""
         if self._noted is None:
-            on_device = torch.zeros(2, dtype=torch.int64, device=index.device)
-            # A copy to ordinary memory would wait for the GPU.
-            on_host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=index.is_cuda)
-            self._noted = (on_device, on_host)
-        on_device, on_host = self._noted
-        smallest, largest = on_device
-        values = torch.cat([on_device, index.flatten()])
-        torch.aminmax(values, out=(smallest, largest))
-        on_host.copy_(on_device, non_blocking=True)
+            limits = torch.zeros(2, dtype=torch.int64, device=index.device)
+            # A copy to memory that is not pinned would wait for the GPU.
+            limits_on_cpu = torch.zeros(
+                2, dtype=torch.int64, device="cpu", pin_memory=index.is_cuda
+            )
+            self._noted = (limits, limits_on_cpu)
+        limits, limits_on_cpu = self._noted
+        smallest, largest = limits
+        torch.aminmax(torch.cat([limits, index.flatten()]), out=(smallest, largest))
+        limits_on_cpu.copy_(limits, non_blocking=True)
 
     def refuse_noted(self, wait: bool = False) -> None:
         """Refuse a noted index outside the data set, once.
@@ -65,12 +66,12 @@ class IndexCheck:
             wait: whether to wait for the GPU, so that all noted indices are checked.
 
         Raises:
-            ValueError: there is such an index, among those that have reached the host.
+            ValueError: an index is outside, among those that the CPU has received.
         """
         if self._noted is None:
             return
-        on_device, on_host = self._noted
-        smallest, largest = (on_device if wait else on_host).tolist()
+        limits, limits_on_cpu = self._noted
+        smallest, largest = (limits if wait else limits_on_cpu).tolist()
         if smallest < -1 or largest >= self.num_rows:
             self._noted = None  # not zeros: a copy to these tensors may be under way
         self._check_range(smallest, largest, lowest=-1)
@@ -79,8 +80,8 @@ class IndexCheck:
         outside = smallest if smallest < lowest else largest
         if not lowest <= outside < self.num_rows:
             raise Refused(
-                f"row {outside} is outside the memory bank of {self.num_rows} rows: give each "
-                f"image's number in the data set, and its size as num_train_samples"
+                f"index {outside} is outside the memory bank of {self.num_rows} images: pass each "
+                f"image's number in the data set, and the size of the data set as num_train_samples"
             )
 
 

@@ -120,6 +120,15 @@ class ImageViews(Views):
         return {"images": self._standard_view(pixels, rng)}
 
 
+def warm_up() -> None:
+    """Compile the kernels of the views, or load them from numba's cache on disk.
+
+    The first call on a machine takes seconds, later calls a fraction of a second. Call it before
+    workers start, so that they do not compile.
+    """
+    ImageViews(image_size=4)(torch.zeros(3, 4, 4, dtype=torch.uint8), np.random.default_rng(0))
+
+
 def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
     """Return the size at which crops of at least 8 % of an image are as sharp as these.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import Refused, check, check_name, check_whole
 from pirl_plugin.views.base import Views, area_shares, size_of_usual_crops
-from pirl_plugin.views.kernels import FLIP, render
+from pirl_plugin.views.kernels import render
 from pirl_plugin.views.photometric import PhotometricArguments
 from pirl_plugin.views.pixels import random_resized_crop
 
@@ -125,11 +125,11 @@ class JigsawViews(Views):
         corners = patch_offsets(self.patches_crop_size, self.grid, self.patch_size, rng)
         rows = self.photometric.sample(rng, len(corners))
         if self.flip == "none":
-            rows[:, FLIP] = 0
+            rows["flip"] = 0
         elif self.flip == "image":
             # A patch of the mirrored crop is the mirrored patch at the mirrored position.
-            rows[:, FLIP] = rows[0, FLIP]
-            if rows[0, FLIP]:
+            rows["flip"] = rows["flip"][0]
+            if rows["flip"][0]:
                 corners[:, 1] = self.patches_crop_size - self.patch_size - corners[:, 1]
         return number, render(crop, corners[order], rows, self.patch_size)
 

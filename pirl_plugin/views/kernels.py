@@ -1,22 +1,22 @@
-"""The kernels of the views: draw photometric parameters and apply them, in compiled loops.
+"""The kernels of the views: cut them and apply photometric parameters, in compiled loops.
 
 In PIL, a view is made of the canvas (a resized crop) and its row of parameters like this; the
 kernel gives the same bytes::
 
     view = canvas.crop((left, top, left + size, top + size))
-    for operation in row[ORDER : ORDER + 4]:                    # the colour jitter
-        if operation == 0: view = ImageEnhance.Brightness(view).enhance(row[BRIGHTNESS])
-        if operation == 1: view = ImageEnhance.Contrast(view).enhance(row[CONTRAST])
-        if operation == 2: view = ImageEnhance.Color(view).enhance(row[SATURATION])
-        if operation == 3: view = torchvision.adjust_hue(view, row[HUE])
-    if row[EXTRAS]:
-        view = ImageOps.posterize(view, int(row[POSTERIZE]))
-        view = ImageEnhance.Sharpness(view).enhance(row[SHARPNESS])
-        view = ImageOps.autocontrast(ImageOps.solarize(view, int(row[SOLARIZE])))
-    if row[EQUALIZE]: view = ImageOps.equalize(view)
-    if row[GREY]: view = view.convert("L").convert("RGB")
-    if row[BLUR]: view = view.filter(ImageFilter.GaussianBlur(row[BLUR]))
-    if row[FLIP]: view = ImageOps.mirror(view)
+    for operation in row.order:  # the color jitter
+        if operation == 0: view = ImageEnhance.Brightness(view).enhance(row.brightness)
+        if operation == 1: view = ImageEnhance.Contrast(view).enhance(row.contrast)
+        if operation == 2: view = ImageEnhance.Color(view).enhance(row.saturation)
+        if operation == 3: view = torchvision.adjust_hue(view, row.hue)
+    if row.extras:
+        view = ImageOps.posterize(view, int(row.posterize))
+        view = ImageEnhance.Sharpness(view).enhance(row.sharpness)
+        view = ImageOps.autocontrast(ImageOps.solarize(view, int(row.solarize)))
+    if row.equalize: view = ImageOps.equalize(view)
+    if row.grayscale: view = view.convert("L").convert("RGB")
+    if row.blur: view = view.filter(ImageFilter.GaussianBlur(row.blur))
+    if row.flip: view = ImageOps.mirror(view)
 
 A view is cut into three planes of bytes. The colour jitter computes chunks of them as float32 in
 the first-level cache, with one vectorised loop for each operation. Each operation rounds down, as
@@ -30,6 +30,8 @@ would check for negative indices and could not vectorise the loop. Numba compile
 file changes, so all constants of the kernels are in it.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
 import torch
@@ -37,45 +39,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
 
 from pirl_plugin.system.kernel_cache import CachedKernel
-
-# Columns of a row of parameters, and of its uniform draws.
-FLIP = 0
-GREY = 1
-ORDER = 2  # and the next three: order of brightness 0, contrast 1, saturation 2 and hue 3
-BRIGHTNESS = 6
-CONTRAST = 7
-SATURATION = 8
-HUE = 9
-EXTRAS = 10
-POSTERIZE = 11
-SHARPNESS = 12
-SOLARIZE = 13
-EQUALIZE = 14
-BLUR = 15
-NUM_COLUMNS = 16
-
-# The draws have a column for each parameter, these two, and two unused ones.
-_JITTER_DRAW = 16
-_BLUR_DRAW = 17
-DRAWS = 20
-
-# Positions in the ``chances`` of ``fill_rows``: probabilities, and the limits of the blur.
-FLIP_P = 0
-GREY_P = 1
-JITTER_P = 2
-EXTRAS_P = 3
-EQUALIZE_P = 4
-BLUR_P = 5
-BLUR_LOW = 6
-BLUR_HIGH = 7
-NUM_CHANCES = 8
-
-# Ranges of VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
-_FEWEST_BITS = 4
-_NUM_BITS = 5
-_LEAST_SHARPNESS = 0.1
-_SHARPNESS_SPAN = 1.8
-_NUM_THRESHOLDS = 257
 
 _CHUNK = 1024  # pixels at a time: their floats fit the first-level cache
 
@@ -202,37 +165,34 @@ def _turn_hue(r, g, b, shift):
 def _jitter_chunk(r, g, b, row, first, last, shift, mean):
     """Apply the jitter operations at places ``first`` … ``last`` − 1 of the order."""
     for place in range(first, last):
-        operation = int(row[ORDER + place])
+        operation = int(row.order[place])
         if operation == 0:
-            if row[BRIGHTNESS] != _F1:
-                _blend_chunk(r, g, b, _F0, row[BRIGHTNESS])
+            if row.brightness != _F1:
+                _blend_chunk(r, g, b, _F0, row.brightness)
         elif operation == 1:
-            _blend_chunk(r, g, b, mean, row[CONTRAST])
+            _blend_chunk(r, g, b, mean, row.contrast)
         elif operation == 2:
-            if row[SATURATION] != _F1:
-                _saturate(r, g, b, row[SATURATION])
-        elif row[HUE] != _F0:
+            if row.saturation != _F1:
+                _saturate(r, g, b, row.saturation)
+        elif row.hue != _F0:
             _turn_hue(r, g, b, shift)
 
 
 @_jit
 def _cut(canvas, top, left, flip, planes, size):
-    """Copy a view from the interleaved canvas (H, W·3) into its planes (3, P·P)."""
+    """Copy a view from the interleaved canvas (H, W·C) into its planes (C, P·P)."""
+    channels = planes.shape[0]
     for y in range(size):
-        line = canvas[top + y, 3 * left : 3 * (left + size)]
-        r = planes[0, y * size : (y + 1) * size]
-        g = planes[1, y * size : (y + 1) * size]
-        b = planes[2, y * size : (y + 1) * size]
-        if flip:
-            for x in range(size):
-                r[size - 1 - x] = line[3 * x]
-                g[size - 1 - x] = line[3 * x + 1]
-                b[size - 1 - x] = line[3 * x + 2]
-        else:
-            for x in range(size):
-                r[x] = line[3 * x]
-                g[x] = line[3 * x + 1]
-                b[x] = line[3 * x + 2]
+        line = canvas[top + y, channels * left : channels * (left + size)]
+        for channel in range(channels):
+            pixels = line[channel::channels]
+            target = planes[channel, y * size : (y + 1) * size]
+            if flip:
+                for x in range(size):
+                    target[size - 1 - x] = pixels[x]
+            else:
+                for x in range(size):
+                    target[x] = pixels[x]
 
 
 @_jit
@@ -253,7 +213,7 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
 
     The sum is 0 for a last pass, which does not need it.
     """
-    shift = np.float32(np.int32(np.float64(row[HUE]) * 255.0) & 255)
+    shift = np.float32(np.int32(np.float64(row.hue) * 255.0) & 255)
     total = 0
     for start in range(0, planes.shape[1], _CHUNK):
         stop = min(start + _CHUNK, planes.shape[1])
@@ -277,7 +237,7 @@ def _jitter(planes, row, chunk):
     """Apply the colour jitter: a pass up to contrast, which needs the mean, and a second pass."""
     contrast_at = 4  # after all operations: there is no contrast
     for place in range(4):
-        if row[ORDER + place] == _F1 and row[CONTRAST] != _F1:
+        if row.order[place] == _F1 and row.contrast != _F1:
             contrast_at = place
     total = _jitter_pass(planes, row, 0, contrast_at, _F0, chunk)
     if contrast_at < 4:
@@ -322,13 +282,13 @@ def _sharpen(plane, out, size, factor):
 @_jit
 def _extras(plane, spare, size, row):
     """Posterize, sharpen, solarize and autocontrast one channel in place."""
-    mask = np.uint8((255 << (8 - int(row[POSTERIZE]))) & 255)  # posterize: the upper bits
+    mask = np.uint8((255 << (8 - int(row.posterize))) & 255)  # posterize: the upper bits
     for x in range(plane.size):
         plane[x] = plane[x] & mask
-    _sharpen(plane, spare, size, row[SHARPNESS])
+    _sharpen(plane, spare, size, row.sharpness)
     # Pixels at or above the threshold are inverted; 256 inverts none.
-    last_kept = np.uint8(max(int(row[SOLARIZE]) - 1, 0))
-    invert_all = row[SOLARIZE] == _F0
+    last_kept = np.uint8(max(int(row.solarize) - 1, 0))
+    invert_all = row.solarize == _F0
     low = np.uint8(255)
     high = np.uint8(0)
     for x in range(plane.size):
@@ -356,45 +316,6 @@ def _greyscale(r, g, b):
 
 
 @CachedKernel
-def fill_rows(draws, low, high, chances, rows):
-    """Turn uniform draws into rows of parameters, in one compiled call instead of thirty of numpy.
-
-    Args:
-        draws: float64 (n, DRAWS), uniform in [0, 1).
-        low: float64 (4,), smallest factor of brightness, contrast and saturation, and hue shift.
-        high: float64 (4,), the largest values.
-        chances: float64 (8,), probabilities and the blur's limits, at the positions above.
-        rows: float32 (n, NUM_COLUMNS), filled; see ``Photometric.sample``.
-    """
-    for v in range(rows.shape[0]):
-        draw = draws[v]
-        row = rows[v]
-        row[FLIP] = draw[FLIP] < chances[FLIP_P]
-        row[GREY] = draw[GREY] < chances[GREY_P]
-        for place in range(4):  # insertion sort of the draws gives the order
-            at = place
-            while at > 0 and draw[ORDER + int(row[ORDER + at - 1])] > draw[ORDER + place]:
-                row[ORDER + at] = row[ORDER + at - 1]
-                at -= 1
-            row[ORDER + at] = place
-        if draw[_JITTER_DRAW] >= chances[JITTER_P]:
-            row[BRIGHTNESS:HUE] = 1.0
-            row[HUE] = 0.0
-        else:
-            for k in range(4):
-                row[BRIGHTNESS + k] = low[k] + draw[BRIGHTNESS + k] * (high[k] - low[k])
-        row[EXTRAS] = draw[EXTRAS] < chances[EXTRAS_P]
-        row[POSTERIZE] = _FEWEST_BITS + np.floor(draw[POSTERIZE] * _NUM_BITS)
-        row[SHARPNESS] = _LEAST_SHARPNESS + draw[SHARPNESS] * _SHARPNESS_SPAN
-        row[SOLARIZE] = np.floor(draw[SOLARIZE] * _NUM_THRESHOLDS)
-        row[EQUALIZE] = draw[EQUALIZE] < chances[EQUALIZE_P]
-        row[BLUR] = 0.0
-        if draw[BLUR] < chances[BLUR_P]:
-            span = chances[BLUR_HIGH] - chances[BLUR_LOW]
-            row[BLUR] = chances[BLUR_LOW] + draw[_BLUR_DRAW] * span
-
-
-@CachedKernel
 def _render(canvas, corners, rows, out):
     """Fill ``out`` with the views before equalisation (with its greyscale) and blur."""
     size = out.shape[3]
@@ -405,24 +326,24 @@ def _render(canvas, corners, rows, out):
     for v in range(out.shape[0]):
         row = rows[v]
         planes = flat_out[v]
-        _cut(flat_canvas, corners[v, 0], corners[v, 1], row[FLIP] != _F0, planes, size)
+        _cut(flat_canvas, corners[v, 0], corners[v, 1], row.flip != _F0, planes, size)
         _jitter(planes, row, chunk)
         for channel in range(3):
-            if row[EXTRAS] != _F0:
+            if row.extras != _F0:
                 _extras(planes[channel], spare, size, row)
-        if row[GREY] != _F0 and row[EQUALIZE] == _F0:
+        if row.grayscale != _F0 and row.equalize == _F0:
             _greyscale(planes[0], planes[1], planes[2])
 
 
 def render(
-    canvas: NDArray[np.uint8], corners: NDArray[np.int32], rows: NDArray[np.float32], size: int
+    canvas: NDArray[np.uint8], corners: NDArray[np.int32], rows: NDArray[Any], size: int
 ) -> torch.Tensor:
-    """Cut views out of an image and apply each one's parameter row.
+    """Cut views out of an image and apply each one's parameters.
 
     Args:
         canvas: uint8 (H, W, 3), C-contiguous.
         corners: int32 (n, 2), top and left of each view in the canvas, pixels.
-        rows: float32 (n, NUM_COLUMNS), from ``Photometric.sample``.
+        rows: structured array (n,), from ``Photometric.sample``.
         size: side P of a view, pixels. Every view must lie inside the canvas.
 
     Returns:
@@ -430,23 +351,13 @@ def render(
     """
     views = np.empty((len(rows), 3, size, size), np.uint8)
     _render(canvas, corners, rows, views)
-    for v in np.flatnonzero(rows[:, EQUALIZE] + rows[:, BLUR]):
+    for v in np.flatnonzero(rows["equalize"] + rows["blur"]):
+        row = rows[v]
         view = Image.fromarray(views[v].transpose(1, 2, 0).copy())
-        if rows[v, EQUALIZE]:
+        if row["equalize"]:
             view = ImageOps.equalize(view)
-            view = view.convert("L").convert("RGB") if rows[v, GREY] else view
-        if rows[v, BLUR]:
-            view = view.filter(ImageFilter.GaussianBlur(float(rows[v, BLUR])))
+            view = view.convert("L").convert("RGB") if row["grayscale"] else view
+        if row["blur"]:
+            view = view.filter(ImageFilter.GaussianBlur(float(row["blur"])))
         views[v] = np.asarray(view).transpose(2, 0, 1)
     return torch.from_numpy(views)
-
-
-def warm_up() -> None:
-    """Compile all kernels of the views, or load them from numba's cache on disk.
-
-    The first call on a machine takes seconds, later calls a fraction of a second. Call it in the
-    parent before workers start, so that the workers do not compile.
-    """
-    rows = np.empty((1, NUM_COLUMNS), np.float32)
-    fill_rows(np.zeros((1, DRAWS)), np.zeros(4), np.ones(4), np.ones(NUM_CHANCES), rows)
-    render(np.zeros((4, 4, 3), np.uint8), np.zeros((1, 2), np.int32), rows, 4)

@@ -1,40 +1,76 @@
-"""Photometric augmentation: its parameters, and draws of them.
+"""Photometric augmentation: its options, and the parameters that each view draws.
 
-The operations and their order are as in VISSL's PIRL: colour jitter in random order; then, with one
-probability, posterize, sharpness, solarize and autocontrast together; then equalize (in the paper,
-off by default), greyscale, blur (off by default) and a horizontal flip.
+Operations and their order are those of VISSL's PIRL: color jitter in random order; then, with one
+probability, posterize, sharpness, solarize and autocontrast together; then equalize (off by
+default, as in the paper), grayscale, blur (off by default) and a horizontal flip.
 """
 
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TypedDict
+from dataclasses import astuple, dataclass, fields
+from typing import Any, TypedDict
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import check, is_number
-from pirl_plugin.views.kernels import (
-    BLUR_HIGH,
-    BLUR_LOW,
-    BLUR_P,
-    DRAWS,
-    EQUALIZE_P,
-    EXTRAS_P,
-    FLIP_P,
-    GREY_P,
-    JITTER_P,
-    NUM_CHANCES,
-    NUM_COLUMNS,
-    fill_rows,
-)
+from pirl_plugin.system.kernel_cache import CachedKernel
 
 _LIMITS = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
 
+# The uniform draws of a view, in the order of the generator. A new option takes the next one, so
+# the views of a seed stay as they are. More names than draws are an error at import.
+_NUM_DRAWS = 20
+_DRAWS = {
+    "flip_p": "f8",
+    "grayscale_p": "f8",
+    "order": "4f8",
+    "brightness": "f8",
+    "contrast": "f8",
+    "saturation": "f8",
+    "hue": "f8",
+    "photometric_p": "f8",
+    "posterize": "f8",
+    "sharpness": "f8",
+    "solarize": "f8",
+    "equalize_p": "f8",
+    "blur_p": "f8",
+    "jitter_p": "f8",
+    "blur_sigma": "f8",
+}
+_DRAWS_TYPE = np.dtype(
+    {"names": [*_DRAWS], "formats": [*_DRAWS.values()], "itemsize": 8 * _NUM_DRAWS}
+)
+
+# The parameters of a view, float32.
+_PARAMETERS = [
+    ("flip", "f4"),  # 0 or 1
+    ("grayscale", "f4"),  # 0 or 1
+    ("order", "f4", 4),  # of brightness 0, contrast 1, saturation 2 and hue 3
+    ("brightness", "f4"),  # factor; 1 skips the operation
+    ("contrast", "f4"),  # factor; 1 skips it
+    ("saturation", "f4"),  # factor; 1 skips it
+    ("hue", "f4"),  # shift in turns; 0 skips it
+    ("extras", "f4"),  # 0 or 1: posterize, sharpness, solarize and autocontrast
+    ("posterize", "f4"),  # bits
+    ("sharpness", "f4"),  # factor
+    ("solarize", "f4"),  # threshold
+    ("equalize", "f4"),  # 0 or 1
+    ("blur", "f4"),  # standard deviation in pixels; 0 skips it
+]
+
+# Ranges of VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
+_FEWEST_BITS = 4
+_NUM_BITS = 5
+_LEAST_SHARPNESS = 0.1
+_SHARPNESS_SPAN = 1.8
+_NUM_THRESHOLDS = 257
+
 
 class PhotometricArguments(TypedDict, total=False):
-    """The parameters of :class:`Photometric`, as further arguments of views."""
+    """The options of :class:`Photometric`, as keyword arguments of views."""
 
     brightness: float
     contrast: float
@@ -51,17 +87,17 @@ class PhotometricArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Photometric:
-    """Parameters of the photometric augmentation; each view draws its own row.
+    """Options of the photometric augmentation; each view draws its own parameters.
 
     Attributes:
         brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.
         contrast: as for ``brightness``.
         saturation: as for ``brightness``.
-        hue: shift uniform in [−hue, hue] turns of the colour circle, at most 0.5.
+        hue: shift uniform in [−hue, hue] turns of the color circle, at most 0.5.
         jitter_p: probability of brightness, contrast, saturation and hue (together).
         photometric_p: probability of posterize, sharpness, solarize and autocontrast (together).
-        equalize_p: probability of histogram equalisation.
-        grayscale_p: probability of greyscale.
+        equalize_p: probability of histogram equalization.
+        grayscale_p: probability of grayscale.
         blur_p: probability of a Gaussian blur.
         blur_sigma: smallest and largest standard deviation of the Gaussian blur, pixels.
         flip_p: probability of a horizontal flip.
@@ -93,7 +129,7 @@ class Photometric:
         limits = "two standard deviations in pixels, such as [0.1, 2.0]; blur_p = 0 switches it off"
         check_limits("blur_sigma", self.blur_sigma, math.inf, limits)
 
-    def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
+    def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[Any]:
         """Draw the parameters of several views independently.
 
         Args:
@@ -101,32 +137,18 @@ class Photometric:
             num_views: number of views.
 
         Returns:
-            float32 (num_views, NUM_COLUMNS), with the columns of :mod:`~pirl_plugin.views.kernels`:
-            ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE``: 0 or 1; ``ORDER`` and the next three:
-            order of brightness 0, contrast 1, saturation 2 and hue 3; ``BRIGHTNESS``, ``CONTRAST``,
-            ``SATURATION``, ``SHARPNESS``: factors; ``HUE``: turns; ``POSTERIZE``: bits;
-            ``SOLARIZE``: threshold; ``BLUR``: deviation in pixels, 0 for none. With a factor of 1
-            or a hue of 0, the operation is skipped.
+            A structured array (num_views,) of float32 with the fields of ``_PARAMETERS``.
         """
-        rows = np.empty((num_views, NUM_COLUMNS), np.float32)
-        fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
-        return rows
+        draws = rng.random((num_views, _NUM_DRAWS)).view(_DRAWS_TYPE)[:, 0]
+        parameters = np.zeros(num_views, _PARAMETERS)
+        _set_parameters(draws, self._options, parameters)
+        return parameters
 
     @functools.cached_property
-    def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Lowest and highest factors (4,), and ``chances`` (8,), for ``fill_rows``."""
-        spans = np.array([self.brightness, self.contrast, self.saturation], np.float64)
-        low = np.append(np.maximum(0.0, 1.0 - spans), -float(self.hue))
-        high = np.append(1.0 + spans, float(self.hue))
-        chances = np.zeros(NUM_CHANCES)
-        chances[FLIP_P] = self.flip_p
-        chances[GREY_P] = self.grayscale_p
-        chances[JITTER_P] = self.jitter_p
-        chances[EXTRAS_P] = self.photometric_p
-        chances[EQUALIZE_P] = self.equalize_p
-        chances[BLUR_P] = self.blur_p
-        chances[BLUR_LOW], chances[BLUR_HIGH] = self.blur_sigma
-        return low, high, chances
+    def _options(self) -> NDArray[Any]:
+        """The options as a structured array (1,), for a compiled function."""
+        types = [(field.name, np.float64, np.shape(field.default)) for field in fields(self)]
+        return np.array([astuple(self)], types)
 
 
 def check_limits(
@@ -141,3 +163,53 @@ def check_limits(
     check(name, value, is_pair and 0 < value[0] <= value[1] <= highest, expected)
     low, high = value
     return low, high
+
+
+@numba.njit
+def _between(low, high, draw):
+    return low + draw * (high - low)
+
+
+@numba.njit
+def _factor(strength, draw):
+    return _between(max(0.0, 1.0 - strength), 1.0 + strength, draw)
+
+
+@CachedKernel
+def _set_parameters(draws, options, parameters):
+    """Set the parameters from the draws, in one compiled call instead of thirty of numpy.
+
+    Args:
+        draws: ``_DRAWS_TYPE`` (n,), uniform in [0, 1).
+        options: the options (1,).
+        parameters: ``_PARAMETERS`` (n,), overwritten.
+    """
+    option = options[0]
+    for v in range(parameters.shape[0]):
+        draw = draws[v]
+        view = parameters[v]
+        view.flip = draw.flip_p < option.flip_p
+        view.grayscale = draw.grayscale_p < option.grayscale_p
+        for place in range(4):  # insertion sort of the draws gives the order
+            at = place
+            while at > 0 and draw.order[int(view.order[at - 1])] > draw.order[place]:
+                view.order[at] = view.order[at - 1]
+                at -= 1
+            view.order[at] = place
+        view.brightness = 1.0
+        view.contrast = 1.0
+        view.saturation = 1.0
+        view.hue = 0.0
+        if draw.jitter_p < option.jitter_p:
+            view.brightness = _factor(option.brightness, draw.brightness)
+            view.contrast = _factor(option.contrast, draw.contrast)
+            view.saturation = _factor(option.saturation, draw.saturation)
+            view.hue = _between(-option.hue, option.hue, draw.hue)
+        view.extras = draw.photometric_p < option.photometric_p
+        view.posterize = _FEWEST_BITS + np.floor(draw.posterize * _NUM_BITS)
+        view.sharpness = _LEAST_SHARPNESS + draw.sharpness * _SHARPNESS_SPAN
+        view.solarize = np.floor(draw.solarize * _NUM_THRESHOLDS)
+        view.equalize = draw.equalize_p < option.equalize_p
+        view.blur = 0.0
+        if draw.blur_p < option.blur_p:
+            view.blur = _between(option.blur_sigma[0], option.blur_sigma[1], draw.blur_sigma)

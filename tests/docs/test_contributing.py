@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-RECIPES = {"estimator", "data source", "transform", "head or a trunk", "hook"}
+RECIPES = {"estimator", "data source", "transform", "photometric option", "head or a trunk", "hook"}
 
 
 def steps(recipe):
@@ -22,16 +22,17 @@ def steps(recipe):
 
 
 def insert_before(path, beginning, block):
-    """Insert lines before the one line that begins so, with its indentation."""
+    """Insert lines before the one line that is or begins so, with its indentation."""
     lines = path.read_text().splitlines(keepends=True)
-    (number,) = [i for i, line in enumerate(lines) if line.strip().startswith(beginning)]
+    equal = [i for i, line in enumerate(lines) if line.strip() == beginning]
+    (number,) = equal or [i for i, line in enumerate(lines) if line.strip().startswith(beginning)]
     indentation = re.match(" *", lines[number])[0]
     lines.insert(number, textwrap.indent(block, indentation))
     path.write_text("".join(lines))
 
 
 def insert_into(path, name, block):
-    """Insert entries at the end of a dictionary or tuple of the module."""
+    """Insert entries at the end of a dictionary, list or tuple of the module."""
     lines = path.read_text().splitlines(keepends=True)
     (value,) = [
         node.value

@@ -126,9 +126,9 @@ def test_bank__refuses_what_it_cannot_use():
     bank = MemoryBank(3, 2)
     before = bank.rows.clone()
     for row in (-1, 3):
-        with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 3 rows"):
+        with pytest.raises(ValueError, match=f"index {row} is outside the memory bank of 3 images"):
             bank.lookup(torch.tensor([row]))
-    with pytest.raises(ValueError, match="row 3 is outside the memory bank"):
+    with pytest.raises(ValueError, match="index 3 is outside the memory bank"):
         bank.update(torch.tensor([1, 3]), torch.ones(2, 2))
     with pytest.raises(FloatingPointError, match=r"rows \[1\] on rank 0"):
         bank.update(torch.tensor([0, 1]), torch.tensor([[1.0, 1.0], [1.0, torch.inf]]))
@@ -138,7 +138,7 @@ def test_bank__refuses_what_it_cannot_use():
         bank.update(torch.tensor([0, 1]).int(), torch.ones(2, 2))
     with pytest.raises(ValueError, match="index is of type list: expected an int64 tensor"):
         bank.lookup([0, 1])
-    with pytest.raises(ValueError, match="row -2 is outside the memory bank"):
+    with pytest.raises(ValueError, match="index -2 is outside the memory bank"):
         bank.update(torch.tensor([1, -2]), torch.ones(2, 2))
     assert torch.equal(bank.rows, before)
 
@@ -151,15 +151,15 @@ def test_bank__of_a_gpu_refuses_an_index_in_a_later_call(row, device):
     before = bank.rows.clone()
     bank.update(torch.tensor([1, row, -1]), torch.ones(3, 2))
     assert (bank.rows != before).any(dim=1).tolist() == [False, True, False]
-    with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 3 rows"):
+    with pytest.raises(ValueError, match=f"index {row} is outside the memory bank of 3 images"):
         bank.index_check.refuse_noted(wait=True)
-    with pytest.raises(ValueError, match="row -1 is outside"):
+    with pytest.raises(ValueError, match="index -1 is outside"):
         bank.lookup(torch.tensor([0, -1]))
 
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_index_check__refuses_a_noted_index_once(wait, device):
-    """What is noted on a GPU is copied to the host without waiting; a CPU copies at once."""
+    """What is noted on a GPU is copied to the CPU without waiting; a CPU copies at once."""
     if device.type != "cpu" and not wait:
         pytest.skip("only a CPU has copied the indices when the call returns")
     indices = IndexCheck(10)
@@ -167,11 +167,13 @@ def test_index_check__refuses_a_noted_index_once(wait, device):
         indices.note(torch.tensor(noted, dtype=torch.int64))
         indices.note(torch.tensor([5]))  # the smallest and the largest so far stay
         if outside is not None:
-            with pytest.raises(ValueError, match=f"row {outside} is outside the memory bank of 10"):
+            with pytest.raises(
+                ValueError, match=f"index {outside} is outside the memory bank of 10"
+            ):
                 indices.refuse_noted(wait)
         indices.refuse_noted(wait)
     indices.note(torch.tensor([-2]))
-    with pytest.raises(ValueError, match="row -2 is outside"):
+    with pytest.raises(ValueError, match="index -2 is outside"):
         indices.refuse_noted(wait)
 
 

@@ -205,7 +205,7 @@ def test_loss__refuses_what_does_not_fit():
     loss, (f, g) = make_loss(), embeddings(2)
     index = torch.tensor([0, 1])
     for row in (-2, ROWS):
-        with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 40"):
+        with pytest.raises(ValueError, match=f"index {row} is outside the memory bank of 40"):
             loss(f, g, torch.tensor([0, row]))
     for wrong, found in ((index.int(), r"torch\.int32 of shape \(2,\)"), ([0, 1], "of type list")):
         with pytest.raises(ValueError, match=f"index is {found}: expected an int64 tensor"):
@@ -243,7 +243,7 @@ def test_loss__refuses_negatives_that_are_not_of_its_images(subtests):
 @pytest.mark.parametrize("placement", ["replicated", "sharded"])
 def test_loss__refuses_negatives_outside_the_data_set(row, named, placement):
     loss, (f, g) = make_loss(bank={"placement": placement}), embeddings(2)
-    with pytest.raises(ValueError, match=f"row {named} is outside the memory bank of 40"):
+    with pytest.raises(ValueError, match=f"index {named} is outside the memory bank of 40"):
         loss(f, g, torch.tensor([0, 1]), torch.tensor([[3, 4], [5, row]]))
 
 

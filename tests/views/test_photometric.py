@@ -1,12 +1,12 @@
 """The fused kernel against PIL, operation by operation and as a chain, and what is drawn."""
 
 import itertools
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.views import kernels as columns
 from pirl_plugin.views.kernels import render as render_fused
 from pirl_plugin.views.photometric import Photometric
 from tests.views.oracle import render_pil
@@ -46,6 +46,21 @@ def canvases():
 
 
 CANVASES = canvases()
+CHECKSUMS = {
+    "flip": 4001277502,
+    "grayscale": 1484802608,
+    "order": 3310099223,
+    "brightness": 404020871,
+    "contrast": 2607974466,
+    "saturation": 1319669913,
+    "hue": 107906259,
+    "extras": 362119051,
+    "posterize": 2282069990,
+    "sharpness": 1176225886,
+    "solarize": 3771507054,
+    "equalize": 2981177507,
+    "blur": 2313742842,
+}
 
 
 def both(canvas, parameters, size, count=24, seed=0):
@@ -79,7 +94,7 @@ def test_kernel__hue_equals_pil_for_colours_of_all_kinds():
     side = int(np.sqrt(len(colours)))
     canvas = colours[: side * side].reshape(side, side, 3)
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 3)
-    rows[:, columns.HUE] = (1e-4, -0.2, 0.37)
+    rows["hue"] = (1e-4, -0.2, 0.37)
     args = (canvas, np.zeros((3, 2), np.int32), rows, side)
     np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
 
@@ -88,7 +103,7 @@ def test_kernel__hue_equals_pil_for_all_colours():
     colours = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
     canvas = np.ascontiguousarray(colours[..., :3])
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
-    rows[:, columns.HUE] = 0.13
+    rows["hue"] = 0.13
     args = (canvas, np.zeros((1, 2), np.int32), rows, 4096)
     assert bool((render_fused(*args) == render_pil(*args)).all())
 
@@ -96,8 +111,8 @@ def test_kernel__hue_equals_pil_for_all_colours():
 def test_kernel__extras_at_the_ends_of_their_ranges():
     rows = Photometric(**OFF | {"photometric_p": 1.0}).sample(np.random.default_rng(0), 1)
     for threshold, bits in itertools.product([0, 1, 128, 255, 256], [4, 8]):
-        rows[:, columns.SOLARIZE] = threshold
-        rows[:, columns.POSTERIZE] = bits
+        rows["solarize"] = threshold
+        rows["posterize"] = bits
         for name, canvas in CANVASES.items():
             args = (canvas, np.zeros((1, 2), np.int32), rows, 64)
             np.testing.assert_array_equal(
@@ -108,62 +123,62 @@ def test_kernel__extras_at_the_ends_of_their_ranges():
 def test_kernel__brightness_by_hand():
     canvas = np.array([[[10, 100, 250]]], np.uint8)
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
-    rows[:, columns.BRIGHTNESS] = 1.25  # 12.5 → 12, 125, 312.5 → 255
+    rows["brightness"] = 1.25  # 12.5 → 12, 125, 312.5 → 255
     assert render_fused(canvas, np.zeros((1, 2), np.int32), rows, 1).flatten().tolist() == [
         12, 125, 255
     ]  # fmt: skip
 
 
-def test_sample__rows_have_the_distributions_named():
-    rows = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000)
-    assert rows.shape == (20_000, columns.NUM_COLUMNS)
-    assert rows.dtype == np.float32
-    for column, chance in [
-        (columns.FLIP, 0.5), (columns.GREY, 0.2), (columns.EXTRAS, 0.66), (columns.EQUALIZE, 0.1)
-    ]:  # fmt: skip
-        assert set(np.unique(rows[:, column])) == {0, 1}
-        assert abs(rows[:, column].mean() - chance) < 0.015  # 4 standard errors at most
-    for column, low, high in [
-        (columns.BRIGHTNESS, 0.6, 1.4), (columns.CONTRAST, 0.6, 1.4),
-        (columns.SATURATION, 0.6, 1.4), (columns.HUE, -0.2, 0.2),
-        (columns.SHARPNESS, 0.1, 1.9), (columns.BLUR, 0.1, 2.0),
-    ]:  # fmt: skip
-        drawn = rows[:, column]
-        drawn = drawn[drawn > 0] if column == columns.BLUR else drawn
+def test_sample__parameters_have_the_distributions_named():
+    sample = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000)
+    for name, chance in (("flip", 0.5), ("grayscale", 0.2), ("extras", 0.66), ("equalize", 0.1)):
+        assert set(np.unique(sample[name])) == {0, 1}
+        assert abs(sample[name].mean() - chance) < 0.015  # 4 standard errors at most
+    for name, low, high in (
+        ("brightness", 0.6, 1.4), ("contrast", 0.6, 1.4), ("saturation", 0.6, 1.4),
+        ("hue", -0.2, 0.2), ("sharpness", 0.1, 1.9), ("blur", 0.1, 2.0),
+    ):  # fmt: skip
+        drawn = sample[name]
+        drawn = drawn[drawn > 0] if name == "blur" else drawn
         assert low - 1e-6 <= drawn.min() < low + 0.01 * (high - low)
         assert high - 0.01 * (high - low) < drawn.max() <= high + 1e-6
         quartiles = (np.quantile(drawn, [0.25, 0.5, 0.75]) - low) / (high - low)
         np.testing.assert_allclose(quartiles, [0.25, 0.5, 0.75], atol=0.02)
-    assert np.isclose((rows[:, columns.BLUR] > 0).mean(), 0.5, atol=0.015)
-    assert set(np.unique(rows[:, columns.POSTERIZE])) == {4, 5, 6, 7, 8}
-    assert set(np.unique(rows[:, columns.SOLARIZE])) == set(range(257))
-    orders, counts = np.unique(
-        rows[:, columns.ORDER : columns.ORDER + 4], axis=0, return_counts=True
-    )
+    assert np.isclose((sample["blur"] > 0).mean(), 0.5, atol=0.015)
+    assert set(np.unique(sample["posterize"])) == {4, 5, 6, 7, 8}
+    assert set(np.unique(sample["solarize"])) == set(range(257))
+    orders, counts = np.unique(sample["order"], axis=0, return_counts=True)
     assert len(orders) == 24
     assert ((counts - 20_000 / 24) ** 2 / (20_000 / 24)).sum() < 60  # 0.01 % point, 23 d.o.f.
 
 
-def test_sample__columns_are_independent():
-    rows = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000)
-    chosen = [column for column in range(columns.NUM_COLUMNS) if column != columns.EQUALIZE]
-    chosen = [c for c in chosen if not columns.ORDER <= c < columns.ORDER + 4]
-    correlation = np.corrcoef(rows[:, chosen].T) - np.eye(len(chosen))
+def test_sample__parameters_are_independent():
+    sample = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000)
+    varied = [name for name in sample.dtype.names if name != "order" and np.ptp(sample[name])]
+    correlation = np.corrcoef([sample[name] for name in varied]) - np.eye(len(varied))
     assert np.abs(correlation).max() < 0.035
 
 
-def test_sample__takes_the_same_draws_whatever_the_parameters():
+def test_sample__takes_the_same_draws_whatever_the_options():
     first, second = np.random.default_rng(0), np.random.default_rng(0)
     Photometric().sample(first, 3)
     Photometric(blur_p=1.0, jitter_p=0.1, hue=0.0).sample(second, 3)
     assert first.random() == second.random()
 
 
+def test_sample__parameters_of_a_seed_are_those_of_earlier_versions():
+    """A new option that moves a draw of another one changes the views of all seeds."""
+    sample = Photometric(equalize_p=0.5, blur_p=0.5).sample(np.random.default_rng(7), 40)
+    checksums = {name: zlib.crc32(sample[name].astype("<f4").tobytes()) for name in CHECKSUMS}
+    assert checksums == CHECKSUMS
+
+
 def test_sample__jitter_p_switches_the_four_together():
-    rows = Photometric(jitter_p=0.8).sample(np.random.default_rng(0), 10_000)
-    off = (rows[:, columns.BRIGHTNESS : columns.HUE + 1] == (1, 1, 1, 0)).all(axis=1)
+    sample = Photometric(jitter_p=0.8).sample(np.random.default_rng(0), 10_000)
+    factors = np.stack([sample[name] for name in ("brightness", "contrast", "saturation")])
+    off = (factors == 1).all(axis=0) & (sample["hue"] == 0)
     assert abs(off.mean() - 0.2) < 0.016
-    assert (rows[~off, columns.HUE] != 0).all()
+    assert (sample["hue"][~off] != 0).all()
 
 
 def test_photometric__refuses_bad_values(subtests):

@@ -27,7 +27,7 @@ from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-d
 
 import pirl_plugin.vissl.adapters.dataset  # noqa: E402
 import pirl_plugin.vissl.adapters.images  # noqa: E402, F401
-from pirl_plugin.views.kernels import warm_up  # noqa: E402
+from pirl_plugin.views.base import warm_up  # noqa: E402
 from pirl_plugin.vissl.run.rank import RANK_PROCESS  # noqa: E402
 
 if RANK_PROCESS in os.environ:
