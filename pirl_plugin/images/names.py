@@ -22,6 +22,3 @@ SOURCES = (DISK_FOLDER, DISK_FILELIST, DISK_VOC07, DISK_INATURALIST18, DISK_SHAR
 
 LISTS = (".txt", ".csv", ".tsv", ".jsonl", ".npy")
 """Endings of the files that list images."""
-
-INDEX = "index.npz"
-"""File of ``prepare --shards`` with the index of the images in a folder's tars."""

@@ -136,6 +136,8 @@ def _infer_source(path: str) -> tuple[str, str]:
         if any(name.endswith(_ARCHIVES) for name in names) and not any(find_images(path)):
             return DISK_SHARDS, path
         return DISK_FOLDER, path
+    if path.endswith(".tar"):
+        return DISK_SHARDS, path
     if path.endswith(_TABLES):
         return DISK_HF, path
     if path.lower().endswith(LISTS):

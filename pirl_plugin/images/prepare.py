@@ -1,7 +1,7 @@
 """``pirl-plugin prepare``: a smaller copy of a folder of images, which is read faster.
 
-The copy has the same folders and names, or it is a few large tars (``--shards``). The same command
-completes an interrupted copy, copies changed images again, and deletes copies of removed images.
+The copy has the same folders and names. The same command completes an interrupted copy, copies
+changed images again, and deletes copies of removed images.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import tarfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -23,8 +22,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import FolderSource
-from pirl_plugin.images.names import INDEX
-from pirl_plugin.images.shards import write_index
 from pirl_plugin.images.source import content_stamp
 from pirl_plugin.system.arguments import WholeNumber, command_parser, user_path
 from pirl_plugin.system.console import Progress
@@ -34,7 +31,6 @@ from pirl_plugin.system.files import (
     UNFINISHED,
     atomic_write,
     claim_folder,
-    digest_of,
     locked,
     naming_failures,
     remove,
@@ -48,9 +44,7 @@ from pirl_plugin.views.pixels import as_image
 
 _PROBLEMS = "unreadable.txt"
 _RECORD = ".prepared.jsonl"  # an Entry on each line; hidden, so that no reader counts it
-_SHARD = "shard-{:06d}.tar"
 _BLOCK = 32  # images that a process copies at a time
-_PER_SHARD = 5000
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
@@ -59,8 +53,8 @@ class Entry(NamedTuple):
     """A line of the record: what a copy was made from.
 
     Attributes:
-        item: name of the image, or of the tar.
-        stamp: size and time of the image, or a digest for those of a tar.
+        item: name of the image.
+        stamp: size and time of the image.
         copy: its file, relative to the folder of the copies.
     """
 
@@ -85,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     out = options.output.resolve()
     if source.is_file():
         raise Refused(f"IN = {source}: expected a folder of images; give the folder of the file")
-    images = FolderSource(source, all_splits=not options.shards)
+    images = FolderSource(source, all_splits=True)
     if out == source or source in out.parents:
         raise Refused(f"OUT = {out}: expected a folder outside IN = {source}")
     with locked(out, "OUT"):
@@ -103,8 +97,6 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     finally:
         for unfinished in out.glob(f"{UNFINISHED}*"):  # of killed workers
             remove(unfinished)
-    if options.shards:
-        write_index(out)
     removed = f", {num_removed} files of removed images deleted" if num_removed else ""
     print(
         f"{out}: {total.written} images copied, {total.present} already there, "
@@ -133,10 +125,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--workers", type=WholeNumber(0), default=usable_cores(),
         help="number of processes; 0: none but this one",
     )  # fmt: skip
-    add(
-        "--shards", type=WholeNumber(1), nargs="?", const=_PER_SHARD, metavar="N",
-        help=f"write tars of N images in WebDataset's layout (default N: {_PER_SHARD})",
-    )  # fmt: skip
     return parser.parse_args(arguments)
 
 
@@ -152,10 +140,7 @@ def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
         "size": options.size,
         "quality": options.quality,
     }
-    if options.shards:
-        settings["shards"] = options.shards
     claim_folder(out, settings)
-    (out / INDEX).unlink(missing_ok=True)  # the index of an earlier copy
 
 
 def _read_record(out: Path) -> dict[str, Entry]:
@@ -219,7 +204,7 @@ def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> R
 
 
 class _Copies(Dataset[Result]):
-    """Blocks of images, or shards; a loader's worker copies an item when it reads it.
+    """Blocks of images; a loader's worker copies a block when it reads it.
 
     Args:
         images: the images.
@@ -239,27 +224,22 @@ class _Copies(Dataset[Result]):
         self._images = images
         self._out = out
         self._options = options
-        self._per_item = options.shards or _BLOCK
 
     def __len__(self) -> int:
-        return math.ceil(len(self._images) / self._per_item)
+        return math.ceil(len(self._images) / _BLOCK)
 
     def __getitem__(self, block: int) -> Result:
         with warnings.catch_warnings():  # PIL warns below its limit, too
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            if self._options.shards:
-                return self._write_shard(block)
             return self._copy(block)
 
     def items(self) -> set[str]:
-        """Return the names of all images, or of all tars."""
-        if self._options.shards:
-            return set(map(_SHARD.format, range(len(self))))
+        """Return the names of all images."""
         return set(map(self._name, range(len(self._images))))
 
     def _rows(self, block: int) -> range:
-        start = block * self._per_item
-        return range(start, min(start + self._per_item, len(self._images)))
+        start = block * _BLOCK
+        return range(start, min(start + _BLOCK, len(self._images)))
 
     def _is_current(self, item: str, stamp: str) -> bool:
         """Return whether a copy exists, and its image has not changed."""
@@ -302,7 +282,7 @@ class _Copies(Dataset[Result]):
             except (OSError, ValueError, MemoryError) as error:
                 reason = error or "too little memory"
                 problems.append(f"{self._images.path_of(row)}: {reason}")
-                if isinstance(error, UnreadableImageError) and not self._options.shards:
+                if isinstance(error, UnreadableImageError):
                     self._remove_copies(row)  # of the image before it broke
             else:
                 yield row, content, extension
@@ -345,39 +325,3 @@ class _Copies(Dataset[Result]):
                 unfinished.replace(target)
             entries.append(Entry(self._name(row), stamps[row], name))
         return Result(entries, len(entries), len(stamps) - len(missing), problems)
-
-    def _write_shard(self, number: int) -> Result:
-        """Write a tar of copies, unless an earlier call has written it from the same images."""
-        rows = self._rows(number)
-        name = _SHARD.format(number)
-        # What the tar is made from: names, sizes and times.
-        sources = [f"{self._name(row)} {content_stamp(self._images.path_of(row))}" for row in rows]
-        stamp = digest_of(sources)
-        if self._is_current(name, stamp):
-            return Result([], 0, len(rows), [])
-        problems: list[str] = []
-        keys: set[str] = set()
-        with (
-            atomic_write(self._out / name) as file,
-            tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
-        ):
-            for row, content, extension in self._resized(rows, problems):
-                path = Path(self._name(row))
-                # WebDataset's key ends at the first dot of the name, so it may not contain a dot.
-                key = str(path.with_name(path.stem.replace(".", "_")))
-                while key in keys:  # a longer key can be that of another image, too
-                    key = f"{key}_{len(keys)}"
-                keys.add(key)
-                _add(tar, f"{key}{extension or path.suffix.lower()}", content)
-                class_folder, separator, _ = self._name(row).partition(os.sep)
-                if separator:
-                    _add(tar, f"{key}.cls", os.fsencode(class_folder))
-        # A tar without some images has no stamp: the next call tries them again.
-        entries = [] if problems else [Entry(name, stamp, name)]
-        return Result(entries, len(keys), 0, problems)
-
-
-def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))

@@ -1,7 +1,8 @@
-"""Images in tar files (the WebDataset layout), read in random order through an index.
+"""Images in tar files, read in random order through the offsets in their headers.
 
-They suit file systems that are slow with a million small files. The member ``KEY.jpg`` of a tar is
-an image, and ``KEY.cls`` has its class: a name, or a number.
+They suit file systems that are slow with a million small files. In WebDataset's layout, ``KEY.cls``
+has the class of the image ``KEY.jpg``: a name, or a number. Without such members, the first folder
+in the tar is the class, so that ``tar -cf images.tar *`` packs class folders.
 """
 
 from __future__ import annotations
@@ -13,47 +14,31 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
-from pirl_plugin.images.names import INDEX
-from pirl_plugin.images.source import ImageSource, content_stamp, warn_once
+from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import atomic_write
 from pirl_plugin.system.text import printable
 
-MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i4")])
-"""For each image: number of its tar, first byte and length in the tar, and number of its label."""
-_NO_LABEL = -1  # of an image without .cls
 _LARGEST_LABEL = 4096  # bytes of a .cls
 _LARGEST_PADDING = 1 << 20  # bytes of zeros at the end of a tar; tar pads to 10,240 by default
 
 
-class Members(NamedTuple):
-    """The images in tars: their names, ``MEMBERS`` rows (n,), and the labels that rows number."""
-
-    names: list[str]
-    rows: NDArray[Any]
-    labels: list[str]
-
-
 class ShardSource(ImageSource):
-    """The images in the tar files of a folder, in the order of the tars' names and of the members.
+    """The images in a tar, or in all tars of a folder by name, in the order of their members.
 
-    ``pirl-plugin prepare --shards`` writes such folders, with an index. Without an index of these
-    tars, the headers of all members are read at each start.
+    The headers of all members are read at each start.
 
     Args:
-        path: folder with ``*.tar``.
+        path: ``NAME.tar``, or a folder with ``*.tar``.
 
     Raises:
-        ValueError: it holds no image, a tar is truncated or compressed, or the index
-            is damaged or lists a tar that is missing.
+        ValueError: it holds no image, or a tar is truncated or compressed.
     """
 
     kind = "tars"
@@ -61,14 +46,24 @@ class ShardSource(ImageSource):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
-            raise Refused(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
-        stamps = _stamps(folder)
-        self._tars = list(stamps)
-        self._stamps = list(stamps.values())
-        members = _read_index(folder, stamps) or _scan_all(folder, self._tars)
-        self._members = members.rows
-        self._label_texts = members.labels
-        super().__init__(path, members.names)
+            raise Refused(f"{packed[0]} is compressed. Unpack it with gunzip.")
+        tars = [folder] if folder.is_file() else sorted(folder.glob("*.tar"))
+        self._tars = list(map(str, tars))
+        self._stamps = list(map(content_stamp, tars))
+        names: list[str] = []
+        places: list[tuple[int, int, int]] = []  # number of the tar, offset and size in bytes
+        self._labels: list[str | None] = []  # texts of the .cls members
+        skipped: Counter[str] = Counter()
+        for number, tar in enumerate(self._tars):
+            contents, label_of_key = scan_tar(tar, skipped)
+            for name in _images_of_keys(contents, skipped):
+                names.append(name)
+                places.append((number, contents[name].offset_data, contents[name].size))
+                self._labels.append(label_of_key.get(os.path.splitext(name)[0]))
+        if skipped:
+            say_skipped(os.fspath(path), skipped)
+        self._places = np.array(places, np.int64)
+        super().__init__(path, names)
 
     def read(self, row: int) -> bytes:
         """Return the content of one image.
@@ -76,36 +71,39 @@ class ShardSource(ImageSource):
         Raises:
             OSError: its tar cannot be read, or has become shorter.
         """
-        shard, offset, size, _ = self._members[row].item()
-        tar = _opened(os.path.join(self.path, self._tars[shard]), self._stamps[shard])
+        number, offset, size = self._places[row].tolist()
+        tar = _opened(self._tars[number], self._stamps[number])
         content = os.pread(tar.fileno(), size, offset)
         if len(content) < size:
-            raise OSError(f"{self._tars[shard]} ends within the image")
+            raise OSError(f"{self._tars[number]} ends within the image")
         return content
 
     def size_of(self, row: int) -> int:
         """Return the size of one image, bytes."""
-        return int(self._members["size"][row])
+        return int(self._places[row, 2])
 
     def path_of(self, row: int) -> str:
-        """Return ``FOLDER/TAR:MEMBER`` of one image, for messages."""
-        tar = self._tars[int(self._members["shard"][row])]
-        return f"{os.path.join(self.path, tar)}:{os.fsdecode(self._images[row])}"
+        """Return ``TAR:MEMBER`` of one image, for messages."""
+        tar = self._tars[int(self._places[row, 0])]
+        return f"{tar}:{os.fsdecode(self._images[row])}"
 
     def files(self) -> list[str]:
         """Return the paths of the tars."""
-        return [os.path.join(self.path, tar) for tar in self._tars]
+        return self._tars
 
     def _find_classes(self) -> Classes:
-        """Return the classes of the ``.cls`` members.
+        """Return the classes of the ``.cls`` members or, if there are none, the images' folders.
 
         Raises:
-            NoLabels: no image has one.
+            NoLabels: there are neither.
         """
-        if not self._label_texts:
-            raise NoLabels(f"{self.path} has no labels: expected a KEY.cls beside each KEY.jpg")
-        texts = [*self._label_texts, None]  # the last is for _NO_LABEL, −1
-        return name_classes(texts[number] for number in self._members["label"].tolist())
+        if any(label is not None for label in self._labels):
+            return name_classes(self._labels)
+        folders = [os.fsdecode(name).rpartition("/")[0].partition("/")[0] for name in self._images]
+        names = sorted(set(filter(None, folders)))
+        if not names:
+            raise NoLabels(f"{self.path} has neither class folders nor a KEY.cls for KEY.jpg")
+        return name_classes([folder or None for folder in folders], order=names)
 
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
@@ -122,94 +120,16 @@ def _opened(tar: str, stamp: str) -> FileIO:
     return file
 
 
-def _stamps(folder: Path) -> dict[str, str]:
-    """Return the names of the tars in a folder, sorted, with size and time of change of each."""
-    return {tar.name: content_stamp(tar) for tar in sorted(folder.glob("*.tar"))}
-
-
-def write_index(folder: Path) -> None:
-    """Write the index of all tars of a folder. Raises ``ValueError`` if a tar cannot be read."""
-    stamps = _stamps(folder)
-    members = _scan_all(folder, list(stamps))
-    with atomic_write(folder / INDEX) as file:
-        np.savez_compressed(
-            file,
-            tars=np.array(list(stamps), np.str_),
-            stamps=np.array(list(stamps.values()), np.str_),
-            names=np.array(members.names, np.str_),
-            members=members.rows,
-            labels=np.array(members.labels, np.str_),
-        )
-
-
-def _read_index(folder: Path, stamps: dict[str, str]) -> Members | None:
-    """Read the index of a folder; return None if there is none, or it is of other tars.
-
-    Raises:
-        ValueError: it is damaged, or lists a tar that is missing.
-    """
-    file = folder / INDEX
-    if not file.is_file():
-        return None
-    try:
-        with np.load(file) as index:
-            pairs = zip(index["tars"].tolist(), index["stamps"].tolist(), strict=True)
-            listed = dict(pairs)
-            names = index["names"].tolist()
-            members = Members(names, index["members"], index["labels"].tolist())
-    except Exception as error:  # zip, zlib and numpy raise many types for damaged files
-        raise Refused(
-            f"{file} is damaged ({type(error).__name__}: {error}): remove it; then the tars "
-            f"themselves are read at each start"
-        ) from error
-    if missing := sorted(listed.keys() - stamps.keys()):
-        raise Refused(
-            f"{file} lists {len(listed)} tars, and {missing[0]} is missing: restore it, or remove "
-            f"the index to use the other tars only"
-        )
-    if list(listed.items()) != list(stamps.items()):  # in order: the rows number the tars
-        warn_once(
-            f"{file} is of other tars, or they were copied without their times (cp -p keeps them): "
-            f"the tars themselves are read at each start"
-        )
-        return None
-    return members
-
-
-def _scan_all(folder: Path, tars: list[str]) -> Members:
-    """Find the images of all tars, and count in the log what is left out."""
-    names: list[str] = []
-    parts = [np.empty(0, MEMBERS)]  # for a folder without tars
-    codes: dict[str, int] = {}  # label → its number
-    skipped: Counter[str] = Counter()
-    for shard, tar in enumerate(tars):
-        members = scan_tar(folder / tar, shard, skipped)
-        # The tar numbers its own labels: give them the numbers of all tars.
-        numbers = [codes.setdefault(label, len(codes)) for label in members.labels]
-        rows = members.rows
-        rows["label"] = np.array([*numbers, _NO_LABEL])[rows["label"]]
-        names += members.names
-        parts.append(rows)
-    if skipped:
-        say_skipped(str(folder), skipped)
-    return Members(names, np.concatenate(parts), list(codes))
-
-
-def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
-    """Find the images of a tar by its headers.
-
-    WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
-    in its name (``KEY.seg.png``) is left out if there is an image ``KEY.png`` or similar; otherwise
-    it is a separate image. Of several images with one key, the first of the usual extensions is
-    taken: ``KEY.jpg`` rather than ``KEY.png``. A hard link is the image that it links to.
+def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInfo], dict[str, str]]:
+    """Find the members of a tar by its headers.
 
     Args:
         path: path of the tar.
-        shard: number of the tar.
         skipped: counts members that are left out, by reason.
 
     Returns:
-        The images, in the order of the tar.
+        Name → the member with the content, in the order of the tar; a hard link has the content of
+        the member that it links to. And WebDataset's key → label.
 
     Raises:
         ValueError: it is not a complete tar.
@@ -224,14 +144,16 @@ def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
             for member in _members_to_the_end(tar, file):
                 if member.isdir():
                     continue
-                content = contents.get(member.linkname) if member.islnk() else member
-                stem, suffix = os.path.splitext(member.name)
+                name = os.path.normpath(member.name)  # of ./cat/1.jpg
+                target = os.path.normpath(member.linkname)
+                content = contents.get(target) if member.islnk() else member
+                stem, suffix = os.path.splitext(name)
                 if content is None or not content.isreg():
                     skipped["links and devices"] += 1
                     continue
-                if member.name in contents:
+                if name in contents:
                     skipped["names that occur twice in a tar"] += 1
-                contents[member.name] = content  # the last one, as tar unpacks
+                contents[name] = content  # the last one, as tar unpacks
                 if suffix == ".cls" and content.size <= _LARGEST_LABEL:
                     text = tar.extractfile(content).read()  # type: ignore[union-attr]
                     labels[stem] = text.decode().strip()
@@ -241,21 +163,17 @@ def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
         ) from None
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
-    # A row for each image, in the order of the tar; labels are numbered as they come.
-    codes: dict[str, int] = {}
-    names = []
-    rows = []
-    for name in _images_of_keys(contents, skipped):
-        content = contents[name]
-        label = labels.get(os.path.splitext(name)[0])
-        code = _NO_LABEL if label is None else codes.setdefault(label, len(codes))
-        names.append(name)
-        rows.append((shard, content.offset_data, content.size, code))
-    return Members(names, np.array(rows, MEMBERS), list(codes))
+    return contents, labels
 
 
 def _images_of_keys(names: Iterable[str], skipped: Counter[str]) -> list[str]:
-    """Return the names of the images of a tar, one for each key, and count the others."""
+    """Return the names of the images of a tar, one for each key, and count the others.
+
+    WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
+    in its name (``KEY.seg.png``) is left out if there is an image ``KEY.png`` or similar; otherwise
+    it is a separate image. Of several images with one key, the first of the usual extensions is
+    taken: ``KEY.jpg`` rather than ``KEY.png``.
+    """
     best: dict[str, str] = {}  # name without extension → the image of this name
     for name in names:
         stem, suffix = os.path.splitext(name)

@@ -219,7 +219,7 @@ def warn_once(message: str) -> None:
 def content_stamp(path: str | os.PathLike[str]) -> str:
     """Return size and time of change (ns) of a file; ``missing`` if there is none.
 
-    It follows links. Copies and indexes of tars compare it too.
+    It follows links. Copies compare it too.
     """
     try:
         state = os.stat(path)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tarfile
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, add_member, grey, open_kind, write_kind
+from tests.helpers.kinds import KINDS, grey, open_kind, write_kind
 
 
 def digests(kind, root):
@@ -119,29 +118,10 @@ def test_features__in_a_part_that_lost_its_end_are_computed_again(measure, tmp_p
     assert np.abs(np.load(tmp_path / "f.npz")["features"]).max(axis=1).min() > 0
 
 
-def test_index__of_a_tar_rewritten_at_the_same_size_is_not_used(tmp_path, caplog):
-    for name in ("a/1.png", "b/2.png"):
-        save_grey(tmp_path / "in" / name)
-    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--shards", "--workers", "0"])
-    assert open_source(tmp_path / "out").labels().tolist() == [0, 1]
-    tar_path = tmp_path / "out" / "shard-000000.tar"
-    size = tar_path.stat().st_size
-    with tarfile.open(tar_path) as tar:
-        contents = {member.name: tar.extractfile(member).read() for member in tar}
-    contents["a/1.cls"], contents["b/2.cls"] = b"b", b"a"
-    with tarfile.open(tar_path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for name, content in contents.items():
-            add_member(tar, name, content)
-    assert tar_path.stat().st_size == size
-    assert open_source(tmp_path / "out").labels().tolist() == [1, 0]
-    assert "is of other tars" in caplog.text
-
-
-@pytest.fixture(params=["folder", "tars"])
-def copied(request, tmp_path):
+@pytest.fixture
+def copied(tmp_path):
     """A function that prepares ``in`` and returns name → grey level in the copy."""
-    shards = ["--shards", "2"] if request.param == "tars" else []
-    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0", *shards]
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
     for number in range(6):
         save_grey(tmp_path / "in" / "cat" / f"{number}.png", 40 * number)
 

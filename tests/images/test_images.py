@@ -368,11 +368,10 @@ def test_voc_and_inaturalist(tmp_path, make_image):
             assert torch.equal(pixels, images[row][0])
 
 
-@pytest.mark.parametrize("shards", [[], ["--shards", "2"]])
-def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, shards, capsys):
+def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, capsys):
     make_image(folder / "cat" / "0.png", 0, 90)
     out = tmp_path / "out"
-    command = [str(folder), str(out), "--size", "60", "--workers", "1", *shards]
+    command = [str(folder), str(out), "--size", "60", "--workers", "1"]
     assert prepare.main(command) == 0
     assert "4 images copied, 0 already there, 1 failed" in capsys.readouterr().out
     assert "4.jpg" in (out / "unreadable.txt").read_text()
@@ -380,7 +379,7 @@ def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, shards, capsy
     assert source.labels().tolist() == [0, 0, 1, 1]
     assert source[0][0].shape == (3, 60, 60)
     assert torch.equal(source[1][0], FolderSource(folder)[1][0])
-    for copy in [out / "shard-000000.tar"] if shards else list((out / "cat").iterdir()):
+    for copy in list((out / "cat").iterdir()):
         copy.unlink()
     assert prepare.main(command) == 0
     assert "2 images copied, 2 already there" in capsys.readouterr().out

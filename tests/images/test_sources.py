@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import tarfile
 
 import numpy as np
@@ -280,31 +281,23 @@ def test_images__in_train_and_test_are_counted_once(kind, tmp_path, caplog):
     assert caplog.text.count("1 of 2 test images are training images, too") == 1
 
 
-@pytest.fixture
-def shards(tmp_path):
-    for number in range(6):
-        save_grey(tmp_path / "in" / "cat" / f"{number}.png")
-    out = tmp_path / "out"
-    prepare.main([str(tmp_path / "in"), str(out), "--shards", "2", "--workers", "0"])
-    return out
-
-
-def test_shards__keep_the_classes_and_that_an_image_has_none(tmp_path):
-    for name in ("0.png", "a/1.png", "b/2.png"):
-        save_grey(tmp_path / "in" / name)
-    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--shards", "--workers", "0"])
-    source = open_source(tmp_path / "out")
-    assert source.labels().tolist() == [-1, 0, 1]
-    assert source.classes == ["a", "b"]  # so that splits with other classes are noticed
-
-
-def test_shards__hold_every_image_whatever_the_names(tmp_path):
-    # The key of b.2.png is b_2. A second image b must not get this key, the next in line.
-    for number, name in enumerate(("b.2.png", "b.jpg", "b.png")):
-        save_grey(tmp_path / "in" / "cat" / name, 40 * number)
-    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--shards", "--workers", "0"])
-    source = open_source(tmp_path / "out")
-    assert [int(source[row][0][0, 0, 0]) for row in range(len(source))] == [0, 40, 80]
+def test_tar__of_class_folders_has_their_classes(tmp_path):
+    """As ``tar -cf images.tar .`` and ``tar -cf images.tar *`` pack them."""
+    for name in ("0.png", "none/1.png", "b/x/2.png"):
+        save_grey(tmp_path / "in" / name, 40)
+    for number, packed in enumerate((".", "*")):
+        (tmp_path / f"{number}").mkdir()
+        tar = tmp_path / f"{number}" / "images.tar"
+        subprocess.run(f"cd {tmp_path / 'in'} && tar -cf {tar} {packed}", shell=True, check=True)
+        for path in (tar, tar.parent):
+            source = open_source(path)
+            labels = [[*source.classes, None][label] for label in source.labels()]
+            names = [source.name_of(row).rpartition(":")[2] for row in range(3)]
+            found = dict(zip(names, labels, strict=True))
+            assert found == {"0.png": None, "none/1.png": "none", "b/x/2.png": "b"}
+    write_tar(tmp_path / "flat.tar", ["1.png"])
+    with pytest.raises(NoLabels, match="neither class folders nor"):
+        open_source(tmp_path / "flat.tar").labels()
 
 
 def test_prepare__copies_every_image_whatever_the_names(tmp_path):
@@ -341,31 +334,6 @@ def test_prepare__copies_again_if_another_image_has_the_copys_name(tmp_path):
     assert copied_levels() == [40]
     save_grey(tmp_path / "in" / "a.png", 120)  # the copy of the image before has another name
     assert copied_levels() == [120]
-
-
-def test_index__names_a_missing_tar(shards):
-    (shards / "shard-000001.tar").unlink()
-    with pytest.raises(ValueError, match=r"lists 3 tars, and shard-000001\.tar is missing"):
-        open_source(shards)
-    (shards / "index.npz").unlink()
-    assert len(open_source(shards)) == 4
-
-
-def test_index__of_other_tars_is_not_used(shards, caplog):
-    write_tar(shards / "z.tar", ["9.png"])
-    assert len(open_source(shards)) == 7
-    assert "is of other tars" in caplog.text
-
-
-def test_index__that_is_damaged_is_named(shards):
-    index = shards / "index.npz"
-    whole = index.read_bytes()
-    at = whole.index(b"members.npy") + 60  # in its compressed values
-    flipped = whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :]
-    for damaged in (b"", whole[: len(whole) // 2], flipped):
-        index.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"index\.npz is damaged .*: remove it"):
-            open_source(shards)
 
 
 class Items(list):

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-
-from pirl_plugin import cli
 
 CLASSES = {"blue": (40, 60, 200), "red": (200, 60, 40)}
 IMAGES = {"train": 16, "val": 6}
@@ -69,7 +68,9 @@ def tars(root: Path) -> None:
     """``train/*.tar`` and ``val/*.tar``."""
     folder(root / "images")
     for split in IMAGES:
-        cli.run(["prepare", str(root / "images" / split), str(root / split), "--shards"])
+        (root / split).mkdir()
+        with tarfile.open(root / split / "images.tar", "w") as tar:
+            tar.add(root / "images" / split, ".")
 
 
 def hugging_face(root: Path) -> None:
