@@ -73,7 +73,7 @@ def test_update__refuses_embeddings_that_are_not_finite(task):
 
 def test_hooks__name_a_row_outside_the_bank(task):
     task.last_batch.sample["target"] = torch.tensor([4, -1, ROWS])
-    with pytest.raises(ValueError, match="row 20 is outside the memory bank of 20 rows"):
+    with pytest.raises(ValueError, match="index 20 is outside the memory bank of 20 images"):
         step(task)
 
 
@@ -88,7 +88,7 @@ def test_hooks__name_a_row_that_a_gpu_found_outside(task):
     task.losses = [1.0]
     hook.on_loss_and_meter(task)  # the host has not waited yet
     task.losses = [torch.nan]
-    with pytest.raises(ValueError, match="row 20 is outside the memory bank of 20 rows"):
+    with pytest.raises(ValueError, match="index 20 is outside the memory bank of 20 images"):
         hook.on_loss_and_meter(task)
 
 
