@@ -211,7 +211,9 @@ def read_config(file: Path) -> dict[str, Any]:
         Refused: the file is not a YAML mapping.
     """
     safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is
-    config = yaml.load(file.read_text(), Loader=safe)
+    config = None
+    with suppress(yaml.YAMLError, UnicodeDecodeError):
+        config = yaml.load(file.read_text("utf-8"), Loader=safe)
     if not isinstance(config, dict):
-        raise Refused(f"{file}: expected the configuration of a run; remove or repair it")
+        raise Refused(f"{file} is damaged. Restore the configuration of the run, or delete it.")
     return config

@@ -41,8 +41,8 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
             accuracies = line["test_accuracy_list_meter"][f"top_{k}"]
             return {layer: float(value) for layer, value in accuracies.items()}
     raise Refused(
-        f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
-        f"start the run again"
+        f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch. "
+        f"Start the run again."
     )
 
 
@@ -55,7 +55,10 @@ def num_tested(folder: Path) -> int:
     for line in reversed(read_json_lines(folder / "stdout.json")):
         if TESTED in line:
             return int(line[TESTED])
-    raise Refused(f"{folder / 'stdout.json'} has no number of test images: start the run again")
+    raise Refused(
+        f"{folder / 'stdout.json'} is damaged: it has no number of test images. Choose another "
+        f"folder, or delete this one."
+    )
 
 
 def classify(folder: Path, features: Tensor) -> Tensor:

@@ -24,8 +24,10 @@ def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(tmp_path):
     assert found["MODEL"]["TRUNK"]["PIRL_RESNET"]["DEPTH"] == 10
     assert Preprocessing.from_config(found).size == 64
     torch.save({}, tmp_path / "checkpoint.torch")  # of VISSL without this plugin
-    with pytest.raises(Refused, match=f"{RUN_CONFIG}: expected the configuration of a run"):
-        run_config(tmp_path / "checkpoint.torch")
+    for damaged in (b"", b"[1]", b"{", b"\xff"):
+        (tmp_path / RUN_CONFIG).write_bytes(damaged)
+        with pytest.raises(Refused, match=f"{RUN_CONFIG} is damaged"):
+            run_config(tmp_path / "checkpoint.torch")
     write_run_config(config[RECORD].config, tmp_path)
     assert run_config(tmp_path / "checkpoint.torch") == found
     (tmp_path / "link.torch").symlink_to("model_phase1.torch")  # perhaps removed
