@@ -56,7 +56,7 @@ def page() -> str:
     parts = [HEADER]
     parts += [f"## `{key}`\n\n{_table(kind)}" for key, kind in SECTIONS.items()]
     parts.append(f"## Views: `DATA.TRAIN.VIEWS`\n\n{_table(JigsawViews)}")
-    parts.append(f"## Colours: `DATA.TRAIN.PHOTOMETRIC`\n\n{_table(Photometric)}")
+    parts.append(f"## Colors: `DATA.TRAIN.PHOTOMETRIC`\n\n{_table(Photometric)}")
     parts.append(f"## Heads: `[pirl_head, {{…}}]`\n\n{_table(PIRLHead)}")
     return "\n".join([*parts, FOOTER])
 

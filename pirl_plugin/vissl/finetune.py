@@ -1,4 +1,4 @@
-"""``pirl-plugin finetune``: train all layers and a classifier on labelled images."""
+"""``pirl-plugin finetune``: train all layers and a classifier on labeled images."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def _fraction(text: str) -> float:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = labelled_run.command_parser(
         "finetune",
-        "Train all layers of a checkpoint and a linear classifier on labelled images, in VISSL, "
+        "Train all layers of a checkpoint and a linear classifier on labeled images, in VISSL, "
         "and export the classifier to torchvision or timm.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
         "runs/finetune",

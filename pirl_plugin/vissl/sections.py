@@ -50,7 +50,7 @@ class MonitorSettings:
         enabled: whether the run measures.
         every: epochs from one measurement to the next.
         rows: size of the sample of the memory bank's rows, evenly spread over the data set.
-        k: neighbours of the leave-one-out kNN, if the images have classes.
+        k: neighbors of the leave-one-out kNN, if the images have classes.
     """
 
     enabled: bool = True

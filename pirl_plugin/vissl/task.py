@@ -1,6 +1,6 @@
 """What hooks and our task use of the host's task, ``SelfSupervisionTask``.
 
-The task holds the state of a run: model, data, loss, optimiser and counters. VISSL 0.1.6 and git
+The task holds the state of a run: model, data, loss, optimizer and counters. VISSL 0.1.6 and git
 main have no common base class with these attributes, and no types. A test compares this
 :class:`Task` with the task of a real run.
 """
@@ -53,7 +53,7 @@ class Task(Protocol):
         loss: the loss of ``LOSS.name``.
         losses: the mean losses over ranks of the epoch's steps; empty at its start.
         meters: what a test measures.
-        optimizer: the host's optimiser, which sets the learning rate.
+        optimizer: the host's optimizer, which sets the learning rate.
         amp_grad_scaler: scaler of float16, if ``MODEL.AMP_PARAMS`` has one.
         last_batch: see :class:`Batch`; None between epochs.
         train: whether the current phase trains.

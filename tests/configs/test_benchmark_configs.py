@@ -17,7 +17,7 @@ LINEAR |= {"linear_inaturalist18": (84, 8142), "ensemble_imagenet1k": (56, 1000)
 
 
 def rates(config, epochs):
-    """Learning rate of each epoch, as the host's optimiser asks for it."""
+    """Learning rate of each epoch, as the host's optimizer asks for it."""
     schedule = build_param_scheduler(
         {**config.OPTIMIZER.param_schedulers.lr, "num_epochs": config.OPTIMIZER.num_epochs}
     )

@@ -126,7 +126,7 @@ class PIRLDataset(GenericSSLDataset):
     def __getitem__(self, idx: int) -> dict[str, Any]:
         """Return an image with its labels; −1 for the class of an image that cannot be read.
 
-        An unreadable image is grey, and would be trained and scored as its class. Labels of several
+        An unreadable image is gray, and would be trained and scored as its class. Labels of several
         classes, such as those of VOC07, are kept.
         """
         item: dict[str, Any] = super().__getitem__(idx)

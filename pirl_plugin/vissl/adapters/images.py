@@ -125,7 +125,7 @@ class PIRLDiskDataset:
             index: row, in [0, len).
 
         Returns:
-            ``(image, is_valid)``; an unreadable image is grey.
+            ``(image, is_valid)``; an unreadable image is gray.
         """
         pixels, is_valid = self.source.load(index, self._size)
         if self._yields_tensors:
@@ -195,7 +195,7 @@ class PIRLTransform(ClassyTransform):
 
     The host finds a transform by the name of its class: each one below has the views it makes. It
     takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
-    image's row is a key of the draws. An unreadable image is grey, and loss and bank ignore it.
+    image's row is a key of the draws. An unreadable image is gray, and loss and bank ignore it.
 
     Args:
         **parameters: parameters of the views class.

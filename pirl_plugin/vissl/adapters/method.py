@@ -144,7 +144,7 @@ class PIRLEnsemble(nn.Module):
         """Compute features.
 
         Args:
-            images: ``(B, 3, H, W)`` float, normalised.
+            images: ``(B, 3, H, W)`` float, normalized.
             out_feat_keys: names of features, as for the members.
 
         Returns:

@@ -1,4 +1,4 @@
-"""What a run's model does with its input: normalisation, memory format, precision, micro-batches.
+"""What a run's model does with its input: normalization, memory format, precision, micro-batches.
 
 Batches are uint8, and the host has no hook before the model: ``forward`` is replaced.
 """
@@ -25,7 +25,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     """Replace the model's ``forward``, and set the weights' memory format; in place.
 
     A benchmark of the host keeps its model: its images are float, and its transforms have
-    normalised them. Call it before DistributedDataParallel allocates its gradient buckets.
+    normalized them. Call it before DistributedDataParallel allocates its gradient buckets.
 
     Args:
         model: the host's model of a run.
@@ -61,7 +61,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
 def prepare_batch(
     batch: object, settings: InputSettings, memory_format: torch.memory_format
 ) -> Any:
-    """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalised to float32."""
+    """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalized to float32."""
     if isinstance(batch, dict):
         return {key: prepare_batch(value, settings, memory_format) for key, value in batch.items()}
     if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:

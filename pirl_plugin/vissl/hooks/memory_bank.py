@@ -1,4 +1,4 @@
-"""Fill the memory bank, and move it after each optimiser step, identically on all ranks."""
+"""Fill the memory bank, and move it after each optimizer step, identically on all ranks."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class TestedHook(QuietHook):
 class PIRLReportHook(QuietHook):
     """Logs each term of Eq. 5 and statistics of the bank's rows.
 
-    ``row norm`` is the mean norm of the last moved rows, before normalisation. It is 0.71 at first
+    ``row norm`` is the mean norm of the last moved rows, before normalization. It is 0.71 at first
     (orthogonal, for a weight of 0.5), and approaches 1 as the embeddings converge.
 
     Args:

@@ -67,7 +67,7 @@ def broadcast_without_copies(
     """Broke: ``broadcast_object`` takes 12 s for a checkpoint of 194 MB, in one process too.
 
     Its ``torch.ByteTensor(memoryview)`` copies byte by byte. Here a tensor shares the memory of the
-    serialised object. A single process sends nothing.
+    serialized object. A single process sends nothing.
     """
     from classy_vision.generic import distributed_util as host
 

@@ -1,1 +1,1 @@
-"""Stop, save and continue a run: everything that this takes, and nothing else."""
+"""Stop, save and resume a run."""

@@ -1,4 +1,4 @@
-"""The exchange between ranks in each step: unreadable images, requests to save or stop; NaN."""
+"""Per-step exchange between ranks: unreadable images, requests to save or stop, and NaN."""
 
 from __future__ import annotations
 
@@ -31,24 +31,22 @@ WINDOW = 10_000  # images for the share of unreadable images
 
 
 class ExchangeHook(QuietHook):
-    """Adds up over ranks, in each step: unreadable images, and requests to save or to stop.
+    """Sums unreadable images and requests to save or stop over all ranks, once per step.
 
-    It also stops a run whose loss is not finite.
+    It also stops a run whose loss is not finite. A signal reaches ranks at different times, but all
+    of them must act on it after the same step.
 
-    A signal reaches ranks at different times, but all must act on it after the same step.
-
-    The share of unreadable images is that of the images read, of the last 10,000 at most. Training
-    and test images are counted separately. The images that a pass has yet to read count as
-    readable: a few broken files at the start of a pass do not stop the run.
+    The share of unreadable images is taken over the images read, at most the last 10,000. Training
+    and test images are counted separately. Images not yet read in an epoch count as readable, so
+    that a few broken files at its start do not stop the run.
 
     Args:
         max_share: largest share of unreadable images.
 
     Attributes:
         saved_at: time of the last checkpoint, ``time.monotonic()``.
-        save_after_s: seconds after it when rank 0 asks to save; infinity: never.
-        agreed: the largest request of all ranks in this step: 0, ``SAVE`` or the number of a
-            signal.
+        save_after_s: seconds until rank 0 asks to save again; infinity: never.
+        agreed: largest request from any rank in this step: 0, ``SAVE`` or a signal number.
     """
 
     def __init__(self, max_share: float) -> None:
@@ -66,7 +64,7 @@ class ExchangeHook(QuietHook):
         self._name_unreadable(task)
 
     def on_loss_and_meter(self, task: Task) -> None:
-        """Exchange, and check the mean loss of all ranks, for which the host has just waited.
+        """Exchange, and check the mean loss over ranks, which VISSL has just computed.
 
         Raises:
             Refused: see :meth:`exchange`.
@@ -81,12 +79,12 @@ class ExchangeHook(QuietHook):
             with errors_on_all_ranks():
                 bank.index_check.refuse_noted(wait=True)
         raise FloatingPointError(
-            f"the loss is not finite, step {task.iteration}: this step was not saved; start "
-            f"again with a lower learning rate, from the last checkpoint"
+            f"the loss is not finite in step {task.iteration}, which was not saved. Start a new run "
+            f"with a lower learning rate."
         )
 
     def exchange(self, task: Task, sample: Mapping[str, object]) -> None:
-        """Collective: count a batch's unreadable images, and agree on a request.
+        """Count a batch's unreadable images, and agree on a request. Collective.
 
         Raises:
             Refused: too many of the last images could not be read; all ranks raise it.
@@ -94,12 +92,12 @@ class ExchangeHook(QuietHook):
         valid = sample.get("data_valid")
         if isinstance(valid, list):  # the host uses both forms
             valid = valid[0]
-        # One sum of integers for everything: the numbers of images, and of ranks for each request.
-        images = [0, 0]  # a benchmark's batch may not say which images are valid
+        # One sum of integers: the image counts, and the number of ranks with each request.
+        images = [0, 0]  # a benchmark's batch may have no validity
         if isinstance(valid, torch.Tensor):
             images = [int((valid.long() < 1).sum()), valid.numel()]
         own_request = watcher.requested()
-        # The clocks of ranks differ: rank 0 decides. A test saves nothing.
+        # Rank 0 decides, because clocks differ between ranks. Nothing is saved during a test.
         if not own_request and task.train and rank() == 0:
             is_time = time.monotonic() - self.saved_at >= self.save_after_s
             own_request = SAVE if is_time else 0
@@ -112,14 +110,14 @@ class ExchangeHook(QuietHook):
         self._count(task, *sums[:2].tolist())
 
     def _count(self, task: Task, unreadable: int, images: int) -> None:
-        """Add a batch of all ranks to the images read. Collective if they are refused.
+        """Add a batch from all ranks to the images read. Collective if the run stops.
 
         Raises:
-            Refused: too many could not be read.
+            Refused: too many images could not be read.
         """
         split = "train" if task.train else "test"
         earlier_unreadable, earlier_images = self._read[split]
-        # Of more than WINDOW images, the oldest are forgotten, on average.
+        # Beyond WINDOW images, forget the oldest ones, on average.
         share = min(1.0, max(WINDOW - images, 0) / max(earlier_images, 1))
         total = share * earlier_images + images
         total_unreadable = share * earlier_unreadable + unreadable
@@ -129,17 +127,17 @@ class ExchangeHook(QuietHook):
         if total_unreadable <= self.max_share * in_whole_passes:
             return
         self._name_unreadable(task)
-        paths = list(task.config.DATA[split.upper()].DATA_PATHS)
+        paths = map(str, task.config.DATA[split.upper()].DATA_PATHS)
         raise Refused(
-            f"config.DATA.{split.upper()}.DATA_PATHS = {paths}: {total_unreadable:,.0f} of the "
-            f"last {total:,.0f} images ({total_unreadable / total:.0%}) cannot be read, expected "
-            f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g} of them; check "
-            f"that the folder is mounted, or replace the files that log.txt names, and repeat the "
-            f"command"
+            f"{', '.join(paths)}: {total_unreadable:,.0f} of the last {total:,.0f} images "
+            f"({total_unreadable / total:.0%}) cannot be read, more than "
+            f"config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g} allows. Check that the "
+            f"folder is mounted, or replace the files that log.txt names, and run the same command "
+            f"again."
         )
 
     def _name_unreadable(self, task: Task) -> None:
-        """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
+        """Log each unreadable file once, on rank 0. Collective."""
         data = task.datasets["train" if task.train else "test"]
         of_all_ranks = set().union(*gather_objects(data.unreadable_paths()))
         new = sorted(of_all_ranks - self._named)

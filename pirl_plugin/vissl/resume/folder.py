@@ -1,4 +1,4 @@
-"""The folder of a run: its lock, the checkpoint to resume from, and which checkpoints stay."""
+"""A run's folder: the checkpoint to resume from, and the checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
-# Without one of these, the host would continue with a new state in its place.
+# If one of these is missing, VISSL starts with a new state in its place.
 _PARTS = ("classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num")
 
-# Age of a checkpoint (its iteration, and whether the epoch is finished), its path and its content.
+# Age of a checkpoint (iteration, and whether its epoch is finished), path and content.
 _Opened = tuple[tuple[int, bool], Path, Mapping[str, Any]]
 
 
@@ -31,8 +31,8 @@ class Keep:
     """Which checkpoints are kept: the section ``CHECKPOINT.PIRL``.
 
     Attributes:
-        KEEP_LAST: number of the newest checkpoints to keep; ``all`` keeps all of them.
-        KEEP_EVERY: m: epochs 0, m, 2·m, … are kept too; 0: none. The final one is always kept.
+        KEEP_LAST: number of newest checkpoints to keep; ``all`` keeps every checkpoint.
+        KEEP_EVERY: m keeps epochs 0, m, 2·m, … too; 0: none. The final one is always kept.
         EVERY_MINUTES: minutes between saves within an epoch; 0: never.
     """
 
@@ -46,10 +46,10 @@ class ResumePoint:
     """The checkpoint to resume from.
 
     Attributes:
-        path: path of the checkpoint; None if there is none.
-        content: its content; the tensors are still on the disk.
+        path: path of the checkpoint; None for a new run.
+        content: content of the checkpoint; its tensors are still on disk.
         skipped: name → fault of each checkpoint that cannot be loaded.
-        is_finished: whether nothing of the run is left to do, its last test included.
+        is_finished: whether nothing is left to do, including the last test.
     """
 
     path: Path | None = None
@@ -59,26 +59,23 @@ class ResumePoint:
 
     @property
     def is_final(self) -> bool:
-        """Whether it is the last checkpoint of a finished run."""
+        """Whether this is the last checkpoint of a run."""
         name = CheckpointName.parse(self.path.name) if self.path is not None else None
         return name is not None and name.is_final
 
 
 def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
-    """Find the checkpoint from which a run continues: the newest that loads, and is of this run.
+    """Find the newest checkpoint that can be loaded, and log a warning if the run is finished.
 
-    The host looks at the names of files only: a damaged newest checkpoint would end every restart,
-    and a final file of 0 bytes would end a run as finished.
+    VISSL looks only at file names: a damaged newest checkpoint would end every restart, and an
+    empty final one would pass for a finished run.
 
     Args:
-        config: the host's whole configuration.
+        config: VISSL's complete configuration.
         folder: folder of the run.
 
-    Returns:
-        The checkpoint. For a finished run, also log a warning.
-
     Raises:
-        Refused: it belongs to another run, or no checkpoint in the folder loads.
+        Refused: the checkpoint is from another run, or none in the folder can be loaded.
     """
     section = config.CHECKPOINT
     point = find_newest(
@@ -105,7 +102,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
 
 
 def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:
-    """Compare the images of a finished run; a resumed one does so when it has opened its images."""
+    """Compare the images of a finished run; a resumed run compares them when it opens them."""
     from pirl_plugin.vissl.adapters.dataset import open_datasets
 
     section = section_of(point.content)
@@ -115,9 +112,9 @@ def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:
 
 
 def _last_test_is_left(point: ResumePoint) -> bool:
-    """Return whether a run was stopped between its final checkpoint and the end of its test.
+    """Return whether a run was stopped after its final checkpoint, before its test ended.
 
-    Each finished phase has its line in ``metrics.json``.
+    ``metrics.json`` has a line for each finished phase.
     """
     lines = read_json_lines(Path(str(point.path)).with_name("metrics.json"))
     return not lines or int(lines[-1]["phase_idx"]) <= int(point.content["phase_idx"])
@@ -128,8 +125,8 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
 
     Args:
         folder: folder of the run.
-        nth: 1 for the newest that loads, 2 for the one before it, …; the oldest at most.
-        skip_final: skip the last checkpoint of a finished run.
+        nth: 1 for the newest one, 2 for the one before it, …; at most the oldest one.
+        skip_final: skip the final checkpoint of a finished run.
     """
     opened, skipped = _opened(folder, skip_final)
     point = ResumePoint(skipped=skipped)
@@ -149,7 +146,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
 
 
 def shards_of_step(step: int) -> str:
-    """Return the folder of the memory bank's shards of a step, relative to the run's folder.
+    """Return the folder for the memory bank's shards in a step, relative to the run's folder.
 
     Example:
         >>> shards_of_step(40)
@@ -159,13 +156,13 @@ def shards_of_step(step: int) -> str:
 
 
 class RunFolder:
-    """Removes the checkpoints of a run that are not kept.
+    """Removes checkpoints that are no longer needed.
 
     Args:
         folder: ``CHECKPOINT.DIR``.
-        keep: which checkpoints are kept.
+        keep: which checkpoints to keep.
         resumed: the checkpoint in the folder that the run resumes from. Without it, the files in
-            the folder belong to another run, and are kept.
+            the folder belong to another run, and stay.
     """
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
@@ -182,13 +179,13 @@ class RunFolder:
                 break
 
     def add(self, name: str, shards: str | None) -> None:
-        """Add a checkpoint that was just written, and remove checkpoints that are not kept.
+        """Add a new checkpoint, and remove old ones.
 
         Args:
-            name: name of the checkpoint.
-            shards: folder of its shards, relative to the run's folder; None without shards.
+            name: file name of the checkpoint.
+            shards: folder with its shards, relative to the run's folder; None without shards.
         """
-        # At the end of the order, even if an earlier checkpoint had this name.
+        # Move it to the end, even if an earlier checkpoint had this name.
         self._saved.pop(name, None)
         self._saved[name] = shards
         names = list(self._saved)
@@ -202,11 +199,11 @@ class RunFolder:
         shards = self._saved.pop(name)
         try:
             remove(self.folder / name)
-            # Two checkpoints of one step, within an epoch and at its end, share their shards.
+            # Two checkpoints of one step, in an epoch and at its end, share their shards.
             if shards is not None and shards not in self._saved.values():
                 remove(self.folder / shards)
         except OSError as error:
-            logging.root.warning(f"{name} is not kept, and could not be removed: {error}")
+            logging.root.warning(f"{name} could not be removed: {error}")
 
     def _is_kept(self, name: str) -> bool:
         parts = CheckpointName.parse(name)
@@ -217,7 +214,7 @@ class RunFolder:
 
 
 def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict[str, str]]:
-    """Return all checkpoints that open, oldest first, and name → fault of the others."""
+    """Return all readable checkpoints, oldest first, and name → fault for the others."""
     opened = []
     skipped = {}
     for path in folder.glob("model_*.torch"):
@@ -238,7 +235,7 @@ def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict
 
 
 def _check_parts(content: Mapping[str, Any]) -> None:
-    """Check that a checkpoint holds all that a run of this plugin needs to continue.
+    """Check that a checkpoint has everything that is needed to resume.
 
     Raises:
         ValueError: a part is missing.
@@ -250,21 +247,21 @@ def _check_parts(content: Mapping[str, Any]) -> None:
     elif json.loads(section["config"])["LOSS"]["name"] == "pirl_loss" and not content.get("loss"):
         missing.append("state of the loss")
     if missing:
-        raise ValueError(f"it holds no {missing[0]}, so no run can resume from it")
+        raise ValueError(f"it has no {missing[0]}, so a run cannot resume from it")
 
 
 def _shards_of(content: Mapping[str, Any]) -> str | None:
-    """Return the folder of a checkpoint's shards, relative to the run's folder; None if none."""
+    """Return the folder with a checkpoint's shards, relative to the run's folder; None if none."""
     if not section_of(content).get("shards"):
         return None
     return shards_of_step(int(content["loss"]["_extra_state"]["step"]))
 
 
 def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
-    """Compare the shards of a checkpoint's bank with the checksums in the checkpoint.
+    """Compare the shards of a memory bank with the checksums in their checkpoint.
 
     Raises:
-        ValueError: a shard is missing or differs; the message has its name.
+        ValueError: a shard is missing or differs; the message names it.
     """
     folder = _shards_of(content)
     if folder is None:

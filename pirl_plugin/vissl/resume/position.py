@@ -1,4 +1,4 @@
-"""Where in an epoch a run continues: the images done, the sampler and the schedule."""
+"""Position within an epoch: images done, sampler and schedule."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pirl_plugin.vissl.task import Task
 
 
 def samples_done(task: Task) -> int:
-    """Return how many images of the current epoch all ranks had processed before the stop.
+    """Return how many images of the current epoch all ranks had processed before the run stopped.
 
-    It is 0, except in the first epoch after a resume. It is at most the size of this run's epoch:
-    the stopped run may have padded a larger last batch.
+    This is 0, except in the first epoch of a resumed run. It is at most the size of an epoch: the
+    stopped run may have padded a larger last batch.
     """
     checkpoint = task.checkpoint
     if checkpoint is None:
@@ -31,17 +31,17 @@ def samples_done(task: Task) -> int:
 
 
 def steps_done(task: Task, phase: str) -> int:
-    """Return how many steps of the current epoch to skip in the loader of a phase."""
+    """Return how many steps of the current epoch the loader should skip."""
     if phase != "train":
         return 0
     return samples_done(task) // int(task.datasets["train"].get_global_batchsize())
 
 
 def find_place_in_schedule(task: Task) -> None:
-    """Set the count of images, and the learning rate that follows from it, after a resume.
+    """Set the image count and learning rate of a resumed run.
 
-    The host counts batches. If the stopped run had another batch size, the position in the
-    schedule would be wrong, and could pass the end.
+    VISSL counts batches. If the stopped run had another batch size, the position in the schedule
+    would be wrong, and could pass the end.
     """
     epoch = task.num_batches_per_phase * int(task.get_global_batchsize())
     num_updates = (task.train_phase_idx + 1) * epoch + samples_done(task)
@@ -51,10 +51,10 @@ def find_place_in_schedule(task: Task) -> None:
 
 
 class ResumingSampler(DistributedSampler[Any]):
-    """``DistributedSampler`` without the first ``start_iter`` batches; ``len`` counts all batches.
+    """``DistributedSampler`` that skips the first ``start_iter`` batches; ``len`` counts them.
 
-    The host's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. A last
-    batch of one image is left out: BatchNorm may need two values.
+    VISSL's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. A last
+    batch of a single image is left out, because BatchNorm needs two values.
 
     Example:
         >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
@@ -72,7 +72,7 @@ class ResumingSampler(DistributedSampler[Any]):
         self.start_iter = 0
 
     def set_start_iter(self, start_iter: int) -> None:
-        """Skip the first ``start_iter`` batches of the next epochs."""
+        """Skip the first ``start_iter`` batches of each following epoch."""
         self.start_iter = start_iter
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class ResumingSampler(DistributedSampler[Any]):
 
 
 def resuming_sampler(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return the host's sampler; in place of a ``DistributedSampler``, one that resumes."""
+    """Return VISSL's sampler, with ``ResumingSampler`` in place of ``DistributedSampler``."""
     from vissl.data import get_sampler
 
     sampler = get_sampler(dataset, dataset_config, *args, **kwargs)

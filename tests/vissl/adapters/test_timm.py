@@ -80,9 +80,9 @@ def test_host__pretrains_and_measures_a_network_of_timm(name, image_folder, tmp_
     found = export_checkpoint(checkpoint, tmp_path / "timm", "timm")
     assert found.timm == name
     exported = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True, num_classes=0)
-    normalised = torch.randn(2, 3, 32, 32)
+    normalized = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
-        assert torch.equal(exported.eval()(normalised), pretrained(normalised)[0])
+        assert torch.equal(exported.eval()(normalized), pretrained(normalized)[0])
 
 
 def test_export__refuses_what_detectron2_does_not_have(tmp_path):

@@ -133,5 +133,5 @@ def test_checkpoint__without_a_part_is_damaged(tmp_path, subtests):
             write(tmp_path, "model_phase1.torch", 20, **content)
             point = find_newest(tmp_path)
             assert point.path == tmp_path / "model_phase0.torch"
-            fault = f"it holds no {part}, so no run can resume from it"
+            fault = f"it has no {part}, so a run cannot resume from it"
             assert point.skipped == {"model_phase1.torch": fault}

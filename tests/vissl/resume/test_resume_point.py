@@ -99,7 +99,7 @@ def test_resume__refuses_another_run(name, tmp_path):
         assert launch(compose(*OURS), tmp_path) in ("finished", tmp_path / name)
     with pytest.raises(Refused, match=r"temperature was 0\.2, is 0\.5"):
         launch(compose(*OURS, "config.LOSS.pirl_loss.temperature=0.5"), tmp_path)
-    # The optimiser's state would keep the old values.
+    # The optimizer's state would keep the old values.
     optimizer = ["config.OPTIMIZER.momentum=0.8", "config.OPTIMIZER.nesterov=true"]
     with pytest.raises(Refused, match=r"momentum was 0\.9, is 0\.8; .*nesterov was false, is true"):
         launch(compose(*OURS, *optimizer), tmp_path)
