@@ -1,4 +1,4 @@
-"""Our sections of the configuration, read as dataclasses. The module does not import a host."""
+"""This plugin's sections of the configuration as dataclasses; imports no VISSL."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 Settings = TypeVar("Settings")
 
 RECORD = "PIRL_RECORD"
-"""Key of the record of a run of ours in the host's configuration: all ranks and jobs get it."""
+"""Key in VISSL's configuration for the run's record, so that all ranks and jobs get it."""
 TIMEOUT = "config.HOOKS.PIRL_RUN.timeout_minutes"
-"""Key of the time that a rank waits for others and for images, for messages."""
+"""Key of the time that a rank waits for other ranks and for images."""
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
-"""Key of the number of micro-batches in a process's batch."""
+"""Key of the number of micro-batches per batch of a process."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,20 @@ class InputSettings:
     """Values of ``HOOKS.PIRL_INPUT``, all optional.
 
     Raises:
-        ValueError: a value cannot be used.
+        ValueError: a value is invalid.
     """
 
     mean: list[float] = field(default_factory=partial(list, IMAGENET_MEAN))  # per channel, 0 to 1
     std: list[float] = field(default_factory=partial(list, IMAGENET_STD))  # per channel, 0 to 1
     channels_last: bool = True  # memory format of inputs and weights; faster convolutions
-    autocast: str | None = None  # or bfloat16: type of the model's computation; never of the loss
-    compile: bool = False  # compile the trunk; takes minutes, again for each new shape
+    autocast: str | None = None  # or bfloat16: dtype of the model's computation, never of the loss
+    compile: bool = False  # compile the trunk; takes minutes for each new shape
 
     def __post_init__(self) -> None:
         if self.autocast not in (None, "bfloat16"):
             raise Refused(
-                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or "
-                f"bfloat16; for float16 use the host's MODEL.AMP_PARAMS, which scales the loss"
+                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or bfloat16. "
+                f"For float16, use config.MODEL.AMP_PARAMS, which scales the loss."
             )
 
 
@@ -47,9 +47,9 @@ class MonitorSettings:
     """Values of ``HOOKS.PIRL_MONITOR``, all optional.
 
     Attributes:
-        enabled: whether the run measures.
-        every: epochs from one measurement to the next.
-        rows: size of the sample of the memory bank's rows, evenly spread over the data set.
+        enabled: whether to measure.
+        every: epochs between measurements.
+        rows: number of sampled rows of the memory bank, evenly spread over the data set.
         k: neighbors of the leave-one-out kNN, if the images have classes.
     """
 
@@ -64,8 +64,8 @@ class RunSettings:
     """Values of ``HOOKS.PIRL_RUN``, all optional.
 
     Attributes:
-        max_unreadable: share of unreadable images among those read; above it the run stops.
-        timeout_minutes: how long a rank waits for another rank, and for the next image.
+        max_unreadable: share of unreadable images above which the run stops.
+        timeout_minutes: how long a rank waits for another rank or for the next image.
     """
 
     max_unreadable: float = 0.05
@@ -76,12 +76,12 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     """Read a section of the configuration as a dataclass, and check its keys and types.
 
     Args:
-        kind: the dataclass; its defaults replace missing keys.
-        config: the host's configuration, from its ``config`` section.
+        kind: the dataclass, whose defaults replace missing keys.
+        config: VISSL's configuration, from its ``config`` section.
         key: dotted key of the section; a missing section has the defaults.
 
     Raises:
-        ValueError: a key is unknown, a value has another type, or the dataclass refuses it.
+        ValueError: a key is unknown, a value has the wrong type, or the dataclass refuses it.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -89,7 +89,7 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     section: Any = config
     for name in key.split("."):
         section = section.get(name) if hasattr(section, "get") else None
-    if hasattr(section, "to_dict"):  # OmegaConf does not take the host's dictionaries
+    if hasattr(section, "to_dict"):  # OmegaConf does not take VISSL's dictionaries
         section = section.to_dict()
     try:
         merged = OmegaConf.merge(OmegaConf.structured(kind), section or {})
@@ -97,8 +97,8 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     except OmegaConfBaseException as error:
         at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
-        raise Refused(f"{at}: expected a known key and a value of its type; {reason}") from None
-    except Refused as error:  # it names the field of the dataclass
+        raise Refused(f"{at}: unknown key or wrong type. {reason}") from None
+    except Refused as error:  # it names the dataclass's field
         if str(error).startswith("config."):
             raise
         raise Refused(f"config.{key}.{error}") from None
@@ -108,8 +108,8 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
 def is_ours(config: Mapping[str, Any]) -> bool:
     """Return whether a composed configuration belongs to a run of this plugin.
 
-    Where it is known, this is decided once: from then on, a run of ours has the key :data:`RECORD`.
-    Its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``.
+    Its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``. Later, the
+    key :data:`RECORD` marks such a run.
     """
     hooks = config.get("HOOKS") or {}
     loss = (config.get("LOSS") or {}).get("name")
@@ -117,18 +117,18 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 
 
 def num_micro_batches(config: Mapping[str, Any]) -> int:
-    """Return the number of micro-batches in a process's batch.
+    """Return the number of micro-batches per batch of a process.
 
     Raises:
-        Refused: it is not a whole number from 1.
+        Refused: it is not an integer of at least 1.
     """
     number = (config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1)
     if type(number) is not int or number < 1:
-        raise Refused(f"config.{MICRO_BATCHES} = {number}: expected a whole number from 1")
+        raise Refused(f"config.{MICRO_BATCHES} = {number}: expected an integer of at least 1")
     return number
 
 
 def num_ranks(config: Mapping[str, Any]) -> int:
-    """Return the number of processes of a run, on all nodes."""
+    """Return the number of processes on all nodes."""
     section = config["DISTRIBUTED"]
     return int(section["NUM_NODES"] * section["NUM_PROC_PER_NODE"])

@@ -1,4 +1,4 @@
-"""The host's data set, for runs of this plugin: labels run no code, and none is made up."""
+"""VISSL's data set for our runs: labels are loaded without pickle and are never invented."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class PIRLDataset(GenericSSLDataset):
-    """``GenericSSLDataset`` that refuses pickled labels, and has only the images with a class.
+    """``GenericSSLDataset`` with safe labels, and with labeled images only.
 
-    Runs that read no labels, such as a pre-training, have all images.
+    Runs that read no labels, such as pre-training, have all images.
     """
 
     data_limit: int
@@ -48,31 +48,30 @@ class PIRLDataset(GenericSSLDataset):
         num_classes = int(labels.max()) + 1
         if "NUM_CLASSES" in head and head.NUM_CLASSES < num_classes:
             raise Refused(
-                f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least "
-                f"{num_classes}, the number of classes; set config.MODEL.HEAD.NUM_CLASSES="
-                f"{num_classes}"
+                f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}, but the data set has "
+                f"{num_classes} classes. Set config.MODEL.HEAD.NUM_CLASSES={num_classes}."
             )
         if self.data_limit < 0 and (labels == NO_CLASS).any():
-            # As if the host had drawn all images that have a class.
+            # As if VISSL had drawn all labeled images.
             self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)
             self.data_limit = len(self.image_and_label_subset)
             self._subset_initialized = True
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells these images from others, for the record of a run.
+        """Return the identity of the images, for the run's record.
 
         Returns:
-            ``count``; of a source of this plugin, a digest of the ``paths`` below its folder; and
-            of labels that are read, a digest of the ``classes``.
+            ``count``; for sources of this plugin, a digest of the ``paths`` below their folder; and
+            if labels are read, a digest of the ``classes``.
         """
         identity: dict[str, Any] = {"count": len(self)}
-        data = next(iter(self.data_objs), None)  # a run of ours has one source
+        data = next(iter(self.data_objs), None)  # our runs have one source
         if isinstance(data, PIRLDiskDataset):
-            # Below the folder of the images or of their list: both may be moved.
+            # Relative to the folder of the images or their list, which may be moved.
             folder = data.path if os.path.isdir(data.path) else os.path.dirname(data.path)
-            paths = map(data.source.path_of, range(len(data)))  # a list may take gigabytes
+            paths = map(data.source.path_of, range(len(data)))  # a list could take gigabytes
             identity["paths"] = digest_of(paths, folder)
-        if self.label_sources and not self.labels_init:  # the host does so at the first image
+        if self.label_sources and not self.labels_init:  # VISSL does this at the first image
             self.load_labels()
         if self.label_objs:
             labels = chain.from_iterable(map(np.ravel, self.label_objs))
@@ -80,28 +79,28 @@ class PIRLDataset(GenericSSLDataset):
         return identity
 
     def being_read(self) -> list[str]:
-        """Return the paths of the images that are read at this moment, if our source reads them."""
+        """Return the paths of the images being read, for sources of this plugin."""
         data = self.data_objs[0]
         return data.source.being_read() if isinstance(data, PIRLDiskDataset) else []
 
     def unreadable_paths(self) -> list[str]:
-        """Return the unreadable paths that our source has found."""
+        """Return the unreadable paths found so far, for sources of this plugin."""
         data = self.data_objs[0]
         return data.source.unreadable_paths() if isinstance(data, PIRLDiskDataset) else []
 
     def load_labels(self) -> None:
-        """Load the labels of all sources.
+        """Load the labels of all sources, after checking their files.
 
-        The host reads label files with ``allow_pickle=True``, which can run code in them.
+        VISSL reads label files with ``allow_pickle=True``, which can run code.
 
         Raises:
-            ValueError: a label file holds pickled objects.
-            Refused: it has another number of labels than there are images.
+            ValueError: a label file has pickled objects.
+            Refused: the numbers of labels and images differ.
         """
         for paths in self.label_paths:
             for path in [paths] if isinstance(paths, str) else paths:
-                if os.path.isfile(path):  # not '', the path of a source without a label file
-                    np.load(path, "r")  # without allow_pickle, it refuses
+                if os.path.isfile(path):  # not "", for a source without a label file
+                    np.load(path, "r")  # raises without allow_pickle
         super().load_labels()
         for source, labels, images in zip(
             self.label_sources, self.label_objs, self.data_objs, strict=False
@@ -110,7 +109,7 @@ class PIRLDataset(GenericSSLDataset):
             if is_file and len(labels) != len(images):
                 raise Refused(
                     f"config.DATA.{self.split}.LABEL_PATHS = {self.label_paths}: expected "
-                    f"{len(images)} labels, one for each image, found {len(labels)}"
+                    f"{len(images)} labels, one per image, got {len(labels)}"
                 )
 
     def _init_image_and_label_subset(self) -> None:
@@ -124,10 +123,10 @@ class PIRLDataset(GenericSSLDataset):
             super()._init_image_and_label_subset()
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Return an image with its labels; −1 for the class of an image that cannot be read.
+        """Return an image with its labels; an unreadable image has the label −1.
 
-        An unreadable image is gray, and would be trained and scored as its class. Labels of several
-        classes, such as those of VOC07, are kept.
+        Its pixels are gray, and would be trained and scored as its class. Multi-class labels, such
+        as VOC07's, stay.
         """
         item: dict[str, Any] = super().__getitem__(idx)
         if self.label_objs:
@@ -165,11 +164,11 @@ def open_datasets(config: AttrDict, splits: Iterable[str]) -> dict[str, PIRLData
     """Open the images of a run.
 
     Args:
-        config: the host's whole configuration.
+        config: VISSL's complete configuration.
         splits: keys of ``config.DATA``: ``TRAIN``, ``TEST``.
 
     Returns:
-        Split → data set, as in the host's task: ``train``, ``test``.
+        Split → data set, as in VISSL's task: ``train``, ``test``.
     """
     datasets = {}
     for split in splits:
@@ -183,10 +182,10 @@ def open_datasets(config: AttrDict, splits: Iterable[str]) -> dict[str, PIRLData
 
 
 def check_paths(config: AttrDict, split: str) -> None:
-    """Check that a split has no pickle, and that a source of this plugin has one path.
+    """Refuse pickle files in a split, and several paths for a source of this plugin.
 
     Raises:
-        Refused: it has not.
+        Refused: the first mistake.
     """
     data = config.DATA[split]
     key = f"config.DATA.{split}"
@@ -194,19 +193,19 @@ def check_paths(config: AttrDict, split: str) -> None:
     for path in (*paths, *data.LABEL_PATHS):
         if str(path).endswith((".pkl", ".pickle")):
             raise Refused(
-                f"{key} names {path}: expected no pickle, which could run code; name a .npy file, "
-                f"or a text file with a path on each line"
+                f"{key} names {path}: a pickle file can run code. Name a .npy file, or a text file "
+                f"with one path per line."
             )
     if not set(data.DATA_SOURCES) & set(SOURCES):
         return
     names = list(data.DATASET_NAMES)
     if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
         raise Refused(
-            f"{key}.DATA_PATHS = []: expected a path, because no catalog lists {names}; set "
-            f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
+            f"{key}.DATA_PATHS is empty, and no catalog has {', '.join(names)}. Set "
+            f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment."
         )
     if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
         raise Refused(
-            f"{key}.DATA_PATHS = {paths}: expected one path and one source; name all images in one "
-            f"list, with +config/pirl/datasets=filelist"
+            f"{key}.DATA_PATHS = {paths}: expected one path with one source. List all images in "
+            f"one file, and add +config/pirl/datasets=filelist."
         )

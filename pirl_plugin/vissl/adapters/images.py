@@ -32,12 +32,12 @@ from pirl_plugin.views.rotation import RotationTask, RotationViews
 
 
 class SourceImage(NamedTuple):
-    """A decoded image and the keys of its random draws (its row in the data set is another key).
+    """A decoded image with the keys for its random draws (its row in the data set is another key).
 
     Attributes:
         pixels: uint8 (3, H, W), RGB.
         seed: the run's seed.
-        epoch: number of the pass over the data set.
+        epoch: number of the epoch.
     """
 
     pixels: torch.Tensor
@@ -46,9 +46,9 @@ class SourceImage(NamedTuple):
 
 
 class PIRLDiskDataset:
-    """Any source of :data:`pirl_plugin.images.names.SOURCES`, with VISSL's constructor and methods.
+    """Any source in :data:`pirl_plugin.images.names.SOURCES`, with VISSL's constructor and methods.
 
-    If the split's first transform is from this plugin, it yields ``SourceImage``, otherwise PIL RGB
+    It yields ``SourceImage`` if the split's first transform is from this plugin, otherwise PIL RGB
     images.
 
     Args:
@@ -81,10 +81,10 @@ class PIRLDiskDataset:
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         with _errors_name_the_key(split):
             self.source = _open(cfg, data_source, path, split)
-            # The numbers of test images' classes are those of the training images.
+            # Test images get the class numbers of the training images.
             names_of_training = training_classes(cfg) if split == "TEST" else None
             label_sources = options.get("LABEL_SOURCES") or []
-            if set(label_sources) & set(names.SOURCES):  # once, here: not in each worker
+            if set(label_sources) & set(names.SOURCES):  # here, not again in each worker
                 self._labels = self.source.labels()
                 if names_of_training is not None:
                     self._labels = join_classes(names_of_training, self.source.named_classes, path)
@@ -99,7 +99,7 @@ class PIRLDiskDataset:
         return len(self.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the next pass over the data; call it before the workers start."""
+        """Set the number of the next epoch; call it before the workers start."""
         self._epoch.fill_(epoch)
 
     def get_image_paths(self) -> list[str]:
@@ -107,9 +107,9 @@ class PIRLDiskDataset:
         return self.source.paths()
 
     def get_labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, int64 (N,), or (N, classes) for VOC07.
+        """Return the label of each image, int64 (N,), or (N, classes) for VOC07.
 
-        It is an index into the names of the training images' classes; −1: no class.
+        A label is an index into the training images' class names; −1 marks an unlabeled image.
 
         Raises:
             NoLabels: the source has no labels.
@@ -147,10 +147,10 @@ def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> Im
 
 
 def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
-    """Return the names of the training images' classes.
+    """Return the class names of the training images.
 
-    None if they are not labels of our sources, or are numbers (VOC07, iNaturalist), or if a run
-    that only tests has no training images.
+    Return None if the labels come from another source or are numbers (VOC07, iNaturalist), or if a
+    test-only run has no training images.
 
     Raises:
         NoLabels: the training images have no labels.
@@ -164,8 +164,8 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
     (path,), _ = get_data_files("TRAIN", cfg["DATA"])
     if cfg.get("TEST_ONLY") and not (os.path.exists(path) or glob.glob(path)):
         logging.root.warning(
-            f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist: the classes are numbered by the "
-            f"test images alone"
+            f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist, so the test images alone number "
+            f"the classes"
         )
         return None
     with _errors_name_the_key("TRAIN"):
@@ -180,7 +180,7 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
 
 @contextmanager
 def _errors_name_the_key(split: str) -> Iterator[None]:
-    """Begin the messages of refusals and of missing files with the key of the path."""
+    """Prefix messages about refused and missing files with the key of the path."""
     key = f"config.DATA.{split}.DATA_PATHS"
     try:
         yield
@@ -193,9 +193,9 @@ def _errors_name_the_key(split: str) -> Iterator[None]:
 class PIRLTransform(ClassyTransform):
     """Replaces a sample's image by its views.
 
-    The host finds a transform by the name of its class: each one below has the views it makes. It
-    takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
-    image's row is a key of the draws. An unreadable image is gray, and loss and bank ignore it.
+    VISSL finds a transform by its class name, so each kind of views has a class below. A transform
+    takes the complete sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
+    image's row is a key for the random draws. An unreadable image is gray; loss and bank ignore it.
 
     Args:
         **parameters: parameters of the views class.
@@ -212,16 +212,16 @@ class PIRLTransform(ClassyTransform):
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Put the views, their ``label`` and ``data_valid`` into ``sample["data"]``.
 
-        ``label`` is the image's row, unless a pretext task has its own label.
+        ``label`` is the image's row, unless a pretext task has a label of its own.
 
         Raises:
-            ValueError: the image does not come from one of our sources.
+            ValueError: the image is not from a source of this plugin.
         """
         source = sample["data"][0]
         if not isinstance(source, SourceImage):
             raise Refused(
-                f"{type(self).__name__}: expected it as the first of config.DATA.TRAIN.TRANSFORMS, "
-                f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
+                f"{type(self).__name__} must be the first of config.DATA.TRAIN.TRANSFORMS, with a "
+                f"pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
             )
         row = int(sample["data_idx"][0])
         rng = image_generator(source.seed, source.epoch, row)
@@ -257,13 +257,13 @@ class PIRLImage(PIRLTransform):
 
 
 class PredictJigsaw(PIRLTransform):
-    """Nine patches, and the number of their permutation as label: the jigsaw baseline."""
+    """Nine patches with their permutation's number as label: the jigsaw baseline."""
 
     views_class = JigsawTask
 
 
 class PredictRotation(PIRLTransform):
-    """A rotated view, and its rotation as label: the rotation baseline."""
+    """A rotated view with its rotation as label: the rotation baseline."""
 
     views_class = RotationTask
 
@@ -272,8 +272,8 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
     """Collate the samples of the PIRL transforms.
 
     Returns:
-        Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P); ``label`` (B,) and
-        ``data_valid`` (B,). Each tensor is in a list of one, as VISSL's collators return it.
+        Views of shape (B, …), ``patches`` of shape (n·B, 3, P, P), ``label`` (B,) and
+        ``data_valid`` (B,). Each tensor is in a list of one, as in VISSL's collators.
     """
     collated = {}
     for name, values in default_collate([sample["data"] for sample in batch]).items():

@@ -1,6 +1,6 @@
-"""Loss, head and trunks for VISSL's registries, and several trunks as one (PIRL-ens, Sec. 3.2).
+"""Loss, head and trunks for VISSL's registries, and an ensemble of trunks (PIRL-ens, Sec. 3.2).
 
-The host gives a trunk its whole ``MODEL`` section and the trunk's name.
+VISSL passes a trunk the complete ``MODEL`` section and the trunk's name.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
-    """:class:`~pirl_plugin.method.loss.PIRLLoss` under the host's base class."""
+    """:class:`~pirl_plugin.method.loss.PIRLLoss` with VISSL's base class."""
 
     @classmethod
     def from_config(cls, loss_config: Mapping[str, Any]) -> VISSLPIRLLoss:
-        """Build the loss from the host's ``LOSS.pirl_loss`` section.
+        """Build the loss from the section ``LOSS.pirl_loss``.
 
         Raises:
-            ValueError: the loss cannot use a key or a value.
+            ValueError: a key or value is invalid.
         """
         settings = dict(loss_config)
         settings.pop("name", None)
@@ -44,19 +44,19 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
             raise Refused(f"config.LOSS.pirl_loss.{error}") from None
 
     def forward(self, output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # type: ignore[override]
-        """Compute the loss from the heads' outputs and the images' rows in the data set."""
+        """Compute the loss from head outputs and the images' rows in the data set."""
         return super().forward(*image_and_transformed(output), target)
 
 
 def image_and_transformed(output: Tensor | Sequence[Tensor]) -> tuple[Tensor, list[Tensor] | None]:
-    """Return f(v_I) and the list of g(v_It), from the host's ``[g(v_It), …, f(v_I)]`` or f(v_I)."""
+    """Return f(v_I) and the list of g(v_It), from VISSL's ``[g(v_It), …, f(v_I)]`` or f(v_I)."""
     if not isinstance(output, (list, tuple)):
         return output, None  # type: ignore[return-value]
     return output[-1], list(output[:-1]) or None
 
 
 class VISSLPIRLHead(PIRLHead):
-    """:class:`~pirl_plugin.models.head.PIRLHead` with the host's constructor."""
+    """:class:`~pirl_plugin.models.head.PIRLHead` with VISSL's constructor."""
 
     def __init__(self, model_config: AttrDict, **options: Any) -> None:
         super().__init__(**options)
@@ -103,7 +103,7 @@ class PIRLTimm(TimmTrunk):
 
 
 class PIRLEnsemble(nn.Module):
-    """The trunk ``pirl_ensemble``: it concatenates the features of trained trunks of one kind.
+    """The trunk ``pirl_ensemble``: concatenates the features of trained trunks of one kind.
 
     ::
 
@@ -113,8 +113,8 @@ class PIRLEnsemble(nn.Module):
             PIRL_ENSEMBLE: {MEMBER: resnet, PARAMS_FILES: [FILE_1, FILE_2]}
             RESNETS: {DEPTH: 50}    # the member's own section
 
-    ``PARAMS_FILES`` takes every file that ``pirl-plugin export`` reads. With ``""`` instead of a
-    file, the member has random weights.
+    ``PARAMS_FILES`` takes any file that ``pirl-plugin export`` reads; ``""`` gives a member random
+    weights.
 
     Raises:
         FileNotFoundError: a checkpoint does not exist.
@@ -136,7 +136,7 @@ class PIRLEnsemble(nn.Module):
                     raise Refused(
                         f"{path} does not fit '{member}' of config.MODEL.TRUNK: {mismatch}"
                     )
-                # The comparison allows other parts in the file, and missing counters of batch norm.
+                # The comparison allows other parts in the file, and missing BatchNorm counters.
                 trunk.load_state_dict(weights, strict=False)
             self.members.append(trunk)
 
@@ -148,7 +148,7 @@ class PIRLEnsemble(nn.Module):
             out_feat_keys: names of features, as for the members.
 
         Returns:
-            One tensor for each name, with the members' channels (dimension 1) concatenated.
+            One tensor per name, with the members' channels (dimension 1) concatenated.
         """
         features = [trunk(images, out_feat_keys) for trunk in self.members]
         return [torch.cat(layer, dim=1) for layer in zip(*features, strict=True)]

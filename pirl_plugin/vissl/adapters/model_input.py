@@ -1,6 +1,6 @@
-"""What a run's model does with its input: normalization, memory format, precision, micro-batches.
+"""Prepare a model's input: normalization, memory format, precision, micro-batches.
 
-Batches are uint8, and the host has no hook before the model: ``forward`` is replaced.
+Batches are uint8, and VISSL has no hook before the model, so ``forward`` is replaced.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Inputs = Tensor | dict[str, Tensor]
 
 
 def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.device) -> None:
-    """Replace the model's ``forward``, and set the weights' memory format; in place.
+    """Replace the model's ``forward``, and set the weights' memory format, in place.
 
-    A benchmark of the host keeps its model: its images are float, and its transforms have
-    normalized them. Call it before DistributedDataParallel allocates its gradient buckets.
+    VISSL's benchmarks keep their model: their transforms have already normalized the images. Call
+    this before DistributedDataParallel allocates its gradient buckets.
 
     Args:
-        model: the host's model of a run.
-        config: the host's whole configuration; ``HOOKS.PIRL_INPUT`` has the settings.
+        model: VISSL's model.
+        config: VISSL's complete configuration; ``HOOKS.PIRL_INPUT`` has the settings.
         device: the device on which the model will run.
     """
     num_parts = num_micro_batches(config)
@@ -40,7 +40,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
     model.to(memory_format=memory_format)
     if settings.compile:
-        # Images and patches have two shapes; dynamic shapes would be slower for both.
+        # Images and patches have different shapes; dynamic shapes would be slower for both.
         getattr(model, "trunk", model).compile(dynamic=False)
     forward = model.forward
 
@@ -61,7 +61,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
 def prepare_batch(
     batch: object, settings: InputSettings, memory_format: torch.memory_format
 ) -> Any:
-    """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalized to float32."""
+    """Return a tensor or dictionary, with uint8 ``(B, 3, H, W)`` normalized to float32."""
     if isinstance(batch, dict):
         return {key: prepare_batch(value, settings, memory_format) for key, value in batch.items()}
     if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
@@ -72,27 +72,28 @@ def prepare_batch(
 def in_micro_batches(
     forward: Callable[[Inputs], list[Tensor]], model: nn.Module, largest: int, views: int = 1
 ) -> Callable[[Inputs], list[Tensor]]:
-    """Return a ``forward`` with the memory of one micro-batch, for ``TRAINER.PIRL_MICRO_BATCHES``.
+    """Return a ``forward`` that needs the memory of one micro-batch (``PIRL_MICRO_BATCHES``).
 
-    The loss gets the outputs of the whole batch. The backward pass computes the activations of each
-    micro-batch again (Chen et al. 2016, arXiv 1604.06174), which costs one more forward pass. The
-    gradient equals the whole batch's, except for BatchNorm: it sees one micro-batch at a time.
+    The loss gets the outputs for the complete batch. The backward pass recomputes the activations
+    of each micro-batch (Chen et al. 2016, arXiv 1604.06174), at the cost of one more forward pass.
+    The gradient equals that of the complete batch, except for BatchNorm, which sees one micro-batch
+    at a time.
 
     Args:
-        forward: maps inputs to one output ``(B, …)`` for each head.
+        forward: maps inputs to one output ``(B, …)`` per head.
         model: the module of ``forward``; in evaluation mode, batches are not split.
         largest: largest number of images in a micro-batch.
         views: see :func:`split`.
     """
 
     def keep_buffers_in_second_pass() -> tuple[Any, Any]:
-        """Return the contexts of the first pass and of the pass in ``backward``."""
+        """Return the contexts for the first pass and the one in ``backward``."""
         return nullcontext(), _buffers_kept(model)
 
     def run(batch: Inputs) -> list[Tensor]:
         if not model.training:
             return forward(batch)
-        outputs: Any = []  # of each micro-batch: a list with the output of each head
+        outputs: Any = []  # per micro-batch, a list with one output per head
         for part in split(batch, largest, views):
             outputs.append(
                 checkpoint(
@@ -111,13 +112,13 @@ def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
     """Split a batch into ⌈B / largest⌉ micro-batches of nearly equal size.
 
     Args:
-        batch: ``(views·B, …)`` with consecutive views of an image; or a dictionary of tensors with
-            any number of views, one of them with a single view.
+        batch: ``(views·B, …)``, the views of an image next to each other; or a dictionary of
+            tensors with any number of views, one of them with a single view.
         largest: largest number of images in a micro-batch.
-        views: number of views of an image, if the batch is a tensor.
+        views: number of views per image, if the batch is a tensor.
 
     Example:
-        >>> patches = torch.arange(10)  # 2 of each image
+        >>> patches = torch.arange(10)  # 2 per image
         >>> [part.tolist() for part in split(patches, largest=4, views=2)]
         [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
     """
@@ -130,20 +131,20 @@ def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
 
 
 def _even_sizes(images: int, largest: int) -> list[int]:
-    """Return the numbers of images in ⌈images / largest⌉ parts; they differ by at most 1."""
+    """Return the sizes of ⌈images / largest⌉ parts, which differ by at most 1."""
     num_parts = math.ceil(images / largest)
     return [len(part) for part in torch.arange(images).tensor_split(num_parts)]
 
 
 def _parts(tensor: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
-    """Split a tensor with a number of rows for each image into parts of ``sizes`` images."""
+    """Split a tensor with several rows per image into parts of ``sizes`` images."""
     rows_per_image = len(tensor) // sum(sizes)
     return tensor.split([rows_per_image * size for size in sizes])
 
 
 @contextmanager
 def _buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Restore the buffers of BatchNorm at the end: the first pass has already updated them."""
+    """Restore BatchNorm's buffers at the end, because the first pass has updated them."""
     buffers = list(model.buffers())
     values = [buffer.clone() for buffer in buffers]
     try:

@@ -1,4 +1,4 @@
-"""Initial weights of a run: read files safely, in any layout, and compare them."""
+"""Load a run's initial weights: safely, from any layout, and only if they fit."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def load_initial_weights(
 ) -> BaseSSLMultiInputOutputModel:
     """Load ``MODEL.WEIGHTS_INIT.PARAMS_FILE``, any file that the export reads, into a model.
 
-    The host skips each weight that does not fit, with only a log line, and continues from random
-    weights or from a part of the weights. Here the trunk must fit. It is also found in files of
-    other layouts, such as a state dictionary of torchvision.
+    VISSL skips weights that do not fit, with only a log line, and continues from random weights.
+    Here the trunk must fit. It is also found in other layouts, such as torchvision's state
+    dictionaries.
 
     Args:
-        config: the run's whole configuration.
+        config: the run's complete configuration.
         model: the model that takes the weights.
-        **options: options of the host's method: ``strict``, in git main.
+        **options: options for VISSL's method: ``strict``, in git main.
 
     Raises:
-        Refused: the file holds no trunk, or its trunk does not fit.
+        Refused: the file has no trunk, or its trunk does not fit.
     """
     initial = config.MODEL.WEIGHTS_INIT
     logging.info(f"Initializing model from: {initial.PARAMS_FILE}")
     content = read_checkpoint(Path(initial.PARAMS_FILE))
-    # With prefixes, the user describes the layout of the file.
+    # With prefixes, the user describes the file's layout.
     if not initial.get("REMOVE_PREFIX") and not initial.get("APPEND_PREFIX"):
         content = _checked(config, model, content, initial.get("SKIP_LAYERS", []))
         initial.STATE_DICT_KEY_NAME = "classy_state_dict"
@@ -54,16 +54,16 @@ def _checked(
     content: Mapping[str, Any],
     skip_layers: list[str],
 ) -> Mapping[str, Any]:
-    """Return the content of a checkpoint in VISSL's layout, if its trunk fits the model's.
+    """Return a checkpoint's content in VISSL's layout, if its trunk fits the model's.
 
     Args:
-        config: the run's whole configuration.
+        config: the run's complete configuration.
         model: the model that takes the weights.
         content: content of the file, in any layout.
-        skip_layers: parts of the names of weights that are not loaded.
+        skip_layers: name parts of weights that are not loaded.
 
     Raises:
-        Refused: it holds no trunk, or its trunk does not fit.
+        Refused: it has no trunk, or its trunk does not fit.
     """
     path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
     trunk_of_file = vissl_state(content, path)
@@ -75,10 +75,10 @@ def _checked(
     mismatch = compare_with_model(trunk_of_model, trunk_of_file)
     if mismatch:
         raise Refused(
-            f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {mismatch}; give "
-            f"config.MODEL.TRUNK the values of the run that wrote the file"
+            f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {mismatch}. Set "
+            f"config.MODEL.TRUNK as in the run that wrote the file."
         )
-    # A checkpoint of VISSL stays as it is, with its heads.
+    # A VISSL checkpoint stays as it is, with its heads.
     model_of_file = content.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
     if model_of_file.get("trunk", {}).keys() == trunk_of_file.keys():
         return content
@@ -87,11 +87,11 @@ def _checked(
 
 
 def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """Compare weights with the host's trunk that will load them: see :func:`compare`.
+    """Compare weights with the trunk that will load them, as :func:`compare` does.
 
-    Tensors of parts that the trunk does not have, such as a classifier ``fc``, are ignored. Tensors
-    of extra blocks in one of its parts count: otherwise a ResNet-34 would load into a ResNet-18.
-    Position embeddings may have another size, because the host interpolates them.
+    Tensors for parts that the trunk lacks, such as a classifier ``fc``, are ignored. Extra blocks
+    in one of its parts count: otherwise a ResNet-34 would load into a ResNet-18. Position
+    embeddings may have another size, because VISSL interpolates them.
 
     Args:
         model: the trunk's ``state_dict()``, or the part that will be loaded.
@@ -111,6 +111,6 @@ def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor
 
 
 def _part(name: str) -> str | None:
-    """Return the part of a trunk that a tensor is in: ``….layer1`` of ``….layer1.0.bn1.bias``."""
+    """Return a tensor's part of the trunk, such as ``….layer1`` for ``….layer1.0.bn1.bias``."""
     match = re.match(r".*(?:_feature_blocks|\bnet)\.[^.]+", name)
     return match[0] if match else None

@@ -1,4 +1,4 @@
-"""Fill the memory bank, and move it after each optimizer step, identically on all ranks."""
+"""Fill the memory bank, and update it after each optimizer step, identically on all ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryBankHook(QuietHook):
     """Calls :meth:`PIRLLoss.update` in the host's training loop (Sec. 2.2).
 
     Args:
-        exchange: the hook that counts unreadable images, also while the bank is filled.
+        exchange: hook that counts unreadable images, also while the bank is filled.
     """
 
     def __init__(self, exchange: ExchangeHook) -> None:
@@ -36,12 +36,12 @@ class MemoryBankHook(QuietHook):
         self._exchange = exchange
 
     def on_start(self, task: Task) -> None:
-        """Set the bank's seed and size: a row for each training image."""
+        """Set the bank's seed, and its size: one row per training image."""
         loss = task.loss
         num_rows = loss.bank.num_rows
         num_images = len(task.datasets["train"]) if "train" in task.datasets else num_rows
         if num_images != num_rows:
-            # The configuration has another number, or the host used the size of another split.
+            # The configuration has another number, or VISSL took the size of another split.
             logging.warning(
                 f"The memory bank had {num_rows} rows for {num_images} training images: it is "
                 f"replaced by a bank of {num_images} rows"
@@ -52,10 +52,10 @@ class MemoryBankHook(QuietHook):
                 f"least {_FEW_IMAGES}, or published weights (pirl-plugin embed --timm resnet50 "
                 f"--pretrained)."
             )
-        has_seed = loss.seed is not None  # of the configuration, or of a checkpoint
+        has_seed = loss.seed is not None  # from the configuration or a checkpoint
         if not has_seed:
             loss.seed = task.config["SEED_VALUE"]
-        has_its_rows = has_seed or loss.seed == 0  # the constructor made the rows of the seed 0
+        has_its_rows = has_seed or loss.seed == 0  # the constructor made the rows for seed 0
         if num_images != num_rows or not has_its_rows:
             loss.resize(num_images)
 
@@ -67,7 +67,7 @@ class MemoryBankHook(QuietHook):
                 _fill(task, self._exchange)
 
     def on_update(self, task: Task) -> None:
-        """Move the rows of the batch, and count the step.
+        """Update the rows of the batch, and count the step.
 
         Raises:
             FloatingPointError, ValueError: see :meth:`PIRLLoss.update`.
@@ -79,11 +79,11 @@ class MemoryBankHook(QuietHook):
 
 @torch.no_grad()
 def _fill(task: Task, exchange: ExchangeHook) -> None:
-    """Set each row to the embedding of its image, in a pass over the training images.
+    """Set each row to the embedding of its image, in one pass over the training images.
 
-    The network is in training mode: BatchNorm takes the statistics of each batch or micro-batch, as
-    in training. It gets only the images, the last input. Afterwards the host's loader restarts the
-    epoch with the same views.
+    The network is in training mode: BatchNorm uses the statistics of each batch or micro-batch, as
+    in training. Only the images, the last input, pass through it. Afterwards VISSL's loader
+    restarts the epoch with the same views.
 
     Raises:
         SystemExit: a signal asked the run to end.
@@ -92,7 +92,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     num_images = task.loss.bank.num_rows
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {num_images:,} rows")
-    # The host's model computes each input of this list (multi_input_with_head_mapping_forward).
+    # VISSL's model computes each input in this list (multi_input_with_head_mapping_forward).
     heads = task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]
     progress = Progress("filling the memory bank", num_images, "stdout")
     is_shown = rank() == 0 and shows_progress()
@@ -100,17 +100,18 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
         for batch in task.data_iterator:
             exchange.exchange(task, batch)
-            # The pass may take longer than a cluster waits, and there is nothing to save yet.
+            # This pass may take longer than a cluster waits, and there is nothing to save yet.
             if exchange.agreed > SAVE:
-                stop(exchange.agreed, "while the bank was filled; the same command starts again")
+                where = "while the memory bank was filled. Nothing is saved yet: start it again."
+                stop(exchange.agreed, where)
             (images,) = batch["images"]
             (index,) = batch["label"]
-            # As in a step with the host's mixed precision.
+            # As in a step with VISSL's mixed precision.
             with torch.autocast("cuda", torch.float16, enabled=active_scaler(task) is not None):
                 output = task.model({"images": images} if heads else images)
             f_image, _ = image_and_transformed(output)
             task.loss.fill_bank(index, f_image)
-            if is_shown:  # the progress of all ranks
+            if is_shown:  # for all ranks
                 progress.update(len(index) * world_size())
     finally:
         progress.close()

@@ -1,4 +1,4 @@
-"""What a run measures: terms of the loss, the memory bank, and a warning if it collapses."""
+"""Log loss terms and measures of the memory bank, and warn of a collapse."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where the measures of a run are written: the host's TensorBoard and its ``stdout.json``.
+    """VISSL's TensorBoard writer and its ``stdout.json``.
 
     Attributes:
-        tensorboard: the host's ``SummaryWriter``; None without ``USE_TENSORBOARD``.
-        json_lines: the open ``stdout.json``; None on other ranks than rank 0.
+        tensorboard: VISSL's ``SummaryWriter``; None without ``USE_TENSORBOARD``.
+        json_lines: the open ``stdout.json``; None on ranks other than 0.
     """
 
     tensorboard: Any = None
     json_lines: Any = None
 
     def write_scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
-        """Write values to TensorBoard, if it is on, as ``GROUP/NAME``."""
+        """Write values to TensorBoard as ``GROUP/NAME``, if it is on."""
         if self.tensorboard is None:
             return
         for name, value in values.items():
@@ -50,10 +50,10 @@ class Outputs:
 
 
 class TestedHook(QuietHook):
-    """Writes how many test images an accuracy is of: those that have a class and can be read.
+    """Records how many test images an accuracy is based on (labeled and readable).
 
     Args:
-        outputs: the host's outputs.
+        outputs: where to write.
     """
 
     def __init__(self, outputs: Outputs) -> None:
@@ -62,11 +62,11 @@ class TestedHook(QuietHook):
         self._loss = torch.tensor(0.0)
 
     def on_loss_and_meter(self, task: Task) -> None:
-        """Keep the loss: at the end of the epoch, the task no longer has it."""
+        """Keep the loss, which the task drops before the end of the epoch."""
         self._loss = task.last_batch.loss.detach()
 
     def on_phase_end(self, task: Task) -> None:
-        """Write the number of images of all ranks; the host has just added it up."""
+        """Write the number of images on all ranks, which VISSL has just summed."""
         for meter in () if task.train else task.meters:
             if meter.name != "accuracy_list_meter":
                 continue
@@ -81,14 +81,14 @@ class TestedHook(QuietHook):
 
 
 class PIRLReportHook(QuietHook):
-    """Logs each term of Eq. 5 and statistics of the bank's rows.
+    """Logs each term of Eq. 5 and statistics of the memory bank's rows.
 
-    ``row norm`` is the mean norm of the last moved rows, before normalization. It is 0.71 at first
-    (orthogonal, for a weight of 0.5), and approaches 1 as the embeddings converge.
+    ``row norm`` is the mean norm of the rows in the last update, before normalization. It is 0.71
+    at first (orthogonal vectors, momentum 0.5), and approaches 1 as the embeddings converge.
 
     Args:
-        every: steps from one report to the next, ``LOG_FREQUENCY``.
-        outputs: the host's outputs.
+        every: steps between reports, ``LOG_FREQUENCY``.
+        outputs: where to write.
     """
 
     def __init__(self, every: int, outputs: Outputs) -> None:
@@ -109,20 +109,20 @@ class PIRLReportHook(QuietHook):
 
 
 def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
-    """Return the means over ranks of the loss's terms. Collective."""
+    """Return the mean of each loss term over all ranks. Collective."""
     means = {}
     for name, term in loss.last_step.terms.items():
-        total = sum_over_ranks(term.clone())  # a copy: it sums in place
+        total = sum_over_ranks(term.clone())  # summed in place
         means[name] = float(total / world_size())
     return means
 
 
 def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
-    """Return the mean norm of the last moved rows, and the share of visited rows. Collective."""
+    """Return the mean norm of updated rows and the share of visited rows. Collective."""
     bank = loss.bank
     sum_of_norms, num_moved = loss.last_step.moved
     counts = torch.stack([sum_of_norms, num_moved, bank.visited.count_nonzero().float()])
-    if not bank.replicated:  # each rank counts its own rows; of a replicated bank, all rows
+    if not bank.replicated:  # each rank counts its own rows
         counts = sum_over_ranks(counts)
     total_norm, total_moved, num_visited = counts.tolist()
     return {
@@ -151,12 +151,12 @@ class MonitorHook(QuietHook):
         self._loss = torch.tensor(0.0)
 
     def on_update(self, task: Task) -> None:
-        """Keep the loss: at the end of the epoch, the task no longer has it."""
+        """Keep the loss, which the task drops before the end of the epoch."""
         if task.train:
             self._loss = task.last_batch.loss.detach()
 
     def on_phase_end(self, task: Task) -> None:
-        """Collective: measure, every ``every`` epochs."""
+        """Measure every ``every`` epochs. Collective."""
         step: LastStep = task.loss.last_step
         is_due = task.train and (task.train_phase_idx + 1) % self.settings.every == 0
         if not is_due or not step.queries:
@@ -173,7 +173,7 @@ class MonitorHook(QuietHook):
             self._report(task, measured)
 
     def _report(self, task: Task, measured: Mapping[str, Measure]) -> None:
-        """Write the measures to all outputs, and warn of a collapse."""
+        """Write the measures, and warn of a collapse."""
         epoch = task.train_phase_idx
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
         phrases = []
@@ -185,7 +185,7 @@ class MonitorHook(QuietHook):
             scalars[name] = value
             scalars[f"{name} chance"] = chance
         logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(phrases)}")
-        # The first keys are as in the host's own lines, for programs that read every line.
+        # The first keys are those of VISSL's own lines, for programs that read every line.
         line: dict[str, Any] = {
             "Rank": 0,
             "ep": epoch,
@@ -201,9 +201,9 @@ class MonitorHook(QuietHook):
 
 
 def _gather_pairs(step: LastStep) -> dict[str, Tensor]:
-    """Return f, g and m of a step's valid images on all ranks, ``(B, D)`` each. Collective.
+    """Gather f, g and m of a step's valid images, ``(B, D)`` each. Collective.
 
-    It is empty if no image was valid. NPID has no g, and a loss without ``image`` has no f.
+    The result is empty if no image was valid. NPID has no g; a loss without ``image`` has no f.
     """
     of_rank = {"m": step.positives.float()}
     if "image" in step.queries:
@@ -217,17 +217,17 @@ def _gather_pairs(step: LastStep) -> dict[str, Tensor]:
 
 
 def read_labels(data: Any, rows: Tensor) -> Tensor | None:
-    """Return the classes of some images of a data set of the host; None if there are none.
+    """Return the labels of some images in VISSL's data set.
 
     Args:
-        data: the host's data set.
+        data: VISSL's data set.
         rows: int64 ``(N,)``.
 
     Returns:
-        int64 ``(N,)``, −1: no class; or None if the source has no classes, or several for an
-        image.
+        int64 ``(N,)``, −1 for an unlabeled image; None if the source has no labels, or several for
+        an image.
     """
-    if data.data_limit >= 0:  # the host chooses the images when it reads the first one
+    if data.data_limit >= 0:  # VISSL draws the images when it reads the first one
         reason = "config.DATA.TRAIN.DATA_LIMIT is set"
     else:
         try:

@@ -1,6 +1,6 @@
-"""What a person sees of a run: its first lines, its progress, and the next commands.
+"""Console output of a run: summary, progress, and the next commands.
 
-The host's log goes to ``log.txt``. ``PIRL_PLUGIN_CONSOLE=log`` shows it on the console instead.
+VISSL's log goes to ``log.txt``. ``PIRL_PLUGIN_CONSOLE=log`` shows it on the console instead.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
-# Beginnings of the host's messages that are shown: initial weights, and results of its SVMs.
+# Beginnings of VISSL's messages that are shown: initial weights and SVM results.
 _SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
-# Beginnings of the host's warnings that are not shown: both are as this plugin wants it.
+# Beginnings of VISSL's warnings that are not shown, because this plugin causes them.
 _EXPECTED = ("Selecting a CPU device", "Torch distributed has already been initialized")
 
 
 def shows_progress() -> bool:
-    """Return whether the console shows progress instead of the host's log."""
+    """Return whether the console shows progress instead of VISSL's log."""
     return os.environ.get(_VARIABLE) == "page"
 
 
 def hide_log_behind_progress(
     name: str, *args: object, original: Callable[..., None], **kwargs: object
 ) -> None:
-    """If progress is shown, let the host's log go only to ``log.txt``: its ``setup_logging``."""
+    """If progress is shown, send VISSL's log only to ``log.txt``; wraps ``setup_logging``."""
     original(name, *args, **kwargs)
     for handler in logging.getLogger(name).handlers if shows_progress() else ():
         if getattr(handler, "stream", None) is sys.stdout:
@@ -60,13 +60,13 @@ def _is_shown_beside_progress(record: logging.LogRecord) -> bool:
 
 
 def show_start(config: AttrDict, is_first: bool) -> None:
-    """Show progress instead of the host's log; the first rank prints a summary of the run."""
+    """Show progress instead of VISSL's log; the first rank prints a summary of the run."""
     import vissl
 
     from pirl_plugin import __version__
     from pirl_plugin.vissl.run.overrides import replaced_configs
 
-    os.environ.setdefault(_VARIABLE, "page")  # spawned ranks read it too
+    os.environ.setdefault(_VARIABLE, "page")  # for spawned ranks too
     if not is_first:
         return
     split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN
@@ -95,12 +95,12 @@ def _format_images(config: AttrDict, transforms: Sequence[Mapping[str, Any]]) ->
 
 
 class ProgressHook(QuietHook):
-    """Writes :data:`pirl_plugin.system.console.LINE` on rank 0; the rate is the mean of the epoch.
+    """Shows the progress line on rank 0; its rate is the mean over the epoch.
 
     Args:
-        images_per_step: number of images in a step of all ranks.
-        export_to: format of the export among the next commands, ``torchvision`` or ``timm``; None:
-            the end of the run prints no commands.
+        images_per_step: number of images in a step on all ranks.
+        export_to: export format for the next commands, ``torchvision`` or ``timm``; None prints no
+            commands.
     """
 
     def __init__(self, images_per_step: int, export_to: str | None = None) -> None:
@@ -108,7 +108,7 @@ class ProgressHook(QuietHook):
         self._images_per_step = images_per_step
         self._export_to = export_to
         self._began = time.monotonic()
-        # The epoch, and time and number of its first step that this process has seen.
+        # The epoch, and time and number of the first step that this process did in it.
         self._epoch = -1
         self._first_step = (0.0, 0)
 
@@ -156,27 +156,27 @@ class ProgressHook(QuietHook):
             LINE.say(f"test      epoch {task.train_phase_idx + 1}: {value}")
 
     def on_end(self, task: Task) -> None:
-        """Show that the run has finished, its folder, and the next commands."""
+        """Show the run's duration and folder, and the next commands."""
         took = span(time.monotonic() - self._began)
         folder = Path(task.checkpoint_folder)
         LINE.say(f"finished  in {took}; checkpoints and log.txt in {folder}")
         checkpoint = newest_checkpoint(folder)
         if checkpoint is None or self._export_to is None:
             return
-        # The paths of the data set: those of the configuration, or of a catalog.
+        # From the configuration or a catalog.
         images = Path(task.datasets["train"].data_paths[0])
         for command in next_commands(checkpoint, images, self._export_to).values():
             LINE.say(f"next      {command}")
 
     def _steps_done(self, task: Task) -> int:
-        """Return the steps of this run's batch size; ``iteration`` counts steps of any size."""
+        """Return the steps done, in batches of this run's size; ``iteration`` counts any batch."""
         return int(task.num_updates) // self._images_per_step
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint of a finished run: the host's link to it, or the file itself.
+    """Return a finished run's checkpoint: the link, or the file where there are no links.
 
-    Some file systems have no links. It is None if the run saved no checkpoint.
+    Return None if the run saved no checkpoint.
     """
     link = folder / "checkpoint.torch"
     return link if link.exists() else final_checkpoint(folder)

@@ -79,8 +79,8 @@ class ExchangeHook(QuietHook):
             with errors_on_all_ranks():
                 bank.index_check.refuse_noted(wait=True)
         raise FloatingPointError(
-            f"the loss is not finite in step {task.iteration}, which was not saved. Start a new run "
-            f"with a lower learning rate."
+            f"the loss is not finite in step {task.iteration}, which was not saved. Start a new "
+            f"run with a lower learning rate."
         )
 
     def exchange(self, task: Task, sample: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""When a run saves: where the host does, and also by time and on a signal; and what it saves."""
+"""Save checkpoints where VISSL does, and also by time and on signals."""
 
 from __future__ import annotations
 
@@ -37,24 +37,23 @@ _SCALER = "grad_scaler"  # in the section: the state of the host's GradScaler
 
 
 class CheckpointHook(LogLossMetricsCheckpointHook):
-    """The host's hook that saves, for runs of this plugin.
+    """VISSL's checkpoint hook, extended for runs of this plugin.
 
-    The host saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. This hook
-    also saves by time and on a signal. It adds what the host leaves out, as its state among the
-    states of the host's hooks: the record of the run, the position in the epoch, and the state of
-    the GradScaler. The host saves only the loss of rank 0: the shards of a sharded bank go to
-    ``memory_bank/step_STEP`` before the checkpoint, which holds their checksums. All keys of the
-    section are optional::
+    VISSL saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. This hook also
+    saves by time and on signals. Its own state adds what VISSL leaves out: the run's record, the
+    position in the epoch, and the GradScaler's state. VISSL saves only rank 0's loss, so the shards
+    of a sharded bank go to ``memory_bank/step_STEP`` before the checkpoint, which has their
+    checksums. All keys of the section are optional::
 
         CHECKPOINT:
           PIRL: {KEEP_LAST: 2, KEEP_EVERY: 0, EVERY_MINUTES: 30}
 
     Args:
-        config: the host's whole configuration, with the record of the run.
-        exchange: the hook whose exchange makes all ranks save after the same step.
+        config: VISSL's complete configuration, with the run's record.
+        exchange: hook that makes all ranks save after the same step.
     """
 
-    # The host would save a model with outputs that are not finite, as the newest checkpoint.
+    # VISSL would save a model with non-finite outputs as the newest checkpoint.
     on_forward = ClassyHook._noop
 
     def __init__(self, config: AttrDict, exchange: ExchangeHook) -> None:
@@ -72,18 +71,18 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
 
     @classmethod
     def name(cls) -> str:
-        """Return the key of this hook's state in checkpoints."""
+        """Return the key for this hook's state in checkpoints."""
         return SECTION
 
     def get_classy_state(self) -> dict[str, Any]:
-        """Return this plugin's data for the checkpoint that is being written."""
+        """Return this plugin's data for the checkpoint being written."""
         return self._section
 
     def on_start(self, task: Task) -> None:
-        """Compare the images with the checkpoint's, load shards, and listen for signals.
+        """Compare images with the checkpoint's, load shards, and start to listen for signals.
 
         Raises:
-            Refused: the list of images differs; all ranks raise it.
+            Refused: the images differ; raised on all ranks.
         """
         folder = Path(task.checkpoint_folder)
         section = section_of(task.checkpoint) if task.checkpoint else {}
@@ -91,7 +90,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             if rank() == 0:
                 images = {split.upper(): data.identity() for split, data in task.datasets.items()}
                 resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
-                # Before anything is removed or written: a refused run leaves the folder as it was.
+                # Compare first: a refused run leaves the folder unchanged.
                 if resumed is not None:
                     refuse_other_images(images, section, resumed)
                     # The run may have been killed before it linked this checkpoint.
@@ -100,7 +99,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                 remove_unfinished(folder)
                 self._folder = RunFolder(folder, self.keep, resumed)
                 write_run_config(self._record["config"], folder)
-        # The host has loaded the loss of rank 0 on all ranks; a sharded bank is not part of it.
+        # VISSL has loaded rank 0's loss on all ranks, without a sharded bank.
         bank = getattr(task.loss, "bank", None)
         if bank is not None and not bank.replicated and bank.awaits_load:
             bank.load(folder / shards_of_step(task.loss.step), section.get("shards"))
@@ -109,10 +108,10 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if scaler is not None and _SCALER in section:
             scaler.load_state_dict(section[_SCALER])
         if process_watcher := watcher.current():
-            process_watcher.polled = True  # signals wait for the next step
+            process_watcher.polled = True  # from now on, signals wait for the next step
 
     def on_phase_start(self, task: Task) -> None:
-        """Set the learning rate of the epoch's start, for a rate that changes once an epoch."""
+        """Set the learning rate for the start of the epoch, if it changes once per epoch."""
         if not task.train:
             return
         num_images = samples_done(task)
@@ -123,12 +122,12 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             task.num_updates += num_images
 
     def on_step(self, task: Task) -> None:
-        """Save if it is time or a signal arrived, on all ranks after the same step.
+        """Save by time or on a signal, on all ranks after the same step.
 
         A test saves nothing: a signal ends it, and a resumed run repeats it.
 
         Raises:
-            SystemExit: 128 plus the signal's number, after the checkpoint is written.
+            SystemExit: 128 plus the signal number, after the checkpoint is written.
         """
         super().on_step(task)  # CHECKPOINT_ITER_FREQUENCY, which may have saved this step
         agreed = self._exchange.agreed
@@ -136,17 +135,17 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             self._save_now(task)
         if agreed > SAVE:
             moment = f"after step {task.iteration}, which is saved" if task.train else "in a test"
-            stop(agreed, f"{moment}; the same command resumes from {task.checkpoint_folder}")
+            stop(agreed, f"{moment}. Run the same command again to resume.")
 
     def on_end(self, task: Task) -> None:
-        """From now on, let signals end the process at once: no step reads them any more."""
+        """Let signals end the process at once again: no more steps read them."""
         if process_watcher := watcher.current():
             process_watcher.polled = False
 
     def _checkpoint_model(
         self, task: Task, mode_frequency: int, mode_num: int, mode: str = "phase"
     ) -> None:
-        """Save if the host would: its method in VISSL 0.1.6. Collective."""
+        """Save if VISSL 0.1.6 would, by its method of this name. Collective."""
         name = self._name_if_saved(task, mode_frequency, mode_num, mode)
         if name is not None:
             self._prepare(task, mode)
@@ -161,7 +160,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         mode_num: int,
         mode: str = "phase",
     ) -> None:
-        """Save if the host would: its method in VISSL's git main. Collective."""
+        """Save if VISSL's git main would, by its method of this name. Collective."""
         name = self._name_if_saved(task, mode_frequency, mode_num, mode)
         if name is not None:
             self._prepare(task, mode)
@@ -169,7 +168,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             self._finish(task, name, mode)
 
     def _save_now(self, task: Task) -> None:
-        # With a frequency of 1, the host saves at any step.
+        # With a frequency of 1, VISSL saves at any step.
         if hasattr(LogLossMetricsCheckpointHook, "checkpoint_model"):
             self.checkpoint_model(task, self.world_size, 1, task.iteration, "iteration")
         else:
@@ -178,7 +177,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
     def _name_if_saved(
         self, task: Task, mode_frequency: int, mode_num: int, mode: str
     ) -> str | None:
-        """Return the name of the checkpoint that the host will write; None if it will not."""
+        """Return the name of the checkpoint that VISSL will write; None if it will not."""
         epoch = task.train_phase_idx
         saves = is_checkpoint_phase(mode_num, mode_frequency, epoch, task.num_train_phases, mode)
         if not task.train or not saves:
@@ -187,8 +186,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         return str(CheckpointName(mode, mode_num, is_final))
 
     def _prepare(self, task: Task, mode: str) -> None:
-        """Write shards, and collect what the host leaves out of the checkpoint."""
-        # Shards come first: a checkpoint that is there has all its shards.
+        """Write shards, and collect the data that VISSL leaves out of the checkpoint."""
+        # Shards come first, so that each checkpoint has its shards.
         self._save_shards(task)
         within_epoch = mode == "iteration"
         num_images = task.num_updates - self._epoch_start if within_epoch else 0
@@ -199,47 +198,47 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if scaler is not None:
             self._section[_SCALER] = scaler.state_dict()
         if within_epoch:
-            task.local_iteration_num -= 1  # the host adds 1 when the epoch resumes
+            task.local_iteration_num -= 1  # VISSL adds 1 when the epoch resumes
 
     def _finish(self, task: Task, name: str, mode: str) -> None:
-        """Remove checkpoints that are not kept, after ``name`` was written."""
+        """Remove old checkpoints after ``name`` was written."""
         self._section = {}
         self._exchange.saved_at = time.monotonic()
         self._saved_iteration = task.iteration
         if mode == "iteration":
             task.local_iteration_num += 1  # as before _prepare
-        # Only now is the new checkpoint whole on the disk.
+        # Only now is the new checkpoint complete on disk.
         if rank() == 0:
             shards = None if self._shards is None else shards_of_step(self._shards[0])
             self._folder.add(name, shards)
 
     def _save_shards(self, task: Task) -> None:
-        """Collective: write the shards of the last step, unless the bank is replicated."""
+        """Write the shards of the last step, unless the bank is replicated. Collective."""
         bank = getattr(task.loss, "bank", None)
         if bank is None or bank.replicated:
             return
         step = int(task.loss.step)
-        # Two checkpoints of one step, within an epoch and at its end, share their shards.
+        # Two checkpoints of one step, in an epoch and at its end, share their shards.
         if self._shards is None or self._shards[0] != step:
             checksums = bank.save(Path(task.checkpoint_folder) / shards_of_step(step))
             self._shards = (step, checksums)
 
 
 def active_scaler(task: Task) -> GradScaler | None:
-    """Return the scaler of the loss for the host's float16; None without one."""
+    """Return the enabled GradScaler for VISSL's float16; None without one."""
     scaler = task.amp_grad_scaler
     return scaler if scaler is not None and scaler.is_enabled() else None
 
 
 def stop(number: int, where: str) -> NoReturn:
-    """End the run because of a signal, on all ranks after the same step. Collective.
+    """End the run on a signal, on all ranks after the same step. Collective.
 
     Args:
-        number: of the signal.
-        where: for the log: at which point of the run, and what to do.
+        number: signal number.
+        where: where the run stops, and what to do; for the log.
 
     Raises:
-        SystemExit: 128 plus the number.
+        SystemExit: 128 plus the signal number.
     """
     if world_size() > 1:
         distributed.barrier()  # no rank ends while rank 0 writes

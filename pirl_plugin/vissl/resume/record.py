@@ -1,7 +1,7 @@
-"""What a run is: its settings and images; "is this the same run?".
+"""The record of a run's settings and images, and "is this the same run?".
 
-The answer compares two whole configurations, as the host composed them, except for a short list of
-keys that are free, such as :data:`RESUMING`. A key that is not on the list is compared.
+Two complete composed configurations are compared, except for a short list of keys that may differ,
+such as :data:`RESUMING`. Every key that is not on the list counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 GLOBAL_BATCH = "global batch"
-"""Images of a step on all ranks, beside the keys of a configuration in :func:`run_differences`."""
+"""Number of images in a step on all ranks; :func:`run_differences` adds it to the keys."""
 
 FREE = (
     "CHECKPOINT",
@@ -78,24 +78,27 @@ FREE = (
     "TRAINER.PIRL_MICRO_BATCHES",
     "VERBOSE",
 )
-"""Machine, workers, logging, paths, and where a run is stored: they cannot change a result."""
+"""Keys that cannot change a result: machine, workers, logging, paths, checkpoints."""
 RESUMING = (*FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
-"""Free if a run continues: also how its ranks are split. Its images are compared one by one."""
+"""Keys that may also differ when a run resumes, such as how ranks share a batch.
+
+Images are compared separately, by :func:`refuse_other_images`.
+"""
 
 RUN_WEIGHTS = "weights.json"
 """File in the folder of a run that leaves no checkpoint, such as SVMs."""
 
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
-"""What tells the images of a split from others: ``PIRLDataset.identity`` returns it."""
+"""Identity of the images of a split, from ``PIRLDataset.identity``."""
 
 
 @dataclass(frozen=True, repr=False)  # the host's log has the configuration itself
 class Record:
-    """What the user and the files decide about a run, before the host changes its configuration.
+    """A run's settings before VISSL modifies them.
 
     Attributes:
-        config: the composed configuration, JSON.
+        config: the composed configuration, as JSON.
         weights: see :func:`hash_weights`.
     """
 
@@ -104,10 +107,10 @@ class Record:
 
 
 def make_record(composed: DictConfig) -> Record:
-    """Return the record of a composed configuration, before the host changes it.
+    """Return the record of a composed configuration, before VISSL modifies it.
 
-    The host scales learning rates, sets the number of images, and adds what follows from other
-    values. These depend on the machine; what the user and the files decide does not.
+    VISSL scales learning rates, sets the number of images, and derives other values. These depend
+    on the machine; the composed values do not.
 
     Args:
         composed: the section ``config``, resolved.
@@ -126,16 +129,16 @@ def make_checkpoint_record(
     images: Mapping[str, Images],
     resumed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the record of a run for its checkpoints, as values that need no code to be read.
+    """Return the record that a run stores in its checkpoints, as plain values.
 
     Args:
-        config: the host's whole configuration, with the record from before the host changed it.
-        images: split to its images.
-        resumed: the record of the checkpoint that the run continues from; None: a new run.
+        config: VISSL's complete configuration, with the run's :class:`Record`.
+        images: identity of the images for each split.
+        resumed: record of the checkpoint from which the run resumes; None for a new run.
 
     Returns:
-        ``config``, ``weights``, ``images``, and ``global_batches``: all global batches that the run
-        has had, each once, because a run may continue with another one.
+        ``config``, ``weights``, ``images``, and ``global_batches``: each global batch size of the
+        run, because a resumed run may have another one.
     """
     record: Record = config[RECORD]
     batches = list((resumed or {}).get("global_batches") or [])
@@ -149,7 +152,7 @@ def make_checkpoint_record(
 
 
 def global_batch(config: Mapping[str, Any]) -> int:
-    """Return the number of images of a step on all ranks.
+    """Return the number of images in a step on all ranks.
 
     Ranks may share the batch in any way. Micro-batches are parts of ``BATCHSIZE_PER_REPLICA``.
     """
@@ -159,15 +162,15 @@ def global_batch(config: Mapping[str, Any]) -> int:
 def refuse_another_run(
     config: Mapping[str, Any], section: Mapping[str, Any], checkpoint: Path
 ) -> None:
-    """Compare a command with the run of a checkpoint.
+    """Compare a configuration with that of the checkpoint to resume from.
 
     Args:
-        config: the command's whole configuration.
+        config: the complete configuration.
         section: this plugin's data in the checkpoint.
         checkpoint: path of the checkpoint.
 
     Raises:
-        Refused: the command is another run.
+        Refused: the settings differ.
     """
     recorded = json.loads(section["config"])
     differs = run_differences(config, recorded, RESUMING, section["weights"])
@@ -187,10 +190,10 @@ def refuse_another_run(
 def refuse_other_images(
     images: Mapping[str, Images], section: Mapping[str, Any], checkpoint: Path
 ) -> None:
-    """Compare the images of a run with those of the checkpoint that it resumes from.
+    """Compare images with those of the checkpoint to resume from.
 
     Raises:
-        Refused: a split has other images, or the same images in another order.
+        Refused: a split has different images, or the same images in another order.
     """
     recorded = section.get("images") or {}
     for split, now in images.items():
@@ -209,17 +212,17 @@ def _format_images(images: Images) -> str:
 
 
 def write_run_config(config: str, folder: Path) -> None:
-    """Write the configuration of a run's record, JSON, into its folder, for people to read."""
+    """Write a run's configuration into its folder, as YAML for people to read."""
     write_text(folder / RUN_CONFIG, yaml.safe_dump(json.loads(config)))
 
 
 def write_weights(weights: Mapping[str, str], folder: Path) -> None:
-    """Write :func:`hash_weights` a run that leaves no checkpoint, for :func:`read_weights`."""
+    """Write the hashes of a run that saves no checkpoint, for :func:`read_weights`."""
     write_json(folder / RUN_WEIGHTS, weights)
 
 
 def read_weights(folder: Path) -> dict[str, str]:
-    """Return :func:`hash_weights` a run that left no checkpoint; empty if they are not known."""
+    """Return the hashes of a run that saved no checkpoint; empty if they are unknown."""
     file = folder / RUN_WEIGHTS
     return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
@@ -230,34 +233,33 @@ def run_differences(
     free: Sequence[str],
     expected_weights: Mapping[str, str] | None = None,
 ) -> Differences:
-    """Compare two whole configurations of the host, except for the free keys.
+    """Compare two complete configurations, except for the keys that may differ.
 
-    A value that the configuration repeats elsewhere is named once, by the key that a user can set:
-    ``DATA.TRAIN.VIEWS.patch_size``, and not ``DATA.TRAIN.TRANSFORMS[0].patch_size``. Files of
-    initial weights are compared by content.
+    A value that the configuration repeats is named once, by the key that a user can set:
+    ``DATA.TRAIN.VIEWS.patch_size``, not ``DATA.TRAIN.TRANSFORMS[0].patch_size``. Files with initial
+    weights are compared by content.
 
     Args:
         config: the run's configuration.
         expected: the configuration to compare it with.
         free: keys and sections that may differ, such as :data:`RESUMING`.
-        expected_weights: :func:`hash_weights` of the expected run, from its record; None: of its
-            files.
+        expected_weights: hashes from the expected run's record; None hashes its files.
 
     Returns:
-        The differences, in the order of the configuration; empty if there are none.
+        The differences, in the order of the configuration.
     """
     settings = _settings(config, hash_weights(config))
     expected_settings = _settings(expected, expected_weights or hash_weights(expected))
     differs = differences(settings, expected_settings, free)
-    # An interpolation repeats a value elsewhere: name the key that was set.
+    # Interpolations repeat values: name the key that was set.
     return {key: values for key, values in differs.items() if not _is_repeated(key, differs)}
 
 
 def read_composed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as it was before the host changed it, as values of JSON.
+    """Return a configuration as it was composed, as JSON values.
 
     Args:
-        config: the host's configuration of a run of ours, or one that the host has not changed.
+        config: a run's configuration with its :class:`Record`, or one that VISSL has not modified.
     """
     text = config[RECORD].config if RECORD in config else json.dumps(config)
     composed: dict[str, Any] = json.loads(text)
@@ -265,10 +267,7 @@ def read_composed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the content of a configuration's files of initial weights: key → their SHA-256.
-
-    In place of a file that does not exist, return its name.
-    """
+    """Hash the files with initial weights: key → SHA-256, or the name of a missing file."""
     if RECORD in config:  # a file is read once
         weights: dict[str, str] = config[RECORD].weights
         return weights
@@ -287,9 +286,9 @@ def _content_of(file: str) -> str:
 
 
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
-    """Return what is compared: dotted key → value, ``GLOBAL_BATCH`` included."""
+    """Return the values to compare: dotted key → value, including ``GLOBAL_BATCH``."""
     values = read_composed(config)
-    # The sections of other losses are not read.
+    # The run does not read the sections of other losses.
     losses = values.get("LOSS") or {}
     read = [key for key in ("name", losses.get("name")) if key in losses]
     values["LOSS"] = {key: losses[key] for key in read}
@@ -304,7 +303,7 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
 
 
 def data_set_name(name: str) -> str:
-    """Return the data set of an entry of ``DATASET_NAMES``: a folder and a list have the same.
+    """Return the data set of an entry in ``DATASET_NAMES``, whether it is a folder or a list.
 
     Example:
         >>> data_set_name("imagenet1k_folder"), data_set_name("pirl_imagenet1k_1percent")
@@ -316,8 +315,8 @@ def data_set_name(name: str) -> str:
 def _is_repeated(key: str, differs: Differences) -> bool:
     """Return whether another key with the same values is easier to set.
 
-    A part of a list repeats any key outside lists. A key outside lists repeats a key of the same
-    name in a higher section, or before it at the same height.
+    A list entry repeats any key outside lists. Outside lists, a key repeats a key with the same
+    name in a higher section, or an earlier one at the same level.
     """
     same = [name for name, values in differs.items() if values == differs[key]]
     settable = [name for name in same if "[" not in name]

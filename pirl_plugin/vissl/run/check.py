@@ -1,7 +1,7 @@
-"""Checks of our runs before the start: only mistakes that are common, silent and costly.
+"""Check runs before they start: only mistakes that are common, silent and costly.
 
-Hydra, OmegaConf, the host or torch report all other mistakes; the command line turns any exception
-into one sentence. A check raises ``Refused`` with ``KEY = VALUE: expected …; do …``.
+Hydra, OmegaConf, VISSL or torch report all other mistakes; the command line turns any exception
+into one sentence.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SECTIONS = {
 }
 _LR = "config.OPTIMIZER.param_schedulers.lr"
 _BASE_RATE = "auto_lr_scaling.base_value"
-# Scheduler -> the key of its rate, or of its rates.
+# Scheduler -> key of its rates.
 _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
-# Whole numbers from 1; with 0, a run would end in a division by zero, or without training.
+# Integers of at least 1: with 0, a run would divide by zero or train nothing.
 _POSITIVE = (
     "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
     "OPTIMIZER.num_epochs",
@@ -51,8 +51,8 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     """Check our sections and the learning rate.
 
     Args:
-        composed: the whole configuration of OmegaConf, resolved.
-        overrides: overrides of the command line.
+        composed: the complete configuration, resolved.
+        overrides: overrides from the command line.
 
     Raises:
         Refused: the first mistake.
@@ -67,14 +67,14 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     for key in _POSITIVE:
         number = OmegaConf.select(composed.config, key)
         if type(number) is not int or number < 1:
-            raise Refused(f"config.{key} = {number}: expected a whole number from 1")
+            raise Refused(f"config.{key} = {number}: expected an integer of at least 1")
     if config["MACHINE"]["DEVICE"] not in ("cpu", "gpu"):
         raise Refused(f"config.MACHINE.DEVICE = {config['MACHINE']['DEVICE']}: expected cpu or gpu")
     _check_rates(composed, overrides)
 
 
 def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check that the learning rates are positive, and that an override sets those in use."""
+    """Check that learning rates are positive, and that overrides set those in use."""
     from omegaconf import OmegaConf
 
     section = OmegaConf.select(composed, _LR)
@@ -92,15 +92,15 @@ def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
     rates = OmegaConf.select(section, used)
     for rate in rates if OmegaConf.is_list(rates) else [rates]:
         if not (isinstance(rate, (int, float)) and 0 < rate < math.inf):
-            raise Refused(f"{_LR}.{used} = {rates}: expected a number above 0")
+            raise Refused(f"{_LR}.{used} = {rates}: expected a positive number")
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check engine, initial weights, nodes and device of a run; its data set checks the data.
+    """Check a run's engine, initial weights, nodes and device; the data set checks the data.
 
     Args:
-        config: the host's complete configuration.
-        engine_name: ``train``, or ``extract_features`` in the host's SVM scripts.
+        config: VISSL's complete configuration.
+        engine_name: ``train``, or ``extract_features`` in VISSL's SVM scripts.
 
     Raises:
         Refused: the first mistake.
@@ -115,7 +115,7 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
             f"train_svm_low_shot.py."
         )
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
-    is_address = "://" in weights  # of the host's path managers
+    is_address = "://" in weights  # for VISSL's path managers
     if weights and not is_address and not os.path.isfile(weights):
         raise MissingFile(
             f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE = {weights}: there is no such file. Give one, "

@@ -1,8 +1,8 @@
-"""The host's composition of YAML files, and what follows it for the runs of this plugin.
+"""Compose YAML files as VISSL does, and check, complete and record runs of this plugin.
 
-Files of both packages are composed. Then "is this a run of ours?" is decided. A run of ours is
-checked, gets the values that files decide, and is recorded. Only then does the host change its
-configuration, such as the learning rates.
+Files from both packages are composed. For a run of this plugin, null values are computed, the
+configuration is checked and recorded, and only then does VISSL modify it, for example the learning
+rates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class PIRLSearchPath(SearchPathPlugin):
-    """Adds ``configs/`` of this plugin to Hydra's search path, after the host's folder."""
+    """Adds this plugin's ``configs/`` to Hydra's search path, after VISSL's folder."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Append the folder."""
@@ -39,7 +39,7 @@ class PIRLSearchPath(SearchPathPlugin):
 
 
 def compose(overrides: list[str]) -> DictConfig:
-    """Compose a configuration as the host does, but without importing torch."""
+    """Compose a configuration as VISSL does, but without importing torch."""
     Plugins.instance().register(PIRLSearchPath)
     for name, resolver in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
@@ -51,24 +51,24 @@ def compose(overrides: list[str]) -> DictConfig:
 
 
 def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
-    """Check a run of ours, and fill in what files decide; report a mistake in one sentence."""
+    """Check a run of this plugin, and fill in null values; report mistakes in one sentence."""
     from pirl_plugin.vissl.run.check import check_composed
 
     with in_one_sentence():
         if not is_ours(composed.config):
-            OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
+            OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
             return composed
         follow_torchrun(composed)
         _expand_paths(composed.config)
-        num_micro_batches(composed.config)  # refused before other values depend on it
+        num_micro_batches(composed.config)  # before other values depend on it
         fill_in(composed)
-        OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
+        OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
         check_composed(composed, overrides)
     return composed
 
 
 def compose_and_check(overrides: list[str], *, original: object) -> DictConfig:
-    """Compose as the host does, with our configs, and check a run of ours."""
+    """Compose as VISSL does, with our configs too, and check runs of this plugin."""
     return check(compose(overrides), overrides)
 
 
@@ -79,18 +79,18 @@ def convert_and_record(
     *,
     original: Callable[..., tuple[AttrDict, AttrDict]],
 ) -> tuple[AttrDict, AttrDict]:
-    """Record a run of ours, let the host convert its configuration, and give it our task."""
+    """Record a run of this plugin, let VISSL convert its configuration, and set our task."""
     if not is_ours(cfg.config):
         return original(cfg, cmdline_args, dump_config=dump_config)
     from pirl_plugin.vissl.resume.record import make_record
 
     with in_one_sentence():
         record = make_record(cfg.config)
-        # The run writes the file after its start.
+        # The run writes the file itself, later.
         args, config = original(cfg, cmdline_args, dump_config=False)
         config[RECORD] = record
         task = config.TRAINER.TASK_NAME
-        if task != "self_supervision_task":  # the host's FSDP and SDP choose another
+        if task != "self_supervision_task":  # FSDP and SDP choose another one
             raise Refused(
                 f"config.TRAINER.TASK_NAME = {task}: PIRL trains with self_supervision_task only. "
                 f"Set neither config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP nor "
@@ -107,9 +107,9 @@ def convert_and_record(
 
 
 def _expand_paths(config: DictConfig) -> None:
-    """Replace ``~`` in paths; a single path becomes a list where the host expects a list.
+    """Expand ``~`` in paths, and make a list of a single path where VISSL expects a list.
 
-    A folder may be named ``a${x}``: its path stays a text when references are resolved.
+    A folder may be named ``a${x}``: its path is not taken for a reference.
     """
     for split in ("TRAIN", "TEST"):
         paths = config.DATA[split].DATA_PATHS

@@ -1,7 +1,7 @@
-"""Values that configs compute: references such as ``${pirl_batch:32}``, and keys that are null.
+"""Computed values: references such as ``${pirl_batch:32}``, and keys that are null.
 
-A null of :data:`COMPUTED` is replaced where a run starts, before its record: a run that resumes
-compares the value like all others.
+The null of a key in :data:`COMPUTED` is replaced when a run starts, before its record is made. So a
+resumed run compares the value like any other.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
 
 
 def _trunk_width(*, _root_: DictConfig) -> int | None:
-    """``${pirl_trunk_width:}``: the width of the pooled features of ``config.MODEL.TRUNK``."""
+    """``${pirl_trunk_width:}``: width of the pooled features of ``config.MODEL.TRUNK``."""
     from pirl_plugin.models.trunks import trunk_width
 
     return trunk_width(_root_.config.MODEL.TRUNK)
 
 
 def _view_size(side: int, of: int, *, _root_: DictConfig) -> int:
-    """``${pirl_view_size:64,224}``: 64 px for images of 224 px, in proportion for others."""
+    """``${pirl_view_size:64,224}``: 64 px for 224-px images, and in proportion for others."""
     image_size = _root_.config.DATA.TRAIN.VIEWS.get("image_size", of)
     return max(1, round(side * image_size / of))
 
 
 def _times(first: int, second: int) -> int:
-    """``${pirl_times:9,KEY}``: the product of two numbers, such as 9 and a width."""
+    """``${pirl_times:9,KEY}``: product of two numbers, such as 9 and a width."""
     return int(first * second)
 
 
 def _batch(images: int, *, _root_: DictConfig) -> int:
-    """``${pirl_batch:32}``: 32 images times the number of micro-batches in config.TRAINER."""
+    """``${pirl_batch:32}``: 32 images times the number of micro-batches."""
     return images * num_micro_batches(_root_.config)
 
 
 def _gpu_workers(most: int, *, _root_: DictConfig) -> int:
-    """``${pirl_gpu_workers:12}``: a loader worker for each core of a process, at most 12."""
+    """``${pirl_gpu_workers:12}``: one loader worker per core of a process, at most 12."""
     processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
     return max(1, min(usable_cores() // processes, most))
 
 
 def _cpu_workers(*, _root_: DictConfig) -> int:
-    """``${pirl_cpu_workers:}``: a loader worker for each thread of a process except one."""
+    """``${pirl_cpu_workers:}``: one loader worker per thread of a process, less one."""
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
-    if not names <= set(TRANSFORMS):  # other transforms' draws depend on the number of workers
+    if not names <= set(TRANSFORMS):  # with other transforms, draws depend on the number of workers
         return 1
     processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
     threads = min(usable_cores() // processes, thread_limit())
@@ -73,7 +73,7 @@ def _cpu_workers(*, _root_: DictConfig) -> int:
 
 
 def _top_k(*, _root_: DictConfig) -> ListConfig:
-    """``${pirl_top_k:}``: 1 and 5, for the top-1 and top-5; 1 alone of fewer than 5 classes."""
+    """``${pirl_top_k:}``: 1 and 5, for top-1 and top-5; 1 alone below 5 classes."""
     return ListConfig([1, 5] if _root_.config.MODEL.HEAD.NUM_CLASSES >= 5 else [1])
 
 
@@ -87,7 +87,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "pirl_trunk_width": _trunk_width,
     "pirl_view_size": _view_size,
 }
-"""Functions that our YAML files call, by name."""
+"""Functions for our YAML files, by name."""
 
 
 def _half_of_images(*, _root_: DictConfig) -> int:
@@ -99,13 +99,13 @@ def _half_of_images(*, _root_: DictConfig) -> int:
     try:
         (path,) = data.DATA_PATHS
         (source,) = data.DATA_SOURCES
-        if source == DISK_FOLDER:  # more images do not change the result: stop counting
+        if source == DISK_FOLDER:  # stop counting where the result no longer changes
             count = sum(1 for _ in islice(find_images(path), 2 * _MOST_NEGATIVES))
         else:
             columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
             count = len(open_source(path, source, columns=columns))
     except (OSError, ValueError):
-        count = 0  # the checks of the run name the mistake
+        count = 0  # later checks name the mistake
     return min(count // 2, _MOST_NEGATIVES) or _MOST_NEGATIVES
 
 

@@ -1,4 +1,4 @@
-"""Overrides as users write them: paths without quotes, and mistakes with the nearest name."""
+"""Overrides as users write them: unquoted paths, and typing mistakes with the nearest name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pirl_plugin.system.host_config import config_root, quoted
 _PATH_KEYS = re.compile(
     r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
 )
-# Values that a user has written in Hydra's syntax: a string in quotes, a reference, nothing.
+# Values in Hydra's own syntax: a string in quotes, a reference, nothing.
 _SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
 
 
@@ -51,13 +51,13 @@ def compose_overrides(overrides: list[str]) -> DictConfig:
 
 
 def _our_configs() -> Iterator[Path]:
-    """Yield the path of each config and overlay of this plugin below ``configs/``."""
+    """Yield the path below ``configs/`` of each config and overlay of this plugin."""
     for file in config_root().glob("config/**/*.yaml"):
         yield file.relative_to(config_root())
 
 
 def replaced_configs() -> list[Path]:
-    """Return the files in the current folder that Hydra reads in place of this plugin's."""
+    """Return the files in the current folder that replace configs of this plugin."""
     replaced = []
     for path in _our_configs():
         file = Path("configs", path)
@@ -67,7 +67,7 @@ def replaced_configs() -> list[Path]:
 
 
 def _config_like(name: str) -> str:
-    """Return a hint at this plugin's config with the most similar name; or nothing."""
+    """Return a hint at the config of this plugin with the most similar name, or ""."""
     names = {}
     for path in _our_configs():
         if path.parts[1] in ("pretrain", "benchmark"):
@@ -104,15 +104,15 @@ def _has_key(values: Any, key: str) -> bool:
 
 
 def readable_override(override: str) -> str:
-    """Return an override whose path is in quotes.
+    """Return an override with its path in quotes.
 
-    Hydra's syntax has no place for many characters of names, such as ``é``, and takes a comma for
-    the end of a value. A path is alone, or in brackets, which VISSL's own configs need.
+    Hydra's syntax excludes many characters of file names, such as ``é``, and a comma ends a value.
+    The path stands alone, or in brackets, which VISSL's own configs need.
     """
     key, _, text = override.partition("=")
     path = re.sub(r"^\[(.*)\]$", r"\1", text.strip(), flags=re.DOTALL)
     is_in_brackets = path != text.strip()
-    # One path, not a list of several: but a folder may be named "a,b".
+    # A single path, not a list; but a folder may be named "a,b".
     is_one = not is_in_brackets or "," not in path or os.path.exists(os.path.expanduser(path))
     if not _PATH_KEYS.fullmatch(key.lstrip("+")) or _SYNTAX.fullmatch(path) or not is_one:
         return override

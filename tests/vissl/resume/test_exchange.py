@@ -31,7 +31,7 @@ def test_loss__that_is_not_finite_stops_the_run_and_names_the_step():
     task.losses = [float("nan")]
     task.iteration = 7
     task.loss = None
-    with pytest.raises(FloatingPointError, match="the loss is not finite, step 7: "):
+    with pytest.raises(FloatingPointError, match="the loss is not finite in step 7, "):
         hook.on_loss_and_meter(task)
 
 
@@ -79,7 +79,7 @@ def test_unreadable__test_images_do_not_thin_out_those_of_training():
 
 def test_settings__are_refused_by_name():
     section = {"timeout": 5}
-    with pytest.raises(ValueError, match=r"PIRL_RUN.timeout: expected a known key"):
+    with pytest.raises(ValueError, match=r"PIRL_RUN.timeout: unknown key"):
         read_section(RunSettings, {"HOOKS": {"PIRL_RUN": section}}, "HOOKS.PIRL_RUN")
 
 
