@@ -1,8 +1,8 @@
-"""What hooks and our task use of the host's task, ``SelfSupervisionTask``.
+"""The part of VISSL's ``SelfSupervisionTask`` that hooks and our task use.
 
-The task holds the state of a run: model, data, loss, optimizer and counters. VISSL 0.1.6 and git
-main have no common base class with these attributes, and no types. A test compares this
-:class:`Task` with the task of a real run.
+The task has the state of a run: model, data, loss, optimizer and counters. VISSL 0.1.6 and git main
+have no common base class with these attributes, and no types. A test compares :class:`Task` with
+the task of a real run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class QuietHook(ClassyHook):
-    """Does nothing at all points of the host's loop; subclasses override the needed points."""
+    """Does nothing at every point of VISSL's loop; subclasses override what they need."""
 
     on_start = on_phase_start = on_forward = on_loss_and_meter = on_backward = ClassyHook._noop
     on_update = on_step = on_phase_end = on_end = ClassyHook._noop
@@ -30,9 +30,9 @@ class Batch(Protocol):
     """The batch of the last step.
 
     Attributes:
-        loss: the loss of this rank, a scalar.
-        model_output: the outputs of the heads.
-        sample: the collated batch; ``target`` is its label, int64 ``(B,)``.
+        loss: this rank's loss, a scalar.
+        model_output: outputs of the heads.
+        sample: the collated batch; ``target`` has its labels, int64 ``(B,)``.
     """
 
     loss: Tensor
@@ -42,32 +42,32 @@ class Batch(Protocol):
 
 @runtime_checkable
 class Task(Protocol):
-    """The part of the host's task that this plugin uses.
+    """The part of VISSL's task that this plugin uses.
 
     Attributes:
-        config: the whole configuration of the run, its section ``config``.
+        config: the complete configuration, its section ``config``.
         device: device of the model.
         datasets: split, ``train`` or ``test`` → data set.
         dataloaders: split → loader; ``data_iterator`` is the iterator of the current one.
         available_splits: the splits in the configuration, in capitals.
-        loss: the loss of ``LOSS.name``.
-        losses: the mean losses over ranks of the epoch's steps; empty at its start.
-        meters: what a test measures.
-        optimizer: the host's optimizer, which sets the learning rate.
-        amp_grad_scaler: scaler of float16, if ``MODEL.AMP_PARAMS`` has one.
+        loss: the loss ``LOSS.name``.
+        losses: mean losses over ranks for the steps of this epoch.
+        meters: the meters of a test.
+        optimizer: VISSL's optimizer, which sets the learning rate.
+        amp_grad_scaler: GradScaler for float16, if ``MODEL.AMP_PARAMS`` has one.
         last_batch: see :class:`Batch`; None between epochs.
         train: whether the current phase trains.
-        phase_idx: number of the current phase, training and test.
+        phase_idx: number of the current phase, training or test.
         train_phase_idx: number of the current epoch, from 0; −1 before the first.
         num_train_phases: number of epochs.
-        iteration: number of steps of training, of the whole run.
-        local_iteration_num: number of steps of the current phase.
-        max_iteration: number of steps of the whole run.
-        num_updates: number of images seen in training, of all ranks.
-        num_batches_per_phase: number of steps of the current phase.
+        iteration: number of training steps done.
+        local_iteration_num: number of steps done in the current phase.
+        max_iteration: number of training steps in the run.
+        num_updates: number of training images seen on all ranks.
+        num_batches_per_phase: number of steps in the current phase.
         where: position in the schedule, 0 to 1.
-        checkpoint: the content of the checkpoint from which the run resumes; None for a new run.
-        checkpoint_path: its path.
+        checkpoint: content of the checkpoint from which the run resumes; None for a new run.
+        checkpoint_path: path of that checkpoint.
         checkpoint_folder: ``CHECKPOINT.DIR``.
     """
 
@@ -100,7 +100,7 @@ class Task(Protocol):
 
     @property
     def model(self) -> Any:
-        """The model, in DistributedDataParallel if there are several ranks."""
+        """The model, wrapped in DistributedDataParallel if there are several ranks."""
 
     @property
     def where(self) -> float:
@@ -108,16 +108,16 @@ class Task(Protocol):
 
     @property
     def num_batches_per_phase(self) -> int:
-        """The number of steps of the current phase."""
+        """The number of steps in the current phase."""
 
     def get_global_batchsize(self) -> int:
-        """Return the number of images in a step of all ranks."""
+        """Return the number of images in a step on all ranks."""
 
     def prepare_extraction(self, pin_memory: bool = False) -> None:
         """Build data and model."""
 
     def init_distributed_data_parallel_model(self) -> None:
-        """Put the model into DistributedDataParallel if there are several ranks."""
+        """Wrap the model in DistributedDataParallel if there are several ranks."""
 
     def recreate_data_iterator(
         self,
@@ -126,7 +126,7 @@ class Task(Protocol):
         compute_start_iter: bool,
         train_phase_idx: int,
     ) -> None:
-        """Start the loader of a split again."""
+        """Restart the loader of a split."""
 
     def _build_model(self) -> Any:
         """Build the model, and load its initial weights."""

@@ -1,4 +1,4 @@
-"""The module ``pirl_plugin_autoload``: installs the import hook when the host is imported.
+"""The module ``pirl_plugin_autoload``: installs the import hook when VISSL is imported.
 
 ``setup.py`` copies this file to the root of site-packages, with two start-up files that make every
 Python process import it: ``pirl_plugin_autoload.pth``, with the line ``import
@@ -6,7 +6,7 @@ pirl_plugin_autoload``, and ``pirl_plugin_autoload.start`` (PEP 829), which Pyth
 read instead. A process that does not import VISSL loads only one small class, and does not search
 for this package. ``PIRL_PLUGIN_AUTOLOAD=0`` switches the import hook off.
 
-It uses only a few modules of the standard library, because it runs at each start of Python.
+It uses few modules of the standard library, because it runs at every start of Python.
 """
 
 import os
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class PIRLBootstrap:
-    """Meta-path finder that finds nothing; at the host's import, the import hook replaces it."""
+    """Meta-path finder that finds nothing; when VISSL is imported, the import hook replaces it."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """If ``name`` is a package of the host, install the import hook and delegate to it."""
+        """If ``name`` is one of VISSL's packages, install the import hook and delegate to it."""
         if name not in ("vissl", "classy_vision", "extra_scripts"):  # extra_scripts imports vissl
             return None
         sys.meta_path.remove(self)
         try:
             from pirl_plugin.vissl.import_hook import finder
-        except ModuleNotFoundError:  # the package, or the clone of an editable install, is removed
+        except ModuleNotFoundError:  # the package, or an editable install's clone, is gone
             return None
         return finder.install().find_spec(name, path, target)
 

@@ -1,4 +1,4 @@
-"""A lazy import hook: it runs our code only when a module of the host is imported."""
+"""A lazy import hook, which runs our code only when a module of VISSL is imported."""
 
 import sys
 
@@ -14,17 +14,17 @@ _MODULES = {*BEFORE, *PARTS, *AFTER, *REPLACED}
 
 
 class ImportHook:
-    """Meta-path finder that adds our steps to the result of the other finders."""
+    """Meta-path finder that adds our steps to the other finders' results."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Return the other finders' spec of a module in the table; its loader runs our steps."""
+        """Return another finder's spec for a module in the table; its loader runs our steps."""
         if name not in _MODULES:
             return None
         from functools import partial
 
-        for finder in sys.meta_path:  # an editable install of the host has its own finder
+        for finder in sys.meta_path:  # an editable install of VISSL has its own finder
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             if spec := finder.find_spec(name, path, target):
@@ -38,7 +38,7 @@ class ImportHook:
 def install() -> ImportHook:
     """Install the import hook in this process, once, and return it.
 
-    For modules of the host that are already loaded, as in a notebook, do what follows their import.
+    For VISSL modules that are already loaded, as in a notebook, take the steps after their import.
     """
     for finder in sys.meta_path:
         if isinstance(finder, ImportHook):
@@ -53,7 +53,7 @@ def install() -> ImportHook:
 
 
 def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None:
-    """Execute the body of a module, with our steps before and after it."""
+    """Execute a module's body, with our steps before and after it."""
     from pkgutil import resolve_name
 
     for step in BEFORE.get(module.__name__, ()):
@@ -63,9 +63,9 @@ def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None
 
 
 def _finish(module: "ModuleType") -> None:
-    """Register our parts of a module, take its steps, and replace functions, as the table says.
+    """Register our parts in a module, take its steps, and replace functions, as in the table.
 
-    A second registration changes nothing.
+    Registering again changes nothing.
     """
     from functools import partial, partialmethod
     from pkgutil import resolve_name

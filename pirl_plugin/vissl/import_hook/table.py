@@ -1,12 +1,12 @@
-"""The table of what this plugin adds to the host's modules; ``run/pirl_task.py`` has the hooks.
+"""What this plugin adds to VISSL's modules; ``run/pirl_task.py`` has the hooks.
 
-It contains only strings: nothing is imported before the host's module. ``package.module:attribute``
-names the class or function of a part. A step is a function that takes the host's module.
+The tables have only strings, so that nothing is imported before VISSL's module.
+``package.module:attribute`` names a class or function. A step is a function of VISSL's module.
 """
 
 from pirl_plugin.images.names import SOURCES, TRANSFORMS
 
-# Host module whose import completes a registry -> (the registry, our parts by their names in YAML).
+# VISSL module whose import completes a registry -> (the registry, our parts by their YAML names).
 # Losses and transforms are in Classy Vision's registries.
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "vissl.losses": (
@@ -45,11 +45,11 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
-# Host module -> what takes the names of our parts, besides the registry.
+# VISSL module -> what else takes the names of our parts, besides the registry.
 NAMED: dict[str, str] = {
     # DATA_LIMIT applies to these sources.
     "vissl.data": "vissl.data:DATA_SOURCES_WITH_SUBSET_SUPPORT.update",
-    # The host passes the whole sample to these transforms: row and validity, besides the pixels.
+    # VISSL passes these transforms the complete sample: pixels, row and validity.
     "vissl.data.ssl_transforms": (
         "vissl.data.ssl_transforms.ssl_transforms_wrapper"
         ":_TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH.extend"
@@ -58,7 +58,7 @@ NAMED: dict[str, str] = {
 
 _REPAIRS = "pirl_plugin.vissl.repairs"
 
-# Steps before the body of a host module.
+# Steps before a VISSL module's body.
 BEFORE: dict[str, tuple[str, ...]] = {
     "vissl": (f"{_REPAIRS}.environment:silence_host_warnings",),
     "classy_vision": (f"{_REPAIRS}.environment:silence_host_warnings",),
@@ -67,15 +67,15 @@ BEFORE: dict[str, tuple[str, ...]] = {
     "vissl.utils.collect_env": (f"{_REPAIRS}.environment:provide_pkg_resources",),
 }
 
-# Steps after the body of a host module.
+# Steps after a VISSL module's body.
 AFTER: dict[str, tuple[str, ...]] = {
     "vissl.data.dataset_catalog": (f"{_REPAIRS}.environment:register_our_datasets",),
     "vissl.utils.misc": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
 }
 
-# Host module -> its functions and methods that ours replace. Ours has the same arguments, and gets
-# the host's function as ``original``.
+# VISSL module -> functions and methods that ours replace. Ours takes the same arguments, and the
+# replaced function as ``original``.
 REPLACED: dict[str, dict[str, str]] = {
     "classy_vision.generic.distributed_util": {
         "broadcast_object": f"{_REPAIRS}.transfers:broadcast_without_copies",

@@ -1,5 +1,5 @@
-"""Patches of VISSL: for today's Python and torch, and for saving, resuming and loading our runs.
+"""Patches for VISSL: to run on current packages, to save safely, and to take unlabeled images.
 
-The docstring of a patch begins with its kind. ``Broke``: it worked with older packages, or in an
-older VISSL. ``Never worked``: VISSL has always had the fault. ``Feature``: VISSL does not offer it.
+A patch's docstring begins with its kind. ``Broke``: it worked with older packages, or in an older
+VISSL. ``Never worked``: VISSL has always had the fault. ``Feature``: VISSL does not offer it.
 """

@@ -1,4 +1,4 @@
-"""What the host finds around it: packages that today's Python lacks, data sets, and warnings."""
+"""VISSL's surroundings: packages that are missing today, data sets, and warnings."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
-# Regular expressions of the warnings' beginnings.
+# Regular expressions for the beginnings of warnings.
 _WARNINGS = (
     r"The 'torchvision\.[\w.]*_video' module is deprecated",  # Classy Vision's video transforms
     r"pkg_resources is deprecated",  # vissl.utils.misc, with setuptools below 82
     r"`torch\.jit\.script",  # fairscale and Classy Vision decorate with it
-    r"(?s).*broadcast_buffers",  # DistributedDataParallel, as the host sets it up
-    r"'pin_memory' argument is set as true but no accelerator",  # the host's default, on a CPU
+    r"(?s).*broadcast_buffers",  # DistributedDataParallel, as VISSL sets it up
+    r"'pin_memory' argument is set as true but no accelerator",  # VISSL's default, on a CPU
     r"barrier\(\): using the device under current context",  # Classy Vision's barrier names none
-    r"`torch\.cuda\.amp\.(GradScaler|autocast)\(args",  # the host's mixed precision
+    r"`torch\.cuda\.amp\.(GradScaler|autocast)\(args",  # VISSL's mixed precision
 )
 
-# DATASET_NAMES in our configs -> paths in DIR of the training and the test data.
+# DATASET_NAMES in our configs -> paths in DIR for training and test data.
 LAYOUT: dict[str, tuple[str, str]] = {
     "imagenet1k_folder": ("imagenet1k/train", "imagenet1k/val"),
     "pirl_imagenet1k_1percent": ("imagenet1k/train/1percent.txt", "imagenet1k/val"),
@@ -41,24 +41,23 @@ LAYOUT: dict[str, tuple[str, str]] = {
 
 
 def silence_host_warnings(module: types.ModuleType) -> None:
-    """Install the filters in this process, before the host's modules run and warn."""
-    # Its message "No CUDA runtime is found" is only relevant for compiling extensions.
+    """Install the filters in this process, before VISSL's modules run and warn."""
+    # "No CUDA runtime is found" matters only to those who compile extensions.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)
 
 
 def provide_pkg_resources(module: types.ModuleType) -> None:
-    """Broke: setuptools 82 removed ``pkg_resources``, which two modules of VISSL import.
+    """Broke: setuptools 82 removed ``pkg_resources``, which two VISSL modules import.
 
-    Only these two modules get a replacement, during their import. For the rest of the process,
-    ``pkg_resources`` does not exist.
+    Only these two modules get a replacement, while they are imported.
     """
     if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
         return
     replacement = _PkgResources("pkg_resources")
     replacement.get_distribution = importlib.metadata.distribution
-    # The path of a file in a package beside VISSL, such as ``configs``: from package and file.
+    # Package and file -> path of a file in a package beside VISSL, such as ``configs``.
     beside_vissl = os.path.dirname(sys.modules["vissl"].__path__[0])
     replacement.resource_filename = functools.partial(os.path.join, beside_vissl)
     sys.modules["pkg_resources"] = replacement
@@ -80,7 +79,7 @@ class _PkgResources(types.ModuleType):
 def alias_kinetics400(module: types.ModuleType) -> None:
     """Broke: torchvision 0.15 renamed ``Kinetics400`` to ``Kinetics``.
 
-    ``classy_vision.dataset`` imports the old name, so no module of the host can be imported.
+    ``classy_vision.dataset`` imports the old name, so no VISSL module can be imported.
     """
     from torchvision.datasets import kinetics
 
@@ -88,7 +87,7 @@ def alias_kinetics400(module: types.ModuleType) -> None:
         kinetics.Kinetics400 = kinetics.Kinetics
 
 
-@functools.cache  # it is asked several times in each step
+@functools.cache  # called several times in each step
 def find_nvtx(*, original: object) -> bool:
     """Broke: ``is_nvtx_available`` of git main is always true, and each step imports ``nvtx``."""
     return importlib.util.find_spec("nvtx") is not None
@@ -99,8 +98,8 @@ def allow_paths_without_labels(
 ) -> tuple[list[str], list[str]]:
     """Never worked: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError``.
 
-    ``get_data_files`` then looks for labels in the catalog, by ``DATASET_NAMES``. It leaves out a
-    path of labels that does not exist.
+    ``get_data_files`` then looks for labels in the catalog, by ``DATASET_NAMES``. It drops a label
+    path that does not exist.
     """
     from vissl.data.dataset_catalog import VisslDatasetCatalog
 
@@ -118,9 +117,9 @@ def allow_paths_without_labels(
 
 
 def register_our_datasets(module: Any) -> None:
-    """Feature: ``PIRL_DATASETS=DIR`` names the folder of all data sets, for the host's catalog.
+    """Feature: ``PIRL_DATASETS=DIR`` names the folder with all data sets, for VISSL's catalog.
 
-    Entries of the user's own catalog have priority. Placeholders such as ``<img_path>`` in git
+    Entries in the user's own catalog have priority. Placeholders such as ``<img_path>`` in git
     main's default catalog are replaced. Labels come from the data sources, not from files.
     """
     root = os.environ.get("PIRL_DATASETS")
@@ -133,6 +132,6 @@ def register_our_datasets(module: Any) -> None:
             if not is_placeholder:
                 continue
             catalog.remove(name)
-        # The host expects a path of images and a path of labels.
+        # VISSL expects a path of images and a path of labels.
         paths = {"train": [str(Path(root, train)), ""], "val": [str(Path(root, val)), ""]}
         catalog.register_data(name, paths)

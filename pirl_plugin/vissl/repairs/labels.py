@@ -1,4 +1,4 @@
-"""Labels of our data sources, and images without a class, whose label is −1."""
+"""Labels from our data sources, and unlabeled images, whose label is −1."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def load_labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable[..., Any]) -> None:
-    """Never worked: ``load_labels`` takes labels only from files and from torchvision's data sets.
+    """Never worked: ``load_labels`` takes labels only from files and torchvision's data sets.
 
-    Ours give ``get_labels()``, like those of torchvision.
+    Our sources have ``get_labels()``, like torchvision's.
     """
     sources = dataset.label_sources
-    # The host calls get_labels() of the sources with this name.
+    # VISSL calls get_labels() of sources with this name.
     dataset.label_sources = [
         "torchvision_dataset" if {label, data} <= set(SOURCES) else label
         for label, data in zip(sources, dataset.data_sources, strict=False)
@@ -38,7 +38,7 @@ def count_labeled_images(
     *,
     original: Callable[..., Any],
 ) -> None:
-    """Never worked: the label −1, which the host's loss ignores, ends the run in its meter."""
+    """Never worked: the label −1, which VISSL's loss ignores, ends the run in its meter."""
     outputs = model_output if isinstance(model_output, list) else [model_output]
     if target.ndim == 1:  # not labels of mixed images, (B, classes)
         has_class = target >= 0
@@ -52,8 +52,8 @@ def count_labeled_images(
 def compute_loss_of_labeled_images(
     loss: SmoothCrossEntropy, input: Tensor, target: Tensor, *, original: Callable[..., Any]
 ) -> Tensor:
-    """Never worked: the mean loss of a batch in which no image has a class is not a number."""
+    """Never worked: the mean loss of a batch with only unlabeled images is NaN."""
     if target.ndim == 1 and (target == loss.ignore_index).all():
-        return input.sum() * 0.0  # with a gradient, for the processes to average
+        return input.sum() * 0.0  # with a gradient, which the processes average
     result: Tensor = original(loss, input, target)
     return result

@@ -1,4 +1,4 @@
-"""The host's extraction of features, and its SVMs on VOC07."""
+"""VISSL's feature extraction, and its SVMs on VOC07."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def extract_features_on_cpu(
 ) -> object:
     """Never worked: ``SelfSupervisionTrainer.extract`` asserts a GPU.
 
-    Its loop, ``_extract_split_features``, calls ``.cuda()`` on each batch. Both are so in VISSL
-    0.1.6 and in git main. The extraction of predictions, which only git main has, stays the host's.
+    Its loop, ``_extract_split_features``, calls ``.cuda()`` on each batch, in VISSL 0.1.6 and in
+    git main. Extracting predictions, which only git main does, is left to VISSL.
     """
     from vissl.trainer import trainer_main as host
 
@@ -43,7 +43,7 @@ def extract_features_on_cpu(
 
 
 class StaysOnCPU(torch.Tensor):
-    """A tensor whose ``cuda()`` returns the tensor itself; results of operations are like it."""
+    """A tensor whose ``cuda()`` returns the tensor itself, as do results of its operations."""
 
     def cuda(self, *args: Any, **kwargs: Any) -> StaysOnCPU:
         """Return this tensor."""
@@ -60,9 +60,9 @@ def _on_cpu(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def compute_average_precision(
     targets: Any, scores: Any, weights: Any = None, *, original: Callable[..., Any]
 ) -> tuple[Any, ...]:
-    """Broke: numpy has no ``np.float`` any more, and a matrix cell takes no one-element array.
+    """Broke: numpy no longer has ``np.float``, and a matrix cell takes no one-element array.
 
-    Either error ends the child process of the VOC07 SVM tool, and it prints ``AP: [-1]``.
+    Either error ends the child process of the VOC07 SVM tool, which then prints ``AP: [-1]``.
     """
     if weights is None:  # the original would use np.float
         weights = np.ones(len(targets))
@@ -73,11 +73,10 @@ def compute_average_precision(
 def refuse_missing_average_precision(
     filename: str, *args: object, original: Callable[..., object], **kwargs: object
 ) -> object:
-    """Broke: the tool of the VOC07 SVM reports one that failed as ``AP: [-1]``, with status 0."""
+    """Broke: the VOC07 SVM tool reports a failure as ``AP: [-1]``, with exit status 0."""
     if Path(filename).name == "test_ap.npy" and not Path(filename).exists():
         raise SystemExit(
-            f"pirl_plugin: no average precision in {filename}: training the SVM failed, and its "
-            f"error is above"
+            f"pirl_plugin: there is no {filename}: training the SVM failed, with the error above"
         )
     return original(filename, *args, **kwargs)
 
@@ -91,9 +90,9 @@ def run_low_shot_test(
     *,
     original: object,
 ) -> None:
-    """Broke: the low-shot test puts a mean of one element, an array, into a matrix cell.
+    """Broke: the low-shot test puts a one-element array into a matrix cell.
 
-    This method writes the same file: the mean over classes of the average precision of each cost,
+    This method writes the same file: the average precision for each cost, averaged over classes,
     float64 ``(1, costs)``.
     """
     from vissl.utils.svm_utils import svm_low_shot_trainer as host
@@ -140,16 +139,16 @@ def draw_low_shot_samples(
         )
     except ValueError as error:  # of random.sample
         raise SystemExit(
-            f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: expected each class "
-            f"to have k images, and k · (classes − 1) others; lower them ({error})"
+            f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: a class has fewer than k "
+            f"images, or fewer than k · (classes − 1) others. Lower them. ({error})"
         ) from None
 
 
 def remove_old_results(config: AttrDict) -> None:
     """Remove features and results that an earlier run left in the same folder.
 
-    The host's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse
-    the costs chosen for other features. Features of a split that is not extracted now are kept.
+    VISSL's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse the
+    costs that were chosen for other features. Features of a split that is not extracted now stay.
     """
     out = Path(config.CHECKPOINT.DIR)
     files = [*out.glob("*/test_ap.npy")]

@@ -1,4 +1,4 @@
-"""Transfers of tensors: a checkpoint to the disk and to the other ranks, and batches to a GPU."""
+"""Move tensors: checkpoints to disk and to other ranks, and batches to a GPU."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def save_atomically(
 ) -> str:
     """Never worked: an interruption leaves half a checkpoint.
 
-    ``CheckpointWriter`` calls Classy Vision's ``save_checkpoint``, which writes in place.
-    Now a checkpoint is written to another file, flushed and renamed, for all approaches.
+    ``CheckpointWriter`` calls Classy Vision's ``save_checkpoint``, which writes in place. Here a
+    checkpoint is written to another file, flushed and renamed, for all approaches.
     """
-    if "://" in checkpoint_folder:  # not a disk: the host's path managers write it
+    if "://" in checkpoint_folder:  # VISSL's path managers write it
         return str(original(checkpoint_folder, state, checkpoint_file))
     with atomic_write(Path(checkpoint_folder, checkpoint_file)) as file:
         torch.save(state, file)
@@ -35,8 +35,8 @@ def save_atomically(
 def link_newest(file1: str, file2: str, *, original: Callable[..., Any]) -> None:
     """Never worked: ``checkpoint.torch`` points nowhere after its folder has moved.
 
-    ``create_file_symlink`` of ``vissl.utils.io`` makes an absolute link. With a relative
-    ``CHECKPOINT.DIR``, the link dangles from the start, and is never replaced: ``exists`` is false
+    ``create_file_symlink`` in ``vissl.utils.io`` makes an absolute link. With a relative
+    ``CHECKPOINT.DIR``, the link dangles from the start and is never replaced: ``exists`` is false
     for it, so ``symlink`` fails with ``[Errno 17] File exists``.
     """
     if "://" in file2:
@@ -64,10 +64,10 @@ def link_checkpoint(checkpoint: Path) -> None:
 def broadcast_without_copies(
     obj: object, src: int = 0, use_disk: bool = True, *, original: Callable[..., Any]
 ) -> object:
-    """Broke: ``broadcast_object`` takes 12 s for a checkpoint of 194 MB, in one process too.
+    """Broke: ``broadcast_object`` takes 12 s for a 194-MB checkpoint, even in one process.
 
-    Its ``torch.ByteTensor(memoryview)`` copies byte by byte. Here a tensor shares the memory of the
-    serialized object. A single process sends nothing.
+    Its ``torch.ByteTensor(memoryview)`` copies byte by byte. Here a tensor shares the serialized
+    object's memory, and a single process sends nothing.
     """
     from classy_vision.generic import distributed_util as host
 
@@ -85,10 +85,10 @@ def broadcast_without_copies(
 
 
 def copy_after_last_step(loader: Any, *, original: Callable[..., Any]) -> None:
-    """Never worked: the copy of a batch could overwrite a batch that the backward pass still reads.
+    """Never worked: copying a batch could overwrite one that the backward pass still reads.
 
-    The host copies in a separate stream, which reuses memory as soon as Python frees it. Here the
-    stream waits for all work queued before the copy.
+    VISSL copies in a separate stream, which reuses memory as soon as Python frees it. Here the
+    stream waits for all work that was queued before the copy.
     """
     loader.stream.wait_stream(torch.cuda.current_stream())
     original(loader)

@@ -1,8 +1,8 @@
-"""Start a run of ``pirl-plugin train``, the host's own script, torchrun or SLURM.
+"""Start a run from ``pirl-plugin train``, VISSL's own script, torchrun or SLURM.
 
-For a run of this plugin, :func:`launch_distributed` replaces the host's launcher: it checks the
-configuration, locks the run's folder, finds the checkpoint to resume from, starts the ranks and
-reports a failure in one sentence. The host's engine does the work of a rank.
+For runs of this plugin, :func:`launch_distributed` replaces VISSL's launcher: it checks the
+configuration, locks the run's folder, finds the checkpoint to resume from, starts the ranks, and
+reports a failure in one sentence. VISSL's engine does the work of a rank.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(overrides: list[str]) -> int:
         print(_USAGE)
         return 0 if overrides else 2
     require_host()
-    gc.disable()  # the imports of torch and VISSL take a quarter less time
+    gc.disable()  # saves a quarter of the time to import torch and VISSL
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         # OpenMP's threads spin for microseconds before they sleep: docs/speed.md has the figures.
         os.environ["GOMP_SPINCOUNT"] = "300"
@@ -66,14 +66,14 @@ def main(overrides: list[str]) -> int:
     section = composed.config
     is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun_local_rank() is not None
     if is_one_process and not section.SLURM.USE_SLURM:
-        prepare_workers(section)  # their server imports the host at the same time as this process
+        prepare_workers(section)  # their server imports VISSL while this process does
     from vissl.utils import hydra_config
 
     args, config = hydra_config.convert_to_attrdict(composing.check(composed, overrides))
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher
 
-    gc.freeze()  # what is imported is not looked at again
+    gc.freeze()  # leave imported objects out of later collections
     atexit.register(gc.unfreeze)  # otherwise Triton reports leaks
     gc.enable()
     if config.SLURM.USE_SLURM:
@@ -93,9 +93,9 @@ def launch_distributed(
     *,
     original: Callable[..., object],
 ) -> None:
-    """Check a run and find where it continues, then do its work: in its ranks, or here.
+    """Check a run, find where it resumes, and do its work: in its ranks, or here.
 
-    The host launches a run that is not of this plugin.
+    VISSL launches runs that are not of this plugin.
 
     Raises:
         SystemExit: the run failed, or ended on a signal.
@@ -114,17 +114,17 @@ def launch_distributed(
 
     prepare_streams()
     share_import_path()
-    # A log.txt on a full disk would print a traceback for each line.
+    # With log.txt on a full disk, logging would print a traceback for each line.
     logging.raiseExceptions = False
-    local_rank = torchrun_local_rank()  # before the host sets LOCAL_RANK
+    local_rank = torchrun_local_rank()  # before VISSL sets LOCAL_RANK
     if local_rank is None:
         node_id = host.get_node_id(node_id)
     is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
-        # How the run ends: on a signal, or on any error in one sentence.
+        # End on a signal, or on any error with one sentence.
         stack.enter_context(watching())
         stack.enter_context(in_one_sentence())
-        # Refuse mistakes before anything is written, once for all processes.
+        # Refuse mistakes once for all processes, before anything is written.
         if is_first:
             check_run(cfg, engine_name)
         folder = Path(host.get_checkpoint_folder(cfg))
@@ -132,11 +132,11 @@ def launch_distributed(
         if is_first:
             stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
-                # In this order: old results beside the new configuration would pass for new ones.
+                # In this order: beside the new configuration, old results would pass for new ones.
                 remove_old_results(cfg)
                 write_run_config(cfg[RECORD].config, folder)
                 write_weights(cfg[RECORD].weights, folder)
-        # Find where the run continues.
+        # Find where the run resumes.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(cfg, is_first)
         host.setup_logging(host.__name__)
@@ -150,7 +150,7 @@ def launch_distributed(
             logging.info(f"Resume from file: {checkpoint}")
         # Start the ranks: in processes of their own, or here.
         if cfg.DISTRIBUTED.NUM_NODES == 1:
-            # By default, gloo looks up the host's name, which may have no address.
+            # By default, gloo looks up the machine's name, which may have no address.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # Linux's loopback interface
         host.set_env_vars(local_rank or 0, node_id, cfg)
         run_id = host.get_dist_run_id(cfg, cfg.DISTRIBUTED.NUM_NODES)
@@ -165,17 +165,17 @@ def launch_distributed(
 
 
 def _restore_environment(earlier: dict[str, str]) -> None:
-    """Undo the host's ``WORLD_SIZE`` and the like, which a later child would take for its own."""
+    """Undo VISSL's ``WORLD_SIZE`` and the like, which a later child would take for its own."""
     os.environ.clear()
     os.environ.update(earlier)
 
 
 class _Ranks:
-    """The ranks of this node, each in a process of its own.
+    """The ranks of this node, each in its own process.
 
     Args:
-        config: the host's configuration.
-        folder: the run's folder; its ``failure.txt`` has the ranks' failures.
+        config: VISSL's configuration.
+        folder: the run's folder; ``failure.txt`` in it has the ranks' failures.
         node_id: number of this node.
     """
 
@@ -183,17 +183,17 @@ class _Ranks:
         self._config = config
         self._node_id = node_id
         self._failures = folder / FAILURE_FILE
-        # What follows this position is new: torchrun or a user may have started the run before.
+        # The file may have entries from earlier attempts: read from here.
         self._read_from = self._failures.stat().st_size if self._failures.is_file() else 0
 
     def start(self, work: tuple[Any, ...]) -> None:
         """Start the ranks and wait for them.
 
         Args:
-            work: the arguments of :func:`run_rank` after the rank's number.
+            work: arguments of :func:`run_rank` after the rank's number.
 
         Raises:
-            SystemExit: a rank failed; the sentence with the cause.
+            SystemExit: a rank failed; with the cause.
             Interrupted: the ranks ended on a signal.
         """
         from torch.multiprocessing import start_processes
@@ -212,22 +212,22 @@ class _Ranks:
             raise
 
     def _end(self, error: Any) -> NoReturn:
-        """End the launcher with the cause of the ranks' end."""
+        """End the launcher with the reason why the ranks ended."""
         for number in STOPPING:
             if error.exit_code == 128 + number:  # it has saved
                 raise Interrupted(number, resumes=True) from None
         causes = self._causes()
         if causes:
             raise SystemExit(causes[0]) from None
-        # No rank failed by itself. The signal kills a rank that does not listen yet. A rank that
-        # ends on it is lost to the others.
+        # No rank failed by itself. The signal kills a rank that does not listen yet, and the others
+        # then lose it.
         if requested():
             raise Interrupted(requested()) from None
         rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
         raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
 
     def _causes(self) -> list[str]:
-        """Return the sentences of ranks that failed by themselves, in the order of their ends."""
+        """Return the messages of ranks that failed by themselves, in order."""
         if not self._failures.is_file():
             return []
         with self._failures.open("rb") as file:
@@ -248,7 +248,7 @@ class _Ranks:
 
 
 def _start_rank(local_rank: int, *work: Any) -> None:
-    """Start a spawned process; unpickling this function imports this package before the host."""
+    """Start a spawned process; unpickling this function imports this package before VISSL."""
     prepare_streams()
     logging.raiseExceptions = False
     run_rank(local_rank, *work)

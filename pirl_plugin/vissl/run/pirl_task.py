@@ -1,4 +1,4 @@
-"""The host's task, for runs of this plugin: steps that differ from the host's, and the hooks."""
+"""VISSL's task for runs of this plugin, and their hooks."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 @register_task("pirl_task")
 class PIRLTask(SelfSupervisionTask):
-    """The task ``pirl_task``: it reads weights and labels safely, and resumes exactly.
+    """The task ``pirl_task``, which reads weights and labels safely, and resumes exactly.
 
-    The module ``compose`` chooses it for the runs of this plugin. So the host's own approaches keep
-    the host's task.
+    The module ``compose`` selects it for runs of this plugin; VISSL's own approaches keep VISSL's
+    task.
     """
 
     def build_datasets(
         self, current_train_phase_idx: int = 0
     ) -> tuple[dict[str, PIRLDataset], dict[str, Any]]:
-        """Return split → data set, and the names of inputs and targets in a batch."""
+        """Return split → data set, and the names of a batch's inputs and targets."""
         datasets = open_datasets(self.config, self.available_splits)
         section = self.config.DATA[self.available_splits[-1]]
         keys = {"input": section.INPUT_KEY_NAMES, "target": section.TARGET_KEY_NAMES}
@@ -54,10 +54,10 @@ class PIRLTask(SelfSupervisionTask):
     def build_dataloaders(
         self, pin_memory: bool, current_train_phase_idx: int = 0
     ) -> dict[str, DataLoader[Any]]:
-        """Return split → loader, and limit the time of a read.
+        """Return split → loader, and limit the time to read an image.
 
-        The training loader can skip batches that are done; the extraction of features reads every
-        image. All workers ignore signals.
+        The training loader can skip finished batches; feature extraction reads every image. Workers
+        ignore signals.
         """
         extracts = self.config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY
         start = functools.partial(
@@ -80,7 +80,7 @@ class PIRLTask(SelfSupervisionTask):
                 worker_init_fn=start,
                 split=split.lower(),
             )
-        # From now on, the watcher ends this process if the read of an image takes too long.
+        # From now on, the watcher ends this process if reading an image takes too long.
         if watcher := current():
             minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
             folder = Path(get_checkpoint_folder(self.config))
@@ -94,24 +94,24 @@ class PIRLTask(SelfSupervisionTask):
         return model
 
     def _restore_model_weights(self, model: Any, **options: Any) -> Any:
-        """Load the initial weights, which are a file of any layout."""
+        """Load the initial weights from a file of any layout."""
         path = self.config.MODEL.WEIGHTS_INIT.PARAMS_FILE
-        if "://" in path:  # of the host's path managers
+        if "://" in path:  # for VISSL's path managers
             return super()._restore_model_weights(model, **options)
         return load_initial_weights(self.config, model, **options)
 
     def _compute_start_iter_from_checkpoint(self, phase_type: str) -> int:
         """Return how many steps of the current epoch are done.
 
-        The host counts steps of the stopped run's batch, and gives them only to a sampler with
-        ``set_start_iter``, which torch's ``DistributedSampler`` does not have.
+        VISSL counts steps in batches of the stopped run, and passes them only to samplers with
+        ``set_start_iter``, which torch's ``DistributedSampler`` lacks.
         """
         return position.steps_done(self, phase_type)
 
     def _update_classy_state(self, state_dict: Mapping[str, Any] | None = None) -> PIRLTask:
-        """Load the state of a checkpoint, and find the place in the schedule.
+        """Load a checkpoint's state, and find the position in the schedule.
 
-        The host would log an error, and raise an assertion without the cause.
+        VISSL would log an error and raise an assertion without the cause.
         """
         if state_dict is not None:
             self._set_classy_state(state_dict)
@@ -123,11 +123,11 @@ class PIRLTask(SelfSupervisionTask):
 def hooks_of_run(
     hook_generator: Callable[[AttrDict], Sequence[ClassyHook]], config: AttrDict
 ) -> list[ClassyHook]:
-    """Return our hooks and the host's, in the order in which the host calls them.
+    """Return our hooks and VISSL's, in the order in which VISSL calls them.
 
     Args:
-        hook_generator: returns the host's hooks of a configuration.
-        config: the host's whole configuration.
+        hook_generator: returns VISSL's hooks for a configuration.
+        config: VISSL's complete configuration.
     """
     run = read_section(RunSettings, config, "HOOKS.PIRL_RUN")
     monitor = read_section(MonitorSettings, config, "HOOKS.PIRL_MONITOR")
@@ -137,12 +137,12 @@ def hooks_of_run(
         tensorboard=getattr(host.get("SSLTensorboardHook"), "tb_writer", None),
         json_lines=getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None),
     )
-    # Our hook takes the place of the host's that saves. No hook saves a broken model.
+    # Our checkpoint hook takes the place of VISSL's. No hook saves a broken model.
     host["LogLossMetricsCheckpointHook"] = CheckpointHook(config, exchange)
     host.pop("CheckNanModelOutputHook", None)
 
     has_bank = config.LOSS.name == "pirl_loss"
-    # What stops a run on a fault comes before a hook that acts on the fault.
+    # The hook that stops a run on a fault comes before hooks that would act on it.
     hooks: list[ClassyHook] = [exchange]
     if config.TEST_MODEL:
         hooks.append(TestedHook(outputs))
@@ -151,7 +151,7 @@ def hooks_of_run(
         hooks.append(PIRLReportHook(config.LOG_FREQUENCY, outputs))
     if has_bank and monitor.enabled:
         hooks.append(MonitorHook(monitor, outputs))
-    # The hook that saves comes after the hook that sets the bank's size.
+    # The hook that saves comes after the one that sets the bank's size.
     hooks += host.values()
     if shows_progress() and rank() == 0:
         export_to = None

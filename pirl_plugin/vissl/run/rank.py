@@ -1,4 +1,4 @@
-"""The work of one rank: meet the other ranks, run the host's engine, report a failure.
+"""One rank's work: join the other ranks, run VISSL's engine, report a failure.
 
 The module ``launch`` starts the ranks of a node, or torchrun does.
 """
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 """Environment variable with the rank's process ID, for ``preload.py``."""
 _CHECK_NETWORK = (
-    "check that all nodes run, and that their network interfaces reach each other, or set "
-    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to those that do"
+    "Check that all nodes run and that their network interfaces reach each other; otherwise set "
+    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to interfaces that do."
 )
-# Of Kubernetes' operators and scripts, Open MPI, MPICH, and srun.
+# Set by Kubernetes operators and scripts, Open MPI, MPICH, and srun.
 _NUMBERS_OF_PROCESSES = (
     "WORLD_SIZE",
     "OMPI_COMM_WORLD_SIZE",
@@ -53,7 +53,7 @@ _NUMBERS_OF_PROCESSES = (
     "SLURM_STEP_NUM_TASKS",
 )
 LOST_RANK = 3
-"""Exit status of a spawned rank that has lost another one, which may have written the cause."""
+"""Exit status of a spawned rank that lost another one, which may have written the cause."""
 
 
 def run_rank(
@@ -66,19 +66,19 @@ def run_rank(
     folder: str,
     hook_generator: Callable[[Any], Any],
 ) -> None:
-    """Do the host's work of one rank; if it fails, write ``failure.txt`` and exit.
+    """Do VISSL's work for one rank; on failure, write ``failure.txt`` and exit.
 
-    The arguments are those of the host's ``_distributed_worker``.
+    The arguments are those of VISSL's ``_distributed_worker``.
 
     Args:
         local_rank: number of the process on its node.
-        config: the host's configuration.
+        config: VISSL's configuration.
         node_id: number of the node.
-        run_id: address of the first rank, as the host chose it.
+        run_id: address of the first rank, chosen by VISSL.
         engine_name: ``train`` or ``extract_features``.
-        checkpoint: the file that this node resumes from; None for none.
+        checkpoint: checkpoint from which this node resumes; None for a new run.
         folder: the run's folder.
-        hook_generator: returns the host's hooks of a configuration.
+        hook_generator: returns VISSL's hooks for a configuration.
 
     Raises:
         SystemExit: the work failed. A spawned rank's launcher reads ``failure.txt``.
@@ -94,8 +94,8 @@ def run_rank(
     is_spawned = multiprocessing.parent_process() is not None
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
     with contextlib.ExitStack() as stack:
-        # If the launcher is this process, it listens and holds the folder's lock already. It locks
-        # on the first node only.
+        # If this process is the launcher, it already listens and holds the folder's lock. Only the
+        # first node locks.
         if is_spawned:
             stack.enter_context(watching())
         try:
@@ -104,7 +104,7 @@ def run_rank(
                 engine.print_system_env_info = lambda variables: None
             if is_spawned and node_id == 0:
                 stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
-            # The host finds the process group, and makes none.
+            # VISSL then finds this process group, and makes none.
             _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
             if num_ranks(config) > 1:
                 _compare_ranks(config, checkpoint)
@@ -119,13 +119,13 @@ def run_rank(
                 functools.partial(hooks_of_run, hook_generator),
             )
             if distributed.is_initialized():
-                distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
+                distributed.destroy_process_group()  # gloo's threads could abort the exit
         except Exception as error:
             is_consequence = has_lost_rank(error)
             text = another_rank_ended(minutes) if is_consequence else _sentence(error, config)
             if not is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
-            # The launcher reads the causes from the file, which begin with the prefix.
+            # The launcher finds causes in the file by their prefix.
             text = text if is_spawned and is_consequence else PREFIX + text
             written = record(text, details_of(error), Path(folder))
             if is_spawned and written is not None:
@@ -143,10 +143,10 @@ def prepare_workers(config: DictConfig | AttrDict) -> None:
 
 
 def another_rank_ended(minutes: float) -> str:
-    """Return the words for the end of a rank that has lost another rank."""
+    """Return the message of a rank that has lost another one."""
     return (
-        f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}); find its "
-        f"error, and start again"
+        f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}). Find its "
+        f"error, and start again."
     )
 
 
@@ -156,13 +156,13 @@ def torchrun_local_rank() -> int | None:
 
 
 def follow_torchrun(composed: DictConfig) -> None:
-    """If torchrun started this process, take nodes, processes and rendezvous from torchrun.
+    """Take nodes, processes and rendezvous from torchrun, if it started this process.
 
     Args:
-        composed: the whole configuration, with ``node_id`` and ``config``; changed in place.
+        composed: the complete configuration, with ``node_id`` and ``config``; changed in place.
 
     Raises:
-        Refused: another launcher than torchrun has started several processes.
+        Refused: a launcher other than torchrun started several processes.
     """
     if torchrun_local_rank() is None:
         _refuse_other_launchers(int(composed.config.DISTRIBUTED.NUM_NODES))
@@ -172,34 +172,34 @@ def follow_torchrun(composed: DictConfig) -> None:
     composed.config.DISTRIBUTED.update(
         NUM_NODES=int(variables["GROUP_WORLD_SIZE"]),
         NUM_PROC_PER_NODE=int(variables["LOCAL_WORLD_SIZE"]),
-        INIT_METHOD="tcp",  # the host allows env only on one node; torch finds torchrun's store
+        INIT_METHOD="tcp",  # VISSL allows env only on one node; torch finds torchrun's store
         RUN_ID=f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}",
     )
 
 
 def _refuse_other_launchers(num_nodes: int) -> None:
-    """Refuse processes that would each train alone, on all images.
+    """Refuse several processes that would each train alone, on all images.
 
-    One process on each node is right: a user may start the nodes with any launcher.
+    One process per node is fine: any launcher may start the nodes.
     """
     variables = list(_NUMBERS_OF_PROCESSES)
-    # A batch script is one process. It has the number of tasks that srun would start.
+    # A batch script is one process; its SLURM_NTASKS is what srun would start.
     if "SLURM_PROCID" in os.environ and os.environ.get("ENVIRONMENT") != "BATCH":
         variables.append("SLURM_NTASKS")
     for variable in variables:
         number = os.environ.get(variable, "1")
         if number not in ("1", str(num_nodes)):
             raise Refused(
-                f"{variable} = {number}: expected processes that torchrun has started, because "
-                f"each process would train alone; write torchrun --nproc-per-node N -m pirl_plugin "
-                f"train …, or unset {variable}"
+                f"{variable} = {number}: only torchrun can start several processes; these would "
+                f"each train alone. Run torchrun --nproc-per-node N -m pirl_plugin train …, or "
+                f"unset {variable}."
             )
 
 
 def _join_group(
     config: AttrDict, local_rank: int, rank: int, run_id: str, timeout: datetime.timedelta
 ) -> None:
-    """Make torch's process group, which the host then uses: the host has no time-out for it."""
+    """Make torch's process group, which VISSL then uses; VISSL's own has no timeout."""
     import torch
     from torch import distributed
 
@@ -211,7 +211,7 @@ def _join_group(
         options["init_method"] = f"{section.INIT_METHOD}://{run_id}"
     if config.MACHINE.DEVICE == "gpu":
         torch.cuda.set_device(local_rank)
-        # Without it, a barrier guesses the device, and warns.
+        # Otherwise a barrier guesses the device, and warns.
         options["device_id"] = torch.device("cuda", local_rank)
     try:
         distributed.init_process_group(
@@ -224,14 +224,14 @@ def _join_group(
     except RuntimeError as error:
         if section.NUM_NODES == 1:
             raise
-        raise ConnectionError(f"{sentence(error)}; {_CHECK_NETWORK}") from error
+        raise ConnectionError(f"{sentence(error)}. {_CHECK_NETWORK}") from error
 
 
 def _torchrun_store(timeout: datetime.timedelta) -> Any:
     """Return torchrun's store, ``torch.distributed.Store``; on one node, for this attempt only.
 
-    torchrun keeps one store for all attempts (pytorch issue 135712). So a rank could read the
-    address of a process of an earlier attempt. On several nodes, the attempt numbers may differ.
+    torchrun keeps one store for all attempts (pytorch issue 135712), so a rank could read an
+    address from an earlier attempt. On several nodes, attempt numbers may differ.
 
     Args:
         timeout: how long a rank waits for a key.
@@ -247,12 +247,12 @@ def _torchrun_store(timeout: datetime.timedelta) -> Any:
 
 
 def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
-    """Check that all ranks do the same run from the same checkpoint. Collective.
+    """Check that all ranks have the same configuration and checkpoint. Collective.
 
-    Each node composes its configuration, and looks for a checkpoint, by itself.
+    Each node composes its configuration and looks for a checkpoint by itself.
 
     Raises:
-        Refused: two ranks differ; all ranks raise it.
+        Refused: two ranks differ; raised on all ranks.
     """
     from pirl_plugin.system.comparison import in_words
     from pirl_plugin.system.ranks import gather_objects
@@ -268,15 +268,11 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
             differing = run_differences(other_config, first_config, free)
         if differing:
             text = in_words(differing, "{key} = {value} (on rank 0 {expected})")
-            raise Refused(
-                f"rank {number}: {text}: expected the same configuration on all ranks; give the "
-                f"same command on each node"
-            )
+            raise Refused(f"rank {number}: {text}. Run the same command on each node.")
         if other_name != first_name:
             raise Refused(
-                f"config.CHECKPOINT.DIR = {config.CHECKPOINT.DIR}: expected a folder that all "
-                f"nodes share, but rank 0 resumes from {first_name} and rank {number} from "
-                f"{other_name}"
+                f"{config.CHECKPOINT.DIR} is not the same folder on all nodes: rank 0 resumes from "
+                f"{first_name}, and rank {number} from {other_name}. Use a shared folder."
             )
 
 

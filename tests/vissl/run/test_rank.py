@@ -50,9 +50,9 @@ def with_record(config):
 @pytest.mark.parametrize(
     ("key", "value", "checkpoint", "message"),
     [
-        ("SEED_VALUE", 1, "model_phase0.torch", r"rank 1: SEED_VALUE = 1 \(on rank 0 0\): "),
+        ("SEED_VALUE", 1, "model_phase0.torch", r"rank 1: SEED_VALUE = 1 \(on rank 0 0\)\. "),
         ("DATA.TRAIN.BATCHSIZE_PER_REPLICA", 16, "model_phase0.torch", "rank 1: global batch = 32"),
-        ("SEED_VALUE", 0, None, "all nodes share, .* from model_phase0.torch and rank 1 from none"),
+        ("SEED_VALUE", 0, None, "not the same folder .* model_phase0.torch, and rank 1 from none"),
         ("CHECKPOINT.DIR", "other", "model_phase0.torch", None),  # a mount may differ
     ],
 )
