@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -110,9 +109,6 @@ ESTIMATORS: dict[str, Callable[..., Tensor]] = {
     "info_nce": info_nce,
 }
 """Name of an estimator → the function."""
-
-EstimatorName = Literal["nce", "nce_softmax", "info_nce"]
-"""The names of :data:`ESTIMATORS`, for type checkers."""
 
 
 def uses_norm_constant(estimator: Callable[..., Tensor]) -> bool:

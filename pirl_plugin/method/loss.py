@@ -20,7 +20,6 @@ from torch.nn.functional import normalize
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.estimators import (
     ESTIMATORS,
-    EstimatorName,
     at_least_float32,
     uses_norm_constant,
 )
@@ -28,7 +27,7 @@ from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import Refused, check, check_whole, is_number, type_and_shape
+from pirl_plugin.system.failures import Refused, check, check_whole, type_and_shape
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
@@ -109,7 +108,7 @@ class PIRLLoss(nn.Module):
         self,
         num_train_samples: int,
         *,
-        estimator: EstimatorName | Callable[..., Tensor] = "nce",
+        estimator: str | Callable[..., Tensor] = "nce",
         lambda_invariance: float = 0.5,
         temperature: float = 0.07,
         num_negatives: int = 32000,
@@ -414,31 +413,20 @@ class PIRLLoss(nn.Module):
         needs another Z: it is estimated again.
 
         Raises:
-            ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa;
-                or a value of its state cannot be used.
+            ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa.
         """
         config = self.config
-        keys = state.keys() if isinstance(state, dict) else set()
-        missing = sorted({"step", "seed", "norm_constant", "temperature", "placement"} - keys)
-        check("the loss's state in the checkpoint", state, not missing, f"the keys {missing} too")
-        step = state["step"]
-        seed = state["seed"]
-        z = state["norm_constant"]
-        check_whole("step of the checkpoint", step, least=0)
-        check_whole("seed of the checkpoint", seed)
-        fits = z is None or (is_number(z) and z > 0)
-        check("norm_constant of the checkpoint", z, fits, "a positive number, or None")
         placement = config.bank.placement
         fits = placement == state["placement"]
         check("bank.placement", placement, fits, f"{state['placement']}, as in the checkpoint")
 
-        self.step = step
+        self.step = state["step"]
         self._ranks_compared = False
         if config.bank.seed is None:
-            self.seed = seed
+            self.seed = state["seed"]
         estimated = config.norm_constant is None or config.norm_constant_momentum < 1
         if estimated and state["temperature"] == config.temperature:
-            self.norm_constant = z
+            self.norm_constant = state["norm_constant"]
         if isinstance(self.bank, ShardedMemoryBank):
             self.bank.awaits_load = True  # before the first step too: the rows may be embeddings
 

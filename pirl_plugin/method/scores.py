@@ -69,16 +69,16 @@ class BankScores:
             valid: ``(B,)`` bool.
 
         Returns:
-            ``(2,)``, the sum and the number of terms; float64, or float32 without float64.
+            ``(2,)`` float64, the sum and the number of terms.
         """
-        total = torch.zeros((), dtype=wide_type(valid.device), device=valid.device)
+        total = torch.zeros((), dtype=torch.float64, device=valid.device)
         queries = self.queries / self.temperature
         for images, score, _ in self._blocks():
             negatives = score(queries[images])  # b×T×N
-            sums = negatives.to(total.dtype).exp().sum(dim=2)  # b×T
+            sums = negatives.double().exp().sum(dim=2)  # b×T
             total += sums.masked_fill(~valid[images, None], 0).sum()
         number = valid.sum() * (self.queries.shape[1] * self.drawn.shape[1])
-        return torch.stack([total, number.to(total.dtype)])
+        return torch.stack([total, number.double()])
 
     def _blocks(self) -> Iterator[tuple[slice, _OfRows, _OfRows]]:
         """Yield images, and two functions of their drawn rows, valid until the next block.
@@ -284,8 +284,3 @@ def triton_kernels(device: torch.device) -> ModuleType | None:
         f"package triton and a C compiler such as gcc"
     )
     return None
-
-
-def wide_type(device: torch.device) -> torch.dtype:
-    """Return float64, or float32 if the device has no float64."""
-    return torch.float32 if device.type == "mps" else torch.float64

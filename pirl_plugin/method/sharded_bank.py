@@ -143,7 +143,7 @@ class ShardedMemoryBank(MemoryBank):
             visited = state["visited"]
             shape = (state["num_rows"], rows.shape[1])
             check_loaded_size(shape, (self.num_rows, self.rows.shape[1]))
-            check_loaded_rows(str(folder / name), rows, visited, len(images))
+            check_loaded_rows(str(folder / name), rows)
             local = self.local_index(images)
             is_local = local >= 0
             self.rows[local[is_local]] = rows[is_local].to(self.rows)

@@ -197,13 +197,13 @@ def _cut(canvas, top, left, flip, planes, size):
 
 @_jit
 def _fetch(source, values):
-    for x in range(values.size):
+    for x in range(source.size):
         values[x] = source[x]
 
 
 @_jit
 def _store(values, target):
-    for x in range(values.size):
+    for x in range(target.size):
         target[x] = np.uint8(np.int32(values[x]))
 
 
@@ -220,15 +220,13 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
         r = chunk[0, : stop - start]
         g = chunk[1, : stop - start]
         b = chunk[2, : stop - start]
-        _fetch(planes[0, start:stop], r)
-        _fetch(planes[1, start:stop], g)
-        _fetch(planes[2, start:stop], b)
+        for channel in range(3):
+            _fetch(planes[channel, start:stop], chunk[channel])
         _jitter_chunk(r, g, b, row, first, last, shift, mean)
         if last < 4:
             total += _sum_luma(r, g, b)
-        _store(r, planes[0, start:stop])
-        _store(g, planes[1, start:stop])
-        _store(b, planes[2, start:stop])
+        for channel in range(3):
+            _store(chunk[channel], planes[channel, start:stop])
     return total
 
 
