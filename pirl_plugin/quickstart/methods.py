@@ -21,9 +21,8 @@ class Method:
         overrides: of ``pretrain/pirl/quick_jigsaw``.
         views: as in its training.
         task: what the network learns, in a sentence.
-        images_seen: in a training of the default length; all methods take about the same time.
-        accuracy: kNN top-1 after 20 passes over 4,500 photos, percent: docs/results/README.md,
-            *equal images*.
+        images_seen: number of images in a run of default length; all methods take about equally
+            long.
     """
 
     title: str
@@ -31,7 +30,6 @@ class Method:
     views: Views
     task: str
     images_seen: int
-    accuracy: float
 
 
 METHODS = {
@@ -42,7 +40,6 @@ METHODS = {
         "It learns to give the image view and the nine shuffled patches of one image the same "
         "embedding.",
         120_000,
-        46.7,
     ),
     "rotation": Method(
         "PIRL (rotation)",
@@ -50,7 +47,6 @@ METHODS = {
         RotationViews(IMAGE_SIZE, _SCALE),
         "It learns to give the image view and the rotated view of one image the same embedding.",
         160_000,
-        47.0,
     ),
     "npid": Method(
         "NPID",
@@ -58,8 +54,5 @@ METHODS = {
         ImageViews(IMAGE_SIZE, _SCALE),
         "It learns to tell each image from all others.",
         280_000,
-        47.9,
     ),
 }
-UNTRAINED_ACCURACY = 31.3
-"""As :attr:`Method.accuracy`, of the untrained network, percent."""

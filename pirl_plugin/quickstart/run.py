@@ -20,15 +20,14 @@ from torch import Tensor
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import classify, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
-from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.opening import FolderSource
-from pirl_plugin.images.source import ImageSource, evenly_spaced
-from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
-from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.quickstart.images import (
     IMAGE_SIZE,
     Data,
@@ -38,7 +37,7 @@ from pirl_plugin.quickstart.images import (
     read_unlabelled,
     save_held_out,
 )
-from pirl_plugin.quickstart.methods import METHODS, UNTRAINED_ACCURACY, Method
+from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.files import claim_folder, digest_of, read_json_lines, write_json
@@ -46,8 +45,6 @@ from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.processes import (
     own_command,
     processor_name,
-    thread_limit,
-    usable_cores,
 )
 from pirl_plugin.system.watcher import Interrupted, requested, run_command
 
@@ -138,13 +135,10 @@ def run_quickstart(
         _print_summary(json.loads(results_file.read_text()), out)
         return
 
-    seconds_before = _seconds_of_earlier_calls(out, start)
-
     # Two networks: pre-trained, and as it was before its training.
-    is_pretrained = final_checkpoint(out / "pretrain") is not None
-    _announce(data, epochs, METHODS[method], is_pretrained)
-    if folder != out / "sample_data":
-        print(_expectation(METHODS[method]), flush=True)
+    print(f"{data.num_train:,} images in {data.train}; epochs: {epochs}", flush=True)
+    if data.val is None:
+        print("No accuracy is measured: the images are not in class folders", flush=True)
     torch.manual_seed(seed)
     random_init = out / "random_init.torch"
     save_trunk(ResNetTrunk(10, 0.5), random_init)  # as in pretrain/pirl/quick_jigsaw
@@ -160,7 +154,7 @@ def run_quickstart(
         "processor": processor_name(),
         "threads": torch.get_num_threads(),  # their number changes the order of float sums
         "images_per_s": _images_per_second(out / "pretrain"),
-        "seconds": round(seconds_before + time.time() - start, 1),
+        "seconds": round(time.time() - start, 1),  # of this call
     }
     write_report(out, data, checkpoints, results, train, test, compared)
     write_json(results_file, results)
@@ -246,66 +240,6 @@ def _digest_of_images(data: Data) -> str:
     if data.labelled is not None:
         sources = [data.labelled.train, data.labelled.test]
     return digest_of(digest for source in sources for digest in source.fingerprint())[:12]
-
-
-def _seconds_of_earlier_calls(out: Path, start: float) -> float:
-    """Return how long the earlier calls of a run worked, and record the start of this one.
-
-    A killed call cannot write when it ended: it is the time of the last file that it wrote.
-    """
-    file = out / "time.json"
-    seconds = 0.0
-    if file.is_file():
-        earlier = json.loads(file.read_text())
-        last_write = max(path.lstat().st_mtime for path in out.rglob("*"))
-        seconds = earlier["seconds"] + last_write - earlier["start"]
-    write_json(file, {"seconds": seconds, "start": start})
-    return seconds
-
-
-def _announce(data: Data, epochs: int, method: Method, is_pretrained: bool) -> None:
-    """Print what the run will do, and how long it takes."""
-    text = f"{data.num_train:,} images in {data.train}; epochs: {epochs}"
-    if not is_pretrained:
-        minutes = _estimate_seconds(data, epochs, method) / 60
-        text += f"; about {max(1, round(minutes))} min on this machine (--epochs N changes it)"
-    print(text, flush=True)
-    if data.val is None:
-        print("No accuracy is measured: there are no class folders", flush=True)
-
-
-def _expectation(method: Method) -> str:
-    """Return what a run on photos may reach, in a line."""
-    return (
-        f"What to expect: on 4,500 photos of 10 classes, 20 epochs of {method.title} raised kNN "
-        f"from {UNTRAINED_ACCURACY} to {method.accuracy} % (docs/results/README.md)"
-    )
-
-
-def _estimate_seconds(data: Data, epochs: int, method: Method) -> float:
-    """Estimate the time of a whole run from a few batches of its images on this machine."""
-    dataset = ImageDataset(data.train, method.views)
-    rows = evenly_spaced(len(dataset), 32)
-    trunk = WideResNet(10, width=0.5)
-    reading: list[float] = []
-    training: list[float] = []
-    for _ in range(4):
-        start = time.perf_counter()
-        batch = collate_views([dataset[row] for row in rows])
-        read = time.perf_counter()
-        views = [batch[name] for name in ("images", "patches", "transformed") if name in batch]
-        features = [trunk(normalize_images(pixels)) for pixels in views]
-        torch.cat(features).sum().backward()
-        reading.append(read - start)
-        training.append(time.perf_counter() - read)
-    # The fastest batch: the first one compiles. Workers read while the network trains, on the same
-    # cores; for this, and for loss and optimiser, a run took 1.3 times as long.
-    readers = min(usable_cores(), thread_limit())
-    seconds_per_image = 1.3 * (min(training) + min(reading) / readers) / len(rows)
-    # The bank's first rows cost as much as an epoch at most, and the linear benchmarks as two.
-    evaluation_epochs = 1 if data.val is None else 3
-    start_up = 20.0  # of the processes, seconds
-    return start_up + seconds_per_image * data.num_train * (epochs + evaluation_epochs)
 
 
 def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> Path:

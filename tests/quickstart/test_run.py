@@ -48,7 +48,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     assert str(out / "pretrain" / "model_final_checkpoint_phase1.torch") in page
     assert "http" not in page.replace("http://www.w3.org", "")  # nothing loaded from outside
     printed, errors = capfd.readouterr()
-    assert re.search(r"20 images in .*; epochs: 2; about \d+ min on this machine", printed)
+    assert re.search(r"20 images in .*; epochs: 2", printed)
     assert "Evaluating" in printed
     assert "CUDA" not in printed + errors
 
@@ -65,7 +65,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     assert (out / "report.html").is_file()
     assert metrics.read_text().splitlines(keepends=True) == lines
     again = json.loads((out / "results.json").read_text())
-    assert again["seconds"] >= results["seconds"]  # the whole time, with that of the first call
+    assert again["pirl"] == results["pirl"]
     with pytest.raises(ValueError, match="give another folder"):
         run_quickstart(images, out, epochs=3)
     # An image was replaced: the report, and the finished classifiers, are of other images.
@@ -83,9 +83,7 @@ def test_quickstart__has_other_methods(method, title, image_folder, tmp_path, ca
     page = (out / "report.html").read_text()
     assert f"<h1>{title} quickstart</h1>" in page
     assert "atches" not in page
-    printed = capfd.readouterr().out
-    assert f"What to expect: on 4,500 photos of 10 classes, 20 epochs of {title} raised" in printed
-    assert f"Evaluating {title}" in printed
+    assert f"Evaluating {title}" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("method", METHODS)
