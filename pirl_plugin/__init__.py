@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # true for type checkers; importing typing would cost mil
 if TYPE_CHECKING:
     from pirl_plugin.checkpoints.export import export_checkpoint as export_checkpoint
     from pirl_plugin.checkpoints.load import load_trunk as load_trunk
+    from pirl_plugin.checkpoints.write import save_trunk as save_trunk
     from pirl_plugin.evaluation.features import extract_features as extract_features
     from pirl_plugin.evaluation.knn import knn_accuracy as knn_accuracy
     from pirl_plugin.evaluation.knn import leave_one_out_accuracy as leave_one_out_accuracy
@@ -51,6 +52,7 @@ _NAMES = {
     "checkpoints.export": "export_checkpoint",
     "method.estimators": "info_nce nce nce_softmax",
     "checkpoints.load": "load_trunk",
+    "checkpoints.write": "save_trunk",
     "evaluation.features": "extract_features",
     "evaluation.knn": "knn_accuracy leave_one_out_accuracy",
     "evaluation.measures": "alignment effective_rank measure_bank uniformity",

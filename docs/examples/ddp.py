@@ -68,7 +68,7 @@ def main() -> None:
             print(epoch, mean.item(), pirl.measure_bank(model.bank.rows, labels))
 
     if distributed.get_rank() == 0:
-        torch.save(trunk.state_dict(), "trunk.pth")
+        pirl.save_trunk(trunk, "trunk.torch")
     distributed.destroy_process_group()
 
 

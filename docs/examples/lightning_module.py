@@ -88,7 +88,7 @@ def main() -> None:
 
     trunk = pirl.WideResNet(10, width=0.5)
     trainer.fit(PIRLModule(pirl.PIRL(trunk, data), labels), loader)
-    torch.save(trunk.state_dict(), "trunk.pth")
+    pirl.save_trunk(trunk, "trunk.torch")
 
 
 if __name__ == "__main__":

@@ -30,4 +30,4 @@ for epoch in range(epochs):
         schedule.step()
         model.update()  # the bank follows f(v_I)
     print(epoch, loss.item(), pirl.measure_bank(model.bank.rows, labels))
-torch.save(trunk.state_dict(), "trunk.pth")
+pirl.save_trunk(trunk, "trunk.torch")  # with the image size, mean and standard deviation

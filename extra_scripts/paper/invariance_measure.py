@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,8 +122,8 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
         names = [str(path) for path in options.checkpoint]
     measured = []
     for name, path, model in zip(names, options.checkpoint, models, strict=True):
-        preprocessing = replace(model.trunk.preprocessing, size=model.views.image_size)
-        print(f"{name}: images of {preprocessing}", flush=True)
+        config = model.trunk.network_config.with_values("views", size=model.views.image_size)
+        print(f"{name}: images of {config}", flush=True)
         images, summaries = _measure_model(name, model, source, rows, options)
         summaries["name"] = name
         summaries["checkpoint"] = str(path.resolve())

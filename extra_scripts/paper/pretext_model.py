@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.swa_utils import update_bn
 from training_views import Views, training_views
 
-from pirl_plugin.checkpoints.load import read_trunk
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.models.head import PIRLHead
@@ -32,7 +32,7 @@ class PretextModel:
     """A pre-trained trunk, its heads, and the pretext transform of its training.
 
     Attributes:
-        trunk: the trunk, in evaluation mode; it knows the preprocessing of its images.
+        trunk: the trunk, in evaluation mode; it records the images that it expects.
         f: head of the image, or None if the checkpoint has no pair of heads.
         g: head of the transformed image, or None.
         views: make the transformed image; ``image_size`` is the side of the image.
@@ -107,8 +107,8 @@ class PretextModel:
 
     def _normalized(self, images: Tensor) -> Tensor:
         device = next(self.trunk.parameters()).device
-        preprocessing = self.trunk.preprocessing
-        return normalize_images(images.to(device), preprocessing.mean, preprocessing.std)
+        config = self.trunk.network_config
+        return normalize_images(images.to(device), config.mean, config.std)
 
 
 def load_pretext_model(
@@ -129,14 +129,14 @@ def load_pretext_model(
         size: side of the image view, pixels, if the run has none; None: the other's, or 224.
         device: device of trunk and heads.
         trust_pickle: as in ``pirl-plugin export``.
-        **trunk_options: as in :func:`pirl_plugin.checkpoints.load.read_trunk`.
+        **trunk_options: as in :func:`pirl_plugin.load_trunk`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it holds no complete trunk, or safe loading refuses it.
     """
     content = read_checkpoint(path, trust_pickle)
-    trunk = read_trunk(path, content=content, **trunk_options).build().to(device)
+    trunk = load_trunk(path, trust_pickle=trust_pickle, **trunk_options).to(device)
     views = training_views(path, other, size)
     heads = _heads(content)
     patches = views.grid**2 if isinstance(views, JigsawViews) else 1

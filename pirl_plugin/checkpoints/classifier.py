@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import linear
@@ -62,15 +61,6 @@ class Classifier:
         scores = linear(features.float(), self.weight, self.bias)
         probability, index = scores.softmax(dim=1).max(dim=1)
         return index, probability
-
-    def record(self) -> dict[str, Any]:
-        """Return the content for a checkpoint; :func:`read_classifier` reads it."""
-        return {
-            "weight": self.weight,
-            "bias": self.bias,
-            "classes": self.classes,
-            "layer": self.layer,
-        }
 
 
 def read_classifier(path: Path | None) -> Classifier | None:

@@ -7,11 +7,10 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from pirl_plugin.checkpoints.load import read_trunk
-from pirl_plugin.checkpoints.trunk import Trunk
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
-from pirl_plugin.models.resnet import feature_width
-from pirl_plugin.models.trunks import describe_network
+from pirl_plugin.models.network_config import RESNET
+from pirl_plugin.models.trunks import AnyTrunk, describe_network
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked_file
@@ -27,33 +26,32 @@ def export_checkpoint(
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
     trust_pickle: bool = False,
-) -> Trunk:
-    """Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL.
+) -> AnyTrunk:
+    """Write the trunk in a checkpoint for Detectron2, torchvision, timm or VISSL.
 
-    Values keep their bits. Size, mean and standard deviation of the trunk's images are written too.
-    A file at ``out`` is replaced at the end, in one step.
+    Weights keep their values, in float32. Files for VISSL and folders for timm also record the
+    images that the network expects. An existing file at ``out`` is replaced at the end, in one
+    step.
 
     Args:
-        path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
-            safetensors file.
+        path: any file that :func:`pirl_plugin.load_trunk` loads.
         out: the file to write: ``.pkl`` for Detectron2, ``.pth`` for torchvision, ``.torch`` for
             VISSL, ``.safetensors``; for timm a folder, which can be uploaded to a model hub.
         to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
             ``timm``.
-        trunk: prefix of the trunk's tensors, or its end, if the file holds several trunks.
-        timm: timm's name of the network, if it is timm's and the file does not have the name.
-        timm_options: keyword arguments of ``timm.create_model``, with ``timm``.
-        trust_pickle: let the file run code if torch's safe loading refuses it.
+        trunk: prefix of the trunk's tensors, or its end, if the file holds several networks.
+        timm: as in :func:`pirl_plugin.load_trunk`, like ``timm_options`` and ``trust_pickle``.
+        timm_options: keyword arguments of ``timm.create_model``.
+        trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
-        The trunk, and where it was found; :func:`loading_lines` returns the code that loads it.
+        The trunk; :func:`loading_lines` returns the code that loads the exported file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        IsADirectoryError: ``path`` is a folder.
-        ValueError: ``to`` is unknown, the file cannot be read, timm or Detectron2 does not have
-            the network, or tensors are missing, left over, of another shape or not finite; the
-            message has their names.
+        ValueError: ``to`` is unknown, the file cannot be read, the other program does not have the
+            network, or tensors are missing, left over, of another shape or not finite; the message
+            has their names.
 
     Example:
         >>> import tempfile
@@ -62,7 +60,7 @@ def export_checkpoint(
         >>> folder = tempfile.TemporaryDirectory()
         >>> torch.save(resnet18().state_dict(), f"{folder.name}/in.pth")
         >>> trunk = export_checkpoint(f"{folder.name}/in.pth", f"{folder.name}/out.torch", "vissl")
-        >>> trunk.title
+        >>> trunk.network_config.title
         'ResNet-18'
         >>> folder.cleanup()
     """
@@ -70,30 +68,30 @@ def export_checkpoint(
     out = Path(out)
     # Refuse before the checkpoint is read, which may take minutes.
     if to not in FORMATS:
-        raise Refused(f"to = '{to}': expected one of {', '.join(FORMATS)}")
+        raise Refused(f"to: expected one of {', '.join(FORMATS)}, got {to!r}.")
     if to == "detectron2" and out.suffix != ".pkl":
-        raise Refused(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
+        raise Refused(f"{out}: Detectron2 needs a file name that ends in .pkl.")
     if out.exists() and path.exists() and out.samefile(path):
-        raise Refused(f"out = {out}: expected another file than the checkpoint itself")
-    exported = read_trunk(
+        raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
+    exported = load_trunk(
         path, prefix=trunk, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
     )
     write_trunk(exported, out, to)
     return exported
 
 
-def loading_lines(trunk: Trunk, to: str, out: Path, classes: int = 0) -> str:
-    """Return what loads an exported file: Python code, or overrides of VISSL in a shell.
+def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
+    """Return what loads an exported file: Python code, or overrides for VISSL in a shell.
 
     Args:
-        trunk: what was exported.
+        trunk: the exported trunk.
         to: the format.
-        out: the file, or the folder of timm.
+        out: the file, or timm's folder.
         classes: number of the classifier's classes; 0: the network was written without one.
     """
-    images = trunk.preprocessing
-    mean = list(images.mean)
-    std = list(images.std)
+    config = trunk.network_config
+    mean = list(config.mean)
+    std = list(config.std)
     if to == "vissl":
         overrides = [
             f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(out.absolute())}",
@@ -116,23 +114,22 @@ def loading_lines(trunk: Trunk, to: str, out: Path, classes: int = 0) -> str:
     load = f'torch.load("{out}", weights_only=True)'
     if to == "safetensors":
         load = f'safetensors.torch.load_file("{out}")'
-    if trunk.timm:
-        options = "".join(f", {key}={value!r}" for key, value in trunk.options.items())
-        model = f'timm.create_model("{trunk.timm}", num_classes=0{options})'
-    elif trunk.is_usual and classes:
-        model = f"torchvision.models.resnet{trunk.depth}(num_classes={classes})"
-    elif trunk.is_usual:
-        model = f"torchvision.models.resnet{trunk.depth}()\nmodel.fc = torch.nn.Identity()"
+    options = "".join(f", {key}={value!r}" for key, value in config.options.items())
+    if config.architecture != RESNET:
+        model = f'timm.create_model("{config.architecture}", num_classes=0{options})'
+    elif config.timm_name and config.channels == 3:  # the same name in torchvision
+        number = f"num_classes={classes}" if classes else ""
+        model = f"torchvision.models.{config.timm_name}({number})"
+        if not classes:
+            model += "\nmodel.fc = torch.nn.Identity()"
     else:  # torchvision has no constructor for it
-        options = f"depth={trunk.depth}, width={trunk.width:g}, small_stem={trunk.small_stem}"
-        model = f"pirl_plugin.WideResNet({options})"
+        model = f"pirl_plugin.WideResNet({options.removeprefix(', ')})"
         if classes:
-            width = feature_width(trunk.depth, trunk.width)
-            model += f"\nmodel.fc = torch.nn.Linear({width}, {classes})"
+            model += f"\nmodel.fc = torch.nn.Linear({trunk.num_features}, {classes})"
     return (
         f"model = {model}\n"
         f"model.load_state_dict({load})\n"
-        f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {images.size}-px images"
+        f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {config.size}-px images"
     )
 
 
@@ -140,7 +137,7 @@ def main(arguments: list[str]) -> int:
     """Run ``pirl-plugin export --checkpoint FILE --to FORMAT --out OUT``."""
     parser = kinds.command_parser(
         "export",
-        "Write a checkpoint's trunk for another program; print the lines that load it.",
+        "Write the trunk in a checkpoint for another program, and print how to load it there.",
         "--checkpoint IN --to torchvision --out OUT.pth",
         kinds.NETWORK,
         weights=kinds.CHECKPOINT,
@@ -164,12 +161,8 @@ def main(arguments: list[str]) -> int:
             timm_options=dict(options.timm_option),
             trust_pickle=options.trust_pickle,
         )
-    place = f" at {trunk.prefix}" if trunk.prefix else ""
-    print(
-        f"{options.out}: {trunk.title}, {len(trunk.weights())} tensors, from "
-        f"{options.checkpoint}{place}"
-    )
-    print(f"Network: {describe_network(trunk.build())}")
-    print(f"Its images: {trunk.preprocessing}")
+    print(f"{options.out}: the network in {options.checkpoint}")
+    print(f"Network: {describe_network(trunk)}")
+    print(f"Images: {trunk.network_config}")
     print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out)}")
     return 0

@@ -1,93 +1,211 @@
-"""Read the trunk of any checkpoint, with size, mean and deviation of its images."""
+"""Load the trunk in any file of weights, without running code in the file.
+
+A file is flattened to tensors by dotted names. A trunk is the tensors with one prefix, such as
+``classy_state_dict.base_model.model.trunk._feature_blocks.`` in VISSL's layout.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
+import logging
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, run_config
-from pirl_plugin.checkpoints.trunk import (
-    Trunk,
-    choose_prefix,
-    find_resnet,
-    find_timm_network,
-    flatten,
-)
-from pirl_plugin.checkpoints.write import PREPROCESSING
-from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.models.resnet import STAGES
-from pirl_plugin.models.timm_trunk import (
-    DESCRIPTION,
-    TimmTrunk,
-    check_description,
-    read_description,
-)
+from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
+from pirl_plugin.models.network_config import RESNET, NetworkConfig
+from pirl_plugin.models.resnet import STAGES, ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
 
+NETWORK = "network"
+"""Key of the network's record in this plugin's data."""
+COUNTER = "num_batches_tracked"
+"""Unused buffer of batch norm; files of PyTorch < 0.4.1 and of Caffe2 do not have it."""
 _TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
-_RESNETS = [f"resnet{depth}" for depth in STAGES]  # timm's names of torchvision's networks
-_RESNET_OPTIONS: dict[str, object] = {"in_chans": 3, "global_pool": "avg"}  # timm writes them
+
+# How programs name the parts of a ResNet: their name -> torchvision's. In all of them, the names
+# inside a part are torchvision's.
+_OF_TORCHVISION = {name: name for name in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")}
+# lightly: an nn.Sequential of the children; its 2 (ReLU) and 3 (pooling) have no tensors.
+_OF_LIGHTLY = {
+    "0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4",
+}  # fmt: skip
+# What is before one of these convolutions is the prefix of a ResNet.
+_MARK = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<part>layer[14]|[47])\.0\.conv1\.weight")
+# Wrappers of torch put these parts into names, also in the middle of them.
+_WRAPPERS = re.compile(r"\b(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
+# If a file holds several trunks, the first of these is taken, as in the papers' evaluation.
+_PREFERRED = (
+    "classy_state_dict.base_model.model.trunk.",  # VISSL: not the momentum encoder in its loss
+    "encoder_q.",  # MoCo: not the key encoder
+    "teacher.",  # DINO: not the student
+    "state_dict_ema.",  # timm: the averaged weights, as timm itself takes
+)
+# Programs whose networks have names of their own, by parts of their names.
+_WRITERS = {
+    r"(^|\.)features\.\d+\.\d+\.|encoder_layer_\d": "torchvision",
+    r"(^|\.)embeddings\.|encoder\.layers?\.\d+\.(attention|layer)|encoder\.stages\.": (
+        "Hugging Face transformers"
+    ),
+    r"(^|\.)res2\.0\.conv1\.": "Detectron2",
+    r"transformer\.resblocks\.": "OpenCLIP",
+}
 
 
 def load_trunk(
-    path: str | Path,
+    path: str | Path | None,
     *,
     prefix: str | None = None,
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
     trust_pickle: bool = False,
 ) -> AnyTrunk:
-    """Load the trunk of any checkpoint as a module, in evaluation mode.
+    """Load the trunk in any file of weights as a module, in evaluation mode.
 
     Args:
-        path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
-            safetensors file.
-        prefix: prefix of the trunk's tensors, or its end, if the file has several trunks.
-        timm: timm's name of the network, if the file does not have it.
-        timm_options: keyword arguments of ``timm.create_model``, with ``timm``.
+        path: a file of :func:`pirl_plugin.save_trunk`, a checkpoint of VISSL (pre-training, model
+            zoo, benchmark) or of torch, a safetensors file, or None for the weights that timm
+            publishes for the network ``timm``.
+        prefix: prefix of the trunk's tensors, or its end, if the file holds several networks.
+        timm: timm's name of the network, if it is not a ResNet and the file does not record it.
+            With a tag, such as ``vit_small_patch16_224.augreg_in1k``, it also gives timm's mean and
+            standard deviation for these weights.
+        timm_options: keyword arguments of ``timm.create_model``.
         trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
-        A module that takes normalised images ``(B, 3, H, W)`` and names of features. Its attribute
-        ``preprocessing`` has their size, mean and standard deviation.
+        A module that maps normalized images ``(B, C, H, W)`` to a list of features. Its attribute
+        ``network_config`` records size, mean and standard deviation of the images that it expects.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file holds no complete trunk, safe loading refuses it, or its network is
             timm's and timm is not installed.
     """
-    trunk = read_trunk(
-        path, prefix=prefix, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
-    )
-    return trunk.build()
+    options = dict(timm_options or {})
+    if timm is None and (options or path is None):
+        what = f"The timm options {options}" if options else "Published weights"
+        raise Refused(f"{what} need the network's timm name.")
+    if path is None:
+        return _fetch(str(timm), options).eval()
+    path = Path(path)
+    content = read_checkpoint(path, trust_pickle)
+    recorded = read_network_config(path, content)
+    if timm is None:
+        timm = recorded.architecture
+        options = dict(recorded.options)
+    trunk = find_trunk(content, timm, options, str(path), prefix)
+    config = trunk.network_config
+    if "size" in recorded.origins and "img_size" not in (timm_options or {}):
+        config = config.with_values(recorded.origins["size"], size=recorded.size)
+    for name in ("mean", "std"):
+        values = getattr(recorded, name)
+        if name in recorded.origins and len(values) == config.channels:
+            config = config.with_values(recorded.origins[name], **{name: values})
+    trunk.network_config = config
+    return trunk.eval()
 
 
-def fetch_trunk(timm: str | None, timm_options: Mapping[str, object] | None = None) -> AnyTrunk:
-    """Let timm fetch a network with its published weights, or take them from its cache.
+def find_trunk(
+    content: Mapping[str, object],
+    architecture: str,
+    options: Mapping[str, object],
+    file: str,
+    prefix: str | None = None,
+) -> AnyTrunk:
+    """Build the network in the content of a file, with its weights.
 
     Args:
-        timm: timm's name of the network, or what else timm takes, such as ``hf-hub:OWNER/NAME``.
-        timm_options: keyword arguments of ``timm.create_model``.
-
-    Returns:
-        As :func:`load_trunk`.
+        content: nested dictionaries with tensors.
+        architecture: timm's name of the network. A ResNet is known by its tensors, so that its name
+            may be ``pirl_resnet`` or empty.
+        options: keyword arguments of ``timm.create_model``.
+        file: name of the file, for errors.
+        prefix: as in :func:`load_trunk`.
 
     Raises:
-        Refused: there is no name, timm has no such network or no weights of it, or they cannot be
-            fetched.
+        Refused: the content has no such network, several, or an incomplete one.
     """
-    if timm is None:
-        raise Refused("Published weights need the network's timm name.")
-    options = dict(timm_options or {})
+    tensors = dict(_flatten(content))
+    if architecture in ("", RESNET):
+        return _load_resnet(tensors, file, prefix)
+    return _load_timm_network(tensors, file, prefix, architecture, options)
+
+
+def read_network_config(path: Path, content: Mapping[str, Any] | None = None) -> NetworkConfig:
+    """Return the record of the network in a file, without reading its tensors.
+
+    It is in the file, if this package wrote it, or in timm's ``config.json`` beside it.
+
+    Args:
+        path: the file.
+        content: content of the file, if it has been read.
+
+    Returns:
+        The record; the defaults if there is none, or the file cannot be read.
+
+    Raises:
+        Refused: the record is damaged, or its description of the network is unsafe.
+    """
+    if path.name == _TIMM_FILE and path.with_name("config.json").is_file():
+        return _read_timm_config(path.with_name("config.json"))
+    if content is None:
+        try:
+            content = open_checkpoint(path)
+        except ValueError:  # a later reader names the mistake
+            content = {}
+    record = section_of(content).get(NETWORK)
+    return NetworkConfig() if record is None else _checked_config(record, str(path), "file")
+
+
+def _read_timm_config(file: Path) -> NetworkConfig:
+    """Read timm's description of a network and its images."""
     try:
-        network = TimmTrunk(timm, {**options, "pretrained": True})
+        content = json.loads(file.read_text())
+        images = content["pretrained_cfg"]
+        record = {
+            "architecture": content["architecture"],
+            "options": content.get("model_args") or {},
+            "size": images["input_size"][-1] if "input_size" in images else None,
+            "mean": images.get("mean"),
+            "std": images.get("std"),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"{file} is not timm's description of a network ({error!r}).") from error
+    return _checked_config(record, str(file), file.name)
+
+
+def _checked_config(record: Any, file: str, origin: str) -> NetworkConfig:
+    """Return the record of a network from values that a file has."""
+    try:
+        architecture = record["architecture"]
+        options = record["options"]
+        if architecture not in ("", RESNET):
+            architecture, options = check_description(architecture, options, file)
+        config = NetworkConfig(architecture, options)
+        return config.with_values(
+            origin, size=record.get("size"), mean=record.get("mean"), std=record.get("std")
+        )
+    except Refused:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Refused(f"{file}: the record of its network is damaged ({error!r}).") from error
+
+
+def _fetch(timm: str, options: dict[str, object]) -> TimmTrunk:
+    """Let timm fetch a network with its published weights, or take them from its cache."""
+    try:
+        return TimmTrunk(timm, {**options, "pretrained": True})
     except Refused:
         raise
     except Exception as error:  # the hub's client raises many types, also of other libraries
@@ -97,127 +215,283 @@ def fetch_trunk(timm: str | None, timm_options: Mapping[str, object] | None = No
             f"Connect to the Hugging Face Hub, or download the weights elsewhere and load them as "
             f"a file."
         ) from error
-    preprocessing = Preprocessing.from_timm(network.net.pretrained_cfg, timm)
-    network.preprocessing = preprocessing.of_timm_options(options)
-    return network.eval()
 
 
-def read_trunk(
-    path: str | Path,
-    *,
-    content: Mapping[str, Any] | None = None,
-    prefix: str | None = None,
-    timm: str | None = None,
-    timm_options: Mapping[str, object] | None = None,
-    trust_pickle: bool = False,
-) -> Trunk:
-    """Read the trunk of any checkpoint, with the preprocessing of its images.
-
-    Arguments and exceptions are those of :func:`load_trunk`, which builds the network too. The
-    content of the file is given if it has been read.
-    """
-    path = Path(path)
-    name = str(path)
-    if timm_options and timm is None:
-        raise Refused(f"timm options {timm_options} need the network's timm name.")
-    if content is None:
-        content = read_checkpoint(path, trust_pickle)
-    preprocessing = read_preprocessing(path, content)
-    tensors = dict(flatten(content))
-    # The network: the user names it, or the file or the one beside it does, or it is a ResNet.
-    options = dict(timm_options or {})
-    timm_config = _timm_config(path) if path.name == _TIMM_FILE else None
-    described_prefixes = []
-    for full_name in tensors:
-        if full_name.endswith(DESCRIPTION):
-            described_prefixes.append(full_name.removesuffix(DESCRIPTION))
-    if timm is not None:
-        if preprocessing is not None:
-            preprocessing = preprocessing.of_timm_options(options)
-    elif timm_config:
-        described = timm_config.get("model_args") or {}
-        timm, options = check_description(timm_config["architecture"], described, name)
-        if timm in _RESNETS and options.items() <= _RESNET_OPTIONS.items():
-            timm = None
-    elif described_prefixes:
-        trunk_prefix = choose_prefix(described_prefixes, name, prefix)
-        timm, options = read_description(tensors[trunk_prefix + DESCRIPTION], name)
-        prefix = f"{trunk_prefix}net"
-    if timm is None:
-        trunk = find_resnet(tensors, name, prefix)
-    else:
-        trunk = find_timm_network(tensors, name, prefix, timm, options)
-    return trunk if preprocessing is None else replace(trunk, preprocessing=preprocessing)
-
-
-def read_preprocessing(
-    path: Path, content: Mapping[str, Any] | None = None
-) -> Preprocessing | None:
-    """Return the preprocessing of a checkpoint's images, without reading its tensors.
-
-    It is in the file, if this package has written it; or beside it, in timm's ``config.json``; or
-    in the configuration of the run.
-
-    Args:
-        path: of the checkpoint.
-        content: of the file, if it has been read.
-
-    Returns:
-        None if there is none, or the file is no checkpoint: its reader names this mistake.
-    """
-    if content is None:
-        content = {}
-        with suppress(ValueError):
-            content = open_checkpoint(path)
-    record: Any = None
-    if path.suffix == ".safetensors":
-        from safetensors import safe_open
-
-        with suppress(Exception), safe_open(path, "pt") as file:
-            record = json.loads((file.metadata() or {}).get(PREPROCESSING, "null"))
-    else:
-        # torch keeps this attribute of a state dictionary in the file.
-        of_dictionary = getattr(content, "_metadata", {}).get("", {})
-        record = content.get(PREPROCESSING) or of_dictionary.get(PREPROCESSING)
-    if record is not None:
-        size, mean, std = map(record.get, ("size", "mean", "std"))
-        return Preprocessing().with_values(size, mean, std, origin="of the checkpoint")
-    timm_config = _timm_config(path) if path.name == _TIMM_FILE else None
-    if timm_config is not None:
-        return Preprocessing.from_timm(timm_config.get("pretrained_cfg") or {}, "config.json")
-    config = run_config(path, content)
-    return None if config is None else Preprocessing.from_config(config)
-
-
-def vissl_state(content: Mapping[str, object], path: str | Path) -> dict[str, Tensor]:
-    """Return the trunk's tensors in a checkpoint, by the names of VISSL's trunks.
-
-    In VISSL's layout, a trunk of any kind is found. In another layout, such as a state dictionary
-    of torchvision, only a ResNet or a network of timm is found.
-
-    Args:
-        content: of the file.
-        path: of the file.
+def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -> ResNetTrunk:
+    """Find the ResNet among the tensors of a file, and load it.
 
     Raises:
-        ValueError: it holds no trunk, several trunks, or an incomplete one.
+        Refused: there is no ResNet, there are several, or it is incomplete.
     """
-    inside: object = content
-    for key in ("classy_state_dict", "base_model", "model", "trunk"):
-        inside = inside.get(key) if isinstance(inside, Mapping) else None
-    if not isinstance(inside, Mapping) or not inside:
-        return read_trunk(path, content=content).vissl_state()
-    # In a benchmark's checkpoint, the trunk is inside VISSL's feature extractor.
-    return {full.removeprefix("base_model."): tensor for full, tensor in inside.items()}
+    part_names_at: dict[str, dict[str, str]] = {}  # prefix of a ResNet → names of its parts
+    for full_name in tensors:
+        if mark := _MARK.fullmatch(full_name):
+            is_lightly = mark["part"].isdecimal()
+            part_names_at[mark["prefix"]] = _OF_LIGHTLY if is_lightly else _OF_TORCHVISION
+    if not part_names_at:
+        raise Refused(
+            f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. "
+            f"{_advice(tensors, 'For another network, such as a ViT, give its timm name.')}"
+        )
+    trunk_prefix = _choose_prefix(list(part_names_at), file, prefix)
+    part_names = part_names_at[trunk_prefix]
+    state = {}  # by torchvision's names
+    num_blocks: Counter[str] = Counter()  # of each stage
+    for full_name, tensor in tensors.items():
+        part, _, rest = full_name.removeprefix(trunk_prefix).partition(".")
+        if full_name.startswith(trunk_prefix) and part in part_names:
+            state[f"{part_names[part]}.{rest}"] = tensor
+            num_blocks[part_names[part]] += rest.endswith(".conv1.weight")
+
+    # The network: the depth with the nearest numbers of blocks; width and stem by conv1's shape.
+    block = Bottleneck if "layer1.0.conv3.weight" in state else BasicBlock
+    distances: Counter[int] = Counter()  # from the numbers of blocks of each depth
+    for depth, (its_block, stages) in STAGES.items():
+        if its_block is block:
+            for i, count in enumerate(stages, 1):
+                distances[depth] += abs(num_blocks[f"layer{i}"] - count)
+    depth = min(distances, key=distances.__getitem__)
+    stem = state.get("conv1.weight", torch.empty(0))
+    if stem.ndim != 4:  # incomplete or damaged, as the comparison says
+        stem = torch.empty(64, 3, 7, 7)
+    trunk = ResNetTrunk(depth, stem.shape[0] / 64, stem.shape[2] == 3, stem.shape[1])
+    others = [name for name in _below(tensors, trunk_prefix) if _part(name) not in part_names]
+    _warn_of_rest(others, file)
+    what = f"{file} does not match {trunk.network_config.title}"
+    remedy = "If it is another network, give its timm name."
+    _load_complete(trunk._feature_blocks, state, what, remedy)
+    return trunk
 
 
-def _timm_config(path: Path) -> dict[str, Any] | None:
-    """Return timm's ``config.json`` beside a file of weights; None if there is none."""
-    file = path.with_name("config.json")
-    if not file.is_file():
-        return None
-    try:
-        config = json.loads(file.read_text())
-    except ValueError as error:
-        raise Refused(f"{file}: expected timm's description of a network; {error}") from error
-    return config if isinstance(config, dict) and "architecture" in config else None
+def _load_timm_network(
+    tensors: Mapping[str, Tensor],
+    file: str,
+    prefix: str | None,
+    timm: str,
+    options: Mapping[str, object],
+) -> TimmTrunk:
+    """Find a network of timm among the tensors of a file, and load it.
+
+    Raises:
+        Refused: there is no such network, there are several, or it is incomplete; or timm is not
+            installed.
+    """
+    trunk = TimmTrunk(timm, options)
+    expected = trunk.net.state_dict()
+    num_tensors: Counter[str] = Counter()  # after each prefix
+    for full_name in tensors:
+        for match in re.finditer(r"(?:^|(?<=\.))(?=.)", full_name):
+            num_tensors[full_name[: match.start()]] += 1
+    states = {}
+    ignored = {}
+    num_known = {}
+    for candidate, count in num_tensors.items():
+        if 2 * count >= len(expected):
+            state, ignored[candidate] = _as_timm(trunk.net, _below(tensors, candidate))
+            states[candidate] = state
+            num_known[candidate] = sum(name in expected for name in state)
+    found = [candidate for candidate in states if not compare(expected, states[candidate])]
+    most = max(num_known.values(), default=0)
+    if not found and 2 * most >= len(expected):
+        found = [candidate for candidate, number in num_known.items() if number == most]
+    if not found:
+        advice = "Give the timm name of the network in this file."
+        raise Refused(
+            f"{file} holds no {timm}: most of its {len(expected)} tensors, such as "
+            f"{next(iter(expected))}, are missing. {_advice(tensors, advice)}"
+        )
+    trunk_prefix = _choose_prefix(found, file, prefix)
+    state = states[trunk_prefix]
+    for name, tensor in _below(tensors, trunk_prefix).items():
+        if name in state and state[name].shape != tensor.shape:
+            logging.root.warning(
+                f"{file}: timm resized {name} from {tuple(tensor.shape)} to "
+                f"{tuple(state[name].shape)}"
+            )
+    _warn_of_rest(ignored[trunk_prefix], file)
+    what = f"{file} does not match {trunk.network_config.title}"
+    remedy = "Check the timm name and its options, such as img_size=384."
+    _load_complete(trunk.net, state, what, remedy)
+    return trunk
+
+
+def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors with a prefix, by the rest of their names."""
+    rest = {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            rest[name.removeprefix(prefix)] = tensor
+    return rest
+
+
+def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Convert tensors to the names and shapes in a network of timm, by timm's own conversion.
+
+    It knows the names in the authors' files, resizes position embeddings, and adapts the first
+    convolution to other numbers of channels.
+
+    Returns:
+        The network's tensors, and others in its parts; and the names of the rest, such as the
+        classifier's.
+    """
+    from timm.models import adapt_input_conv
+
+    expected = net.state_dict()
+    converted = dict(tensors)
+    convert = getattr(sys.modules[type(net).__module__], "checkpoint_filter_fn", None)
+    if convert is not None:
+        try:
+            converted = dict(convert(dict(tensors), net))
+        except Exception:  # these are not the network's tensors, as the comparison says
+            logging.root.debug("timm's conversion failed", exc_info=True)
+    first_convs = _names(net.pretrained_cfg.get("first_conv"))
+    first_weights = [f"{name}.weight" for name in first_convs]
+    classifiers = tuple(f"{name}." for name in _names(net.pretrained_cfg.get("classifier")))
+    parts = set(map(_part, expected))
+    state = {}
+    rest = []
+    for name, tensor in converted.items():
+        if name not in expected and (_part(name) not in parts or name.startswith(classifiers)):
+            rest.append(name)
+            continue
+        original = tensors.get(name, tensor)
+        if original.ndim == 4 and original.shape[2:] != tensor.shape[2:]:
+            tensor = original  # patches of another size: another network
+        if name in first_weights and name in expected and tensor.ndim == 4:
+            channels = expected[name].shape[1]
+            if channels != tensor.shape[1]:
+                tensor = adapt_input_conv(channels, tensor)
+        state[name] = tensor
+    return state, rest
+
+
+def _names(names: str | Sequence[str] | None) -> list[str]:
+    """Return timm's names of layers: one, several or none."""
+    return [names] if isinstance(names, str) else list(names or ())
+
+
+def _advice(tensors: Mapping[str, Tensor], otherwise: str) -> str:
+    """Say whose network it is, if the names of its tensors show it."""
+    for pattern, writer in _WRITERS.items():
+        named = next(filter(re.compile(pattern).search, tensors), None)
+        if named is not None:
+            return (
+                f"It is a network of {writer}, by names such as {named}. Build it there, and pass "
+                f"it to extract_features."
+            )
+    return otherwise
+
+
+def _part(name: str) -> str:
+    """Return the first part of a tensor's name."""
+    return name.partition(".")[0]
+
+
+def _warn_of_rest(names: Iterable[str], file: str) -> None:
+    """Name a file's parts that are not the trunk's, such as ``fc``."""
+    if parts := sorted(set(map(_part, names))):
+        logging.root.warning(f"{file}: ignored {truncate(parts)}")
+
+
+def _load_complete(network: nn.Module, state: Mapping[str, Tensor], what: str, remedy: str) -> None:
+    """Load tensors into a network, if they are all of its tensors, and finite.
+
+    Args:
+        network: the network.
+        state: tensors by the network's names.
+        what: beginning of the message.
+        remedy: what the user can do, a sentence.
+
+    Raises:
+        Refused: tensors are missing, left over or of another shape, or values are not finite.
+    """
+    mismatch = compare(network.state_dict(), state)
+    if mismatch:
+        raise Refused(f"{what}: {mismatch}. {remedy}")
+    not_finite = [name for name, tensor in state.items() if not bool(tensor.isfinite().all())]
+    if not_finite:
+        raise Refused(f"{what}: NaN or infinite values in {truncate(not_finite)}.")
+    network.load_state_dict(state, strict=False)  # counters of batch norm may be missing
+
+
+def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield all tensors and arrays of nested dictionaries, with their dotted names."""
+    for key, value in node.items():
+        if isinstance(value, nn.Module):  # only in files whose code was allowed to run
+            value = value.state_dict()
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{path}{key}.")
+        elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
+            yield _WRAPPERS.sub("", f"{path}{key}"), torch.as_tensor(value)
+
+
+def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
+    """Return the prefix of the trunk.
+
+    Raises:
+        ValueError: none is the user's; or there are several, and none is preferred.
+    """
+    matching = []
+    for prefix in prefixes:
+        ends_with_it = f".{prefix}".endswith(f".{(user_prefix or '').strip('.')}.")
+        if user_prefix is None or prefix == user_prefix or ends_with_it:
+            matching.append(prefix)
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(prefix or "the top" for prefix in prefixes)
+    if not matching:
+        raise Refused(f"{name} holds no network at {user_prefix}, but at {listed}.")
+    for part in _PREFERRED:
+        preferred = [prefix for prefix in matching if part in prefix]
+        if len(preferred) == 1:
+            logging.root.warning(f"{name} holds networks at {listed}; using {preferred[0]}")
+            return preferred[0]
+    raise Refused(f"{name} holds {len(matching)} networks, at {listed}. Choose one by its prefix.")
+
+
+def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    """Compare tensors by name and shape. Counters of batch norm may be missing.
+
+    Args:
+        expected: name to tensor, whose values do not count.
+        tensors: name to tensor.
+
+    Returns:
+        The differences in words; empty if there are none.
+
+    Example:
+        >>> import torch
+        >>> net = {"conv.weight": torch.ones(2), "bn.bias": torch.ones(3)}
+        >>> print(compare(net, {"conv.weight": torch.ones(4)}))
+        1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
+    """
+    other_shapes = []
+    missing = []
+    for name, value in expected.items():
+        shape = tuple(value.shape)
+        if name in tensors and tuple(tensors[name].shape) != shape:
+            other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
+        elif name not in tensors and not name.endswith(COUNTER):
+            missing.append(name)
+    left_over = []
+    for name in tensors:
+        if name not in expected:
+            left_over.append(name)
+    differences = []
+    if other_shapes:
+        differences.append(f"{len(other_shapes)} of another shape: {truncate(other_shapes)}")
+    if missing:
+        differences.append(f"{len(missing)} of {len(expected)} missing: {truncate(missing)}")
+    if left_over:
+        differences.append(f"{len(left_over)} left over: {truncate(left_over)}")
+    return "; ".join(differences)
+
+
+def truncate(names: Sequence[str], most: int = 4) -> str:
+    """Join the names, or the first of them.
+
+    >>> truncate(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

@@ -31,7 +31,6 @@ def main(arguments: list[str]) -> None:
     except NoLabels as reason:
         classes = f"unlabeled ({reason})"
     print(f"images: {source.summary()}, {classes}")
-    print(f"crops of {trunk.preprocessing}", flush=True)
 
     classifier = read_classifier(options.checkpoint)
     if classifier is not None:
@@ -41,7 +40,7 @@ def main(arguments: list[str]) -> None:
     layer = options.layer or LAST
     check_name("--layer", layer, trunk.layers)
     with locked_file(options.out, "--out"):
-        description = describe_features(options, trunk.preprocessing, splits)
+        description = describe_features(options, trunk.network_config, splits)
         file = FeatureFile(options.out, description, options.data, splits, classifier)
         fill([file], [trunk], layer, options.batch, options.workers)
     for name in file.unreadable_files():

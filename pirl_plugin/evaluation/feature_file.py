@@ -36,7 +36,7 @@ from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.labelled import joined_labels
 from pirl_plugin.images.opening import ImageSource
 from pirl_plugin.images.source import content_stamp
-from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.comparison import differences
@@ -302,8 +302,8 @@ def fill(
     for num_done, group in groups.items():
         rows = range(num_done, sum(map(len, sources)))
         networks = [trunks[number] for number in group]
-        preprocessing = networks[0].preprocessing
-        batches = compute_features(networks, sources, preprocessing, rows, batch, workers, [layer])
+        config = networks[0].network_config
+        batches = compute_features(networks, sources, config, rows, batch, workers, [layer])
         with resumable():
             for features, readable in batches if rows else ():
                 for number, part in zip(group, features, strict=True):
@@ -313,7 +313,7 @@ def fill(
 
 
 def describe_features(
-    options: argparse.Namespace, preprocessing: Preprocessing, splits: Mapping[str, ImageSource]
+    options: argparse.Namespace, config: NetworkConfig, splits: Mapping[str, ImageSource]
 ) -> dict[str, Any]:
     """Return JSON that identifies the features of images by a checkpoint's trunk."""
     checkpoint: list[Any] = [weights_name(options)]
@@ -335,8 +335,8 @@ def describe_features(
             "options": dict(options.timm_option),
         },
         "layer": options.layer or LAST,
-        "size": preprocessing.size,
-        "mean and std": [*preprocessing.mean, *preprocessing.std],
+        "size": config.size,
+        "mean and std": [*config.mean, *config.std],
         "list of images": names,
         _CONTENT: contents,
     }

@@ -16,14 +16,21 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.checkpoints.load import fetch_trunk, read_trunk
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.labelled import LabelledImages
 from pirl_plugin.images.opening import ImageSource, open_source
-from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
-from pirl_plugin.models.trunks import AnyTrunk, describe_network, evaluating, layer_features
-from pirl_plugin.system.console import Progress
+from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.preprocessing import normalize_images
+from pirl_plugin.models.trunks import (
+    AnyTrunk,
+    describe_network,
+    evaluating,
+    layer_features,
+    network_config_of,
+)
+from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import check_space, naming_failures
 from pirl_plugin.system.loader import reading, start_worker
@@ -78,27 +85,28 @@ class Crops(Dataset[tuple[Tensor, bool]]):
 
 
 def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
-    """Load the trunk that a command's options name, and say which network it is.
-
-    Its preprocessing is the user's, or else the checkpoint's.
+    """Load the trunk that a command's options name; print the network and the images it expects.
 
     Args:
         options: of ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
         device: cpu, or cuda:N.
     """
-    timm_options = dict(options.timm_option)
-    if options.checkpoint is None:
-        trunk = fetch_trunk(options.timm, timm_options)
-    else:
-        trunk = read_trunk(
-            options.checkpoint,
-            prefix=options.trunk,
-            timm=options.timm,
-            timm_options=timm_options,
-            trust_pickle=options.trust_pickle,
-        ).build()
-    trunk.preprocessing = trunk.preprocessing.with_values(options.size, options.mean, options.std)
-    print(f"network: {describe_network(trunk)}", flush=True)
+    trunk = load_trunk(
+        options.checkpoint,
+        prefix=options.trunk,
+        timm=options.timm,
+        timm_options=dict(options.timm_option),
+        trust_pickle=options.trust_pickle,
+    )
+    config = trunk.network_config.with_values(
+        "option", size=options.size, mean=options.mean, std=options.std
+    )
+    trunk.network_config = config
+    print(f"network: {describe_network(trunk)}")
+    print(f"input: {config}", flush=True)
+    if config.defaults:
+        given = ", ".join(f"--{name}" for name in config.defaults)
+        print(f"The weights do not record their images. To change a default: {given}", flush=True)
     return trunk.to(device)
 
 
@@ -142,16 +150,16 @@ def extract_features(
         >>> features.shape, features.dtype, readable.tolist()
         (torch.Size([4, 256]), torch.float32, [True, True, True, True])
     """
-    preprocessing = _preprocessing_of(trunk).with_values(size, mean, std)
+    config = network_config_of(trunk).with_values("argument", size=size, mean=mean, std=std)
+    given = ", ".join(f"{name}=" for name in config.defaults)
+    put(f"features for {config}{f'; to change a default: {given}' if given else ''}\n", "stderr")
     source = open_source(images)
     rows = range(len(source))
     features = torch.empty(0)
     readable = torch.empty(len(rows), dtype=torch.bool)
     start = 0
     with evaluating(trunk):
-        for (part,), valid in compute_features(
-            [trunk], [source], preprocessing, rows, batch, workers
-        ):
+        for (part,), valid in compute_features([trunk], [source], config, rows, batch, workers):
             if start == 0:  # a whole tensor: joining parts would need twice the memory
                 features = torch.empty(len(rows), part.shape[1])
             end = start + len(valid)
@@ -160,15 +168,6 @@ def extract_features(
             start = end
     features[~readable] = torch.nan
     return features, readable
-
-
-def _preprocessing_of(network: nn.Module) -> Preprocessing:
-    """Return the preprocessing of the first trunk in a network, such as a ``DataParallel``."""
-    for module in network.modules():
-        preprocessing = getattr(module, "preprocessing", None)
-        if isinstance(preprocessing, Preprocessing):
-            return preprocessing
-    return Preprocessing()
 
 
 def store_features(
@@ -312,8 +311,8 @@ def labelled_features(
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
     sources = [images.train, images.test]
-    preprocessing = networks[0].preprocessing
-    batches = compute_features(networks, sources, preprocessing, rows, batch, workers, layers)
+    config = networks[0].network_config
+    batches = compute_features(networks, sources, config, rows, batch, workers, layers)
     features, readable = store_features(batches, len(rows), folder)
     return LabelledFeatures.of_rows(images, torch.tensor(rows), readable, features)
 
@@ -331,7 +330,7 @@ def to_half(features: Tensor) -> Tensor:
 def compute_features(
     trunks: Sequence[Any],
     images: Sequence[ImageSource],
-    preprocessing: Preprocessing,
+    config: NetworkConfig,
     rows: Sequence[int],
     batch: int = 128,
     workers: int | None = None,
@@ -343,7 +342,7 @@ def compute_features(
         trunks: modules that map images to features ``(B, …)``, or to a list of such tensors, in
             evaluation mode, on one device; with ``layers``, trunks of :mod:`pirl_plugin.models`.
         images: sources of images, which are joined in this order.
-        preprocessing: size and statistics of the images, as in the trunks' training.
+        config: the images that the trunks expect.
         rows: N rows of the joined sources.
         batch: images at a time.
         workers: processes that decode; None: from the number of cores and of images.
@@ -357,7 +356,7 @@ def compute_features(
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # it would be no faster than this process
             workers = 0
-    crops = Crops(images, preprocessing.size)
+    crops = Crops(images, config.size)
     loader = DataLoader(
         crops, batch, sampler=rows, num_workers=workers, worker_init_fn=start_worker
     )
@@ -368,7 +367,7 @@ def compute_features(
         for pixels, valid in batches:
             parts = []
             for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
-                inputs = normalize_images(part, preprocessing.mean, preprocessing.std)
+                inputs = normalize_images(part, config.mean, config.std)
                 outputs: list[Tensor] = []
                 for trunk in trunks:
                     if layers is not None:

@@ -77,7 +77,6 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         images = save_split(images, options.out)
     print(images.summary(), flush=True)
     trunk = load_network(options, options.device)
-    print(f"crops of {trunk.preprocessing}", flush=True)
     networks = {"trained": trunk}
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
@@ -108,7 +107,9 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         "data": None if options.data is None else str(options.data.resolve()),
         "train": images.train.path,
         "val": images.test.path,
-        **trunk.preprocessing.record(),
+        "size": trunk.network_config.size,
+        "mean": list(trunk.network_config.mean),
+        "std": list(trunk.network_config.std),
     }
     if options.report is not None:
         _write_report(options, results, images, measured, nearest, charts)
@@ -128,9 +129,8 @@ def _features_of_files(
     from pirl_plugin.evaluation.features import LabelledFeatures
     from pirl_plugin.images.classes import NO_CLASS
 
-    preprocessing = networks[0].preprocessing
     splits = {"train": images.train, "val": images.test}
-    about = describe_features(options, preprocessing, splits)
+    about = describe_features(options, networks[0].network_config, splits)
     # The file is as embed writes it: with what the checkpoint's classifier predicts.
     classifier = read_classifier(options.checkpoint)
     if classifier is not None and classifier.layer != layer:

@@ -13,40 +13,42 @@ from pirl_plugin.images.image_dataset import JOINED_VIEWS, ImageDataset
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.models.trunks import evaluating
+from pirl_plugin.models.trunks import evaluating, network_config_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
 
 
 class PIRL(nn.Module):
-    """A trunk with what PIRL trains on it: the heads f and g, the loss, the memory bank.
+    """A trunk together with PIRL's heads, loss and memory bank.
 
-    ``model(batch)`` returns the loss of a batch of views. Call :meth:`update` after the optimiser's
-    step. The views of ``data`` decide which heads there are: f for ``images``, and a head g for
-    each other view. Without another view, this is NPID.
+    ``model(batch)`` returns the loss for a batch of views. Call :meth:`update` after the
+    optimizer's step. There is a head f for the view ``images``, and a head g for each other view
+    of ``data``. Without another view, this is NPID.
 
-    uint8 views are moved to the model's device and normalised with ImageNet's mean and deviation.
-    Views of floats are taken as they are.
+    uint8 views are moved to the model's device and normalized with the trunk's mean and standard
+    deviation, by default ImageNet's. Views of floats are used as they are.
 
     Args:
-        trunk: a module that maps images ``(B, 3, H, W)`` to features ``(B, W)``, or to a list with
-            one such tensor. Its weights get the memory format channels-last, as the images have.
-        data: the data set; its number of images is the number of rows of the bank.
-        loss: None: a loss that suits small data sets and short runs (``info_nce``, τ = 0.2,
-            λ = 0.75, negatives for at most half of the images). ``PIRLLoss(len(data))`` has the
-            paper's settings, for millions of images.
-        hidden_dim: width of a hidden layer of the heads; None: linear heads, as in the paper.
+        trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, W)``, or to a list with
+            one such tensor. Its weights are converted to channels-last, like the images.
+        data: the data set; the bank has a row for each image.
+        loss: None: a loss for small data sets and short runs (``info_nce``, τ = 0.2, λ = 0.75,
+            half as many negatives as images, at most 1,024), which is logged.
+            ``PIRLLoss(len(data))`` has the paper's settings, for millions of images.
+        hidden_dim: width of a hidden layer in the heads; None: linear heads, as in the paper.
 
     Attributes:
-        trunk: the trunk, which is what training is for.
-        f: the head of the image.
-        g: the heads of the transformed versions, by the names of their views.
+        trunk: the network being pre-trained; keep this one afterwards. Its attribute
+            ``network_config`` records the images that it is trained on.
+        f: the head for the image.
+        g: the heads for the transformed versions, by view name.
         loss: the :class:`~pirl_plugin.method.loss.PIRLLoss`.
 
     Raises:
-        ValueError: the views have no ``images``; no image of ``data`` can be read; the bank of
-            ``loss`` is of another number of images.
+        ValueError: the views have no ``images``, no image of ``data`` is readable, the trunk does
+            not return one vector per image, or ``loss`` is for another number of images.
 
     Example:
         >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
@@ -54,7 +56,7 @@ class PIRL(nn.Module):
         >>> data = ImageDataset(photos, JigsawViews(64, patches_crop_size=96, patch_size=24))
         >>> model = PIRL(WideResNet(10, width=0.5), data)
         >>> batch = collate_views([data[3], data[7]])
-        >>> model(batch).backward()  # and the optimiser's step, then:
+        >>> model(batch).backward()  # and the optimizer's step, then:
         >>> model.update()
         >>> model.bank.visited.nonzero().flatten().tolist()
         [3, 7]
@@ -106,6 +108,10 @@ class PIRL(nn.Module):
                 f"Pass loss=PIRLLoss(len(data), …)."
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
+        config = network_config_of(trunk).with_values("run", size=blank.shape[-1])
+        if not blank.is_floating_point():
+            config = config.with_values("run", mean=config.mean, std=config.std)
+        self.trunk.network_config = config  # type: ignore[assignment]
         width = _feature_width(self.trunk, blank)
         embedding_dim = loss.config.embedding_dim
         self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim)
@@ -118,11 +124,11 @@ class PIRL(nn.Module):
 
     @property
     def bank(self) -> MemoryBank:
-        """The loss's memory bank; its ``rows`` are the embeddings of all images."""
+        """The loss's memory bank; its ``rows`` are the image embeddings."""
         return self.loss.bank
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Compute Eq. 5 of a batch.
+        """Compute Eq. 5 for a batch.
 
         Args:
             batch: views and ``index``, from :func:`pirl_plugin.collate_views`.
@@ -131,7 +137,7 @@ class PIRL(nn.Module):
             The loss, a scalar: see :meth:`PIRLLoss.forward`.
 
         Raises:
-            ValueError: a view is of another kind, or an index is outside the data set.
+            ValueError: a view has another shape or type, or an index is outside the data set.
         """
         index, f_image = self._embed(batch)
         g_transformed = [head(self._features(batch[name])) for name, head in self.g.items()]
@@ -147,9 +153,9 @@ class PIRL(nn.Module):
             """See :meth:`forward`."""
 
     def update(self) -> None:
-        """Move the bank's rows of the last batch towards f(v_I), after the optimiser's step.
+        """Move the bank's rows for the last batch towards f(v_I), after the optimizer's step.
 
-        With several batches for a step, call it after each batch. Collective.
+        With gradient accumulation, call it after each batch. Collective.
 
         Raises:
             ValueError: there was no batch, in training mode, since the last update.
@@ -166,28 +172,31 @@ class PIRL(nn.Module):
 
     @torch.no_grad()
     def fill_bank(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
-        """Replace the bank's random rows by f(v_I), before training. Collective.
+        """Replace the bank's random rows with f(v_I), before training. Collective.
 
         Args:
-            batches: those of the loader. Rows of images that are in no batch stay random.
+            batches: the loader's batches. Rows for images in no batch stay random.
         """
         for batch in batches:
             self.loss.fill_bank(*self._embed(batch))
 
     def _embed(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the index ``(B,)`` and f(v_I) ``(B, D)`` of a batch, on the model's device."""
+        """Return a batch's index ``(B,)`` and f(v_I) ``(B, D)``, on the model's device."""
         f_image = self.f(self._features(batch["images"]))
         return batch["index"].to(f_image.device), f_image
 
     def _features(self, images: Tensor) -> Tensor:
-        """Return the trunk's features of a view."""
+        """Return the trunk's features for a view."""
         images = images.to(self.bank.rows.device, non_blocking=True)
-        features: Tensor = self.trunk(_normalized(images))
+        features: Tensor = self.trunk(_normalized(images, network_config_of(self.trunk)))
         return features
 
 
-def _normalized(images: Tensor) -> Tensor:
-    return images if images.is_floating_point() else normalize_images(images)
+def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:
+    """Normalize images; views of floats are the user's own, and stay as they are."""
+    if images.is_floating_point():
+        return images
+    return normalize_images(images, config.mean, config.std)
 
 
 @torch.no_grad()
@@ -199,7 +208,8 @@ def _feature_width(trunk: nn.Module, image: Tensor) -> int:
     """
     parameter = next(trunk.parameters(), image)
     with evaluating(trunk):  # so that no statistics of BatchNorm move
-        features = trunk(_normalized(image[None]).to(parameter.device))
+        inputs = _normalized(image[None], network_config_of(trunk))
+        features = trunk(inputs.to(parameter.device))
     if isinstance(features, list) and len(features) == 1:
         (features,) = features
     if not isinstance(features, Tensor):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.system.failures import Refused, check
+from pirl_plugin.models.network_config import RESNET, NetworkConfig
+from pirl_plugin.system.failures import Refused, check, check_whole
 
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
@@ -36,40 +33,24 @@ FEATURES = {
 }
 
 
-def feature_width(depth: int, width: float) -> int:
-    """Return the width of the pooled res5 features.
-
-    Example:
-        >>> feature_width(50, 2), feature_width(10, 0.5)
-        (4096, 256)
-    """
-    return round(64 * width) * 8 * STAGES[depth][0].expansion
-
-
-def resnet_title(depth: int, width: float, small_stem: bool) -> str:
-    """Return a title of a network.
-
-    Example:
-        >>> resnet_title(10, 0.5, True)
-        'ResNet-10 of width 0.5, 3×3 stem'
-    """
-    scaled = "" if width == 1 else f" of width {width:g}"
-    return f"ResNet-{depth}{scaled}{', 3×3 stem' if small_stem else ''}"
-
-
 class WideResNet(ResNet):
     """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2).
 
-    It has no classifier: it maps images ``(B, 3, H, W)`` to pooled features ``(B, D)``. For
-    torchvision, :func:`pirl_plugin.export_checkpoint` writes its state dictionary.
+    It has no classifier: it maps images ``(B, C, H, W)`` to pooled features ``(B, D)``.
+    :func:`pirl_plugin.save_trunk` saves it; :func:`pirl_plugin.export_checkpoint` then writes it
+    for torchvision.
 
     Args:
         depth: 10, 18, 34, 50, 101 or 152.
-        width: factor of the channels of each stage; 2 is PIRL-c2x.
-        small_stem: conv1 is 3×3 with stride 1, without max-pooling, as for CIFAR.
+        width: factor for the number of channels in each stage; 2 is PIRL-c2x.
+        small_stem: use a 3×3 conv1 with stride 1 and no max-pooling, as for CIFAR.
+        in_channels: number of image channels, C.
+
+    Attributes:
+        network_config: the arguments, and the images that the network expects.
 
     Raises:
-        ValueError: there is no such depth, or no channel is left.
+        ValueError: the depth, the width or the number of channels is impossible.
 
     Example:
         >>> import torch
@@ -77,16 +58,22 @@ class WideResNet(ResNet):
         torch.Size([2, 256])
     """
 
-    def __init__(self, depth: int, width: float = 1, small_stem: bool = False) -> None:
+    def __init__(
+        self, depth: int, width: float = 1, small_stem: bool = False, in_channels: int = 3
+    ) -> None:
         check("depth", depth, depth in STAGES, f"one of {', '.join(map(str, STAGES))}")
         check("width", width, round(64 * width) > 0, "a number of at least 1/64")
+        check_whole("in_channels", in_channels, 1)
         block, stages = STAGES[depth]
         # torchvision's layers have the usual widths: replace all that depend on the width.
         super().__init__(block, stages)
         self.inplanes = round(64 * width)
-        self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
+        # Seeded weights depend on each layer that is constructed, so also on the unused 7×7 stem.
+        self.conv1 = nn.Conv2d(
+            in_channels, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False
+        )
         if small_stem:  # keeps the resolution of images below about 64 pixels
-            self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=3, padding=1, bias=False)
+            self.conv1 = nn.Conv2d(in_channels, self.inplanes, 3, padding=1, bias=False)
             self.maxpool = nn.Identity()
         self.bn1 = nn.BatchNorm2d(self.inplanes)
         for i, blocks in enumerate(stages):
@@ -97,6 +84,10 @@ class WideResNet(ResNet):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        arguments = {"depth": depth, "width": width, "small_stem": small_stem}
+        if in_channels != 3:
+            arguments["in_channels"] = in_channels
+        self.network_config = NetworkConfig(RESNET, arguments)
 
 
 class ResNetTrunk(nn.Module):
@@ -104,27 +95,26 @@ class ResNetTrunk(nn.Module):
 
     Args:
         depth: 10, 18, 34, 50, 101 or 152.
-        width: factor of the channels of each stage.
+        width: factor for the number of channels in each stage.
         small_stem: see :class:`WideResNet`.
+        in_channels: number of image channels, C.
 
     Attributes:
-        arguments: arguments of the constructor, to build another network of this kind.
-        title: the network in words.
-        num_features: number of the pooled features, D.
+        network_config: the arguments, and the images that the network expects.
+        num_features: number of pooled features, D.
         pooling: kind of the last pooling.
-        layers: names of the layers whose features are compared; the pooled features at the end.
-        preprocessing: of the images in its training.
+        layers: names of the layers that can be compared; the pooled features are the last.
     """
 
     pooling = "avg"
     layers = ("conv1", "res2", "res3", "res4", "res5", LAST)
-    preprocessing = Preprocessing()
 
-    def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
+    def __init__(
+        self, depth: int = 18, width: float = 1, small_stem: bool = False, in_channels: int = 3
+    ) -> None:
         super().__init__()
-        self.arguments: dict[str, Any] = {"depth": depth, "width": width, "small_stem": small_stem}
-        self.title = resnet_title(depth, width, small_stem)
-        net = WideResNet(depth, width, small_stem)
+        net = WideResNet(depth, width, small_stem, in_channels)
+        self.network_config = net.network_config
         self.num_features: int = net.inplanes  # torchvision's number of channels of the last block
         self._feature_blocks = nn.ModuleDict(
             {
@@ -145,9 +135,9 @@ class ResNetTrunk(nn.Module):
         """Compute features.
 
         Args:
-            images: ``(B, 3, H, W)`` float, normalised.
-            out_feat_keys: names among ``conv1``, ``res1`` … ``res5``, ``res5avg``, ``flatten`` and
-                ``last``, which are the same; by default ``flatten``.
+            images: normalized, float ``(B, C, H, W)``.
+            out_feat_keys: names among ``conv1``, ``res1`` to ``res5``, ``res5avg``, ``flatten`` and
+                ``last``, which equals ``flatten``, the default.
 
         Returns:
             One tensor for each name, in the order of the names.
@@ -157,7 +147,10 @@ class ResNetTrunk(nn.Module):
         """
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(FEATURES):
-            raise Refused(f"{self.title} has no features {unknown}; it has {', '.join(FEATURES)}.")
+            raise Refused(
+                f"{self.network_config.title} has no features {unknown}; it has "
+                f"{', '.join(FEATURES)}."
+            )
         block_names = list(map(FEATURES.__getitem__, keys))
         outputs: dict[str, Tensor] = {}
         features = images
@@ -169,24 +162,6 @@ class ResNetTrunk(nn.Module):
                 break
         return list(map(outputs.__getitem__, block_names))
 
-
-def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of :class:`ResNetTrunk` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
-
-    All its keys are optional.
-
-    Raises:
-        ValueError: a key or the depth is unknown, or the width is not positive.
-    """
-    arguments = {"DEPTH": 18, "WIDTH_MULTIPLIER": 1, "SMALL_STEM": False}
-    unknown = section.keys() - arguments.keys()
-    arguments.update(section)
-    depth = arguments["DEPTH"]
-    width = arguments["WIDTH_MULTIPLIER"]
-    if unknown or depth not in STAGES or round(64 * width) < 1:
-        raise Refused(
-            f"MODEL.TRUNK.PIRL_RESNET = {dict(section)}: expected DEPTH among "
-            f"{', '.join(map(str, STAGES))}, WIDTH_MULTIPLIER above 0, SMALL_STEM and no other "
-            f"key; correct it"
-        )
-    return {"depth": depth, "width": width, "small_stem": arguments["SMALL_STEM"]}
+    def plain_state(self) -> dict[str, Tensor]:
+        """Return the tensors under torchvision's names."""
+        return self._feature_blocks.state_dict()

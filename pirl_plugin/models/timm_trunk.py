@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,14 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import LAST
 from pirl_plugin.system.failures import Refused
 
 _POOLED = ("flatten", "res5avg", LAST)
-DESCRIPTION = "timm_model"
-"""Buffer of a trunk with the name and options of its timm network, for checkpoints."""
-_BYTES = 512
 
 
 class TimmTrunk(nn.Module):
@@ -30,8 +26,9 @@ class TimmTrunk(nn.Module):
     Features: ``last`` or ``flatten``, ``(B, D)``, and ``res5avg``, ``(B, D, 1, 1)``, the input of
     timm's classifier; and ``stage1``, ``stage2``, …, ``(B, C, H, W)``.
 
-    Vision transformers take images of any size that is a multiple of their patch. Their position
-    embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` turns this off.
+    Vision transformers take images of any size that is a multiple of their patch size. Their
+    position embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` turns
+    this off.
 
     Args:
         architecture: timm's name, such as ``vit_tiny_patch16_224``, or an address that timm takes,
@@ -39,37 +36,35 @@ class TimmTrunk(nn.Module):
         options: keyword arguments of ``timm.create_model``.
 
     Attributes:
-        arguments: arguments of the constructor, to build another network of this kind.
-        title: the network in words.
+        network_config: name and options, and the images that the network expects. Their size is
+            timm's for this network; mean and standard deviation are timm's if the name has a tag,
+            or timm loads its own weights, because they belong to weights.
         num_features: D.
-        preprocessing: of the images in its training.
 
     Raises:
         ValueError: timm is not installed, has no such network, or the network has no such option.
     """
 
-    preprocessing = Preprocessing()
-
     def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
         source = architecture
         architecture, described = resolve_source(source)
-        options = _with_image_sizes(architecture, {**described, **(options or {})})
+        options = {**described, **(options or {})}
+        if "dynamic_img_size" in _constructor_options(architecture):
+            options = {"dynamic_img_size": True, **options}
         self.net: Any = create_network(source, options)
-        # The weights that the user let timm load are in the checkpoint: it need not name them.
-        loading = inspect.signature(_timm().create_model).parameters
-        options = {key: value for key, value in options.items() if key not in loading}
-        self.arguments = {"architecture": architecture, "options": options}
-        self.title = timm_title(architecture, options)
-        self.register_buffer(DESCRIPTION, describe(architecture, options))
-        self.num_features = network_width(self.net)
+        has_own_weights = bool(options.get("pretrained")) or "." in architecture or ":" in source
+        self.network_config = _config_of(self.net, architecture, options, has_own_weights)
+        self.num_features = int(
+            getattr(self.net, "head_hidden_size", None) or self.net.num_features
+        )
         self._fused_norm = _has_fused_norm(self.net)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
         """Compute features.
 
         Args:
-            images: ``(B, 3, H, W)`` float, normalised.
+            images: normalized, float ``(B, C, H, W)``.
             out_feat_keys: names of features; by default ``flatten``.
 
         Returns:
@@ -82,14 +77,13 @@ class TimmTrunk(nn.Module):
         names = dict.fromkeys([*_POOLED, *self.layers])
         if unknown := set(keys).difference(names):
             raise Refused(
-                f"timm's {self.arguments['architecture']} has no features {unknown}; it has "
-                f"{', '.join(names)}."
+                f"{self.network_config.title} has no features {unknown}; it has {', '.join(names)}."
             )
         if self._fused_norm and not _has_fused_norm(self.net):
             raise Refused(
                 f"The conversion to SyncBatchNorm removed the activations in the batch norms of "
-                f"timm's {self.arguments['architecture']}. Turn the conversion off for this "
-                f"network, or use timm.layers.convert_sync_batchnorm."
+                f"{self.network_config.title}. Turn the conversion off for this network, or use "
+                f"timm.layers.convert_sync_batchnorm."
             )
         named: dict[str, Tensor] = {}
         if set(keys).issubset(_POOLED):
@@ -105,14 +99,14 @@ class TimmTrunk(nn.Module):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the layers whose features are compared: the stages that timm lists, and last."""
+        """Names of the layers that can be compared: the stages that timm lists, and last."""
         if not hasattr(self.net, "forward_intermediates"):
             return (LAST,)
         return (*(f"stage{number + 1}" for number in range(len(self.net.feature_info))), LAST)
 
     @property
     def pooling(self) -> str:
-        """Timm's name of the last pooling, such as ``avg`` or ``token``, or nothing."""
+        """Name of the last pooling in timm, such as ``avg`` or ``token``, or nothing."""
         for module in (self.net, getattr(self.net, "head", None)):
             pooling = getattr(module, "global_pool", None)
             name = pooling if isinstance(pooling, str) else getattr(pooling, "pool_type", "")
@@ -120,9 +114,14 @@ class TimmTrunk(nn.Module):
                 return str(name)
         return ""
 
+    def plain_state(self) -> dict[str, Tensor]:
+        """Return the tensors under timm's names."""
+        state: dict[str, Tensor] = self.net.state_dict()
+        return state
+
 
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
-    """Build a network of timm with random weights, without a classifier.
+    """Build a network of timm without a classifier, with random weights or those in ``options``.
 
     Raises:
         ValueError: see :class:`TimmTrunk`.
@@ -133,28 +132,41 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise Refused(
-            f"timm {timm.__version__} cannot create {timm_title(architecture, options)}: {error}. "
-            f"Choose a name from timm.list_models(), and options that this network has."
+            f"timm {timm.__version__} cannot create {NetworkConfig(architecture, options).title}: "
+            f"{error}. Choose a name from timm.list_models(), and options that this network has."
         ) from error
     return net
 
 
-def timm_title(architecture: str, options: Mapping[str, object]) -> str:
-    """Return a title of a network.
+def _config_of(
+    net: Any, architecture: str, options: Mapping[str, Any], has_own_weights: bool
+) -> NetworkConfig:
+    """Return the record of a network that was created with these options.
 
-    Example:
-        >>> timm_title("vit_tiny_patch16_224", {"img_size": 48})
-        "timm's vit_tiny_patch16_224 (img_size=48)"
+    Args:
+        net: the network, from timm.
+        architecture: timm's name.
+        options: keyword arguments of ``timm.create_model``.
+        has_own_weights: whether the weights are timm's, so that its mean and standard deviation
+            apply.
     """
-    listed = ", ".join(f"{key}={value}" for key, value in options.items())
-    return f"timm's {architecture}{f' ({listed})' if listed else ''}"
+    loading = inspect.signature(_timm().create_model).parameters  # they say which weights to load
+    kept = {key: value for key, value in options.items() if key not in loading}
+    pretrained = net.pretrained_cfg
+    size = options.get("img_size") or pretrained["input_size"][-1]
+    size = size[0] if isinstance(size, (list, tuple)) else size
+    name = f"timm's {architecture}"
+    config = NetworkConfig(architecture, kept).with_values(name, size=size)
+    if has_own_weights and config.channels == len(pretrained["mean"]):
+        config = config.with_values(name, mean=pretrained["mean"], std=pretrained["std"])
+    return config
 
 
 def resolve_source(source: str) -> tuple[str, dict[str, object]]:
     """Return timm's name of a network and its options, from a name, or an address or folder.
 
     Raises:
-        Refused: the description at the address is not taken: see :func:`check_description`.
+        Refused: the description at the address is invalid: see :func:`check_description`.
     """
     kind, colon, place = source.partition(":")
     if not colon:
@@ -169,41 +181,6 @@ def resolve_source(source: str) -> tuple[str, dict[str, object]]:
     return check_description(architecture, options or {}, source)
 
 
-def network_width(net: Any) -> int:
-    """Return the width of the classifier's input."""
-    return int(getattr(net, "head_hidden_size", None) or net.num_features)
-
-
-def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
-    """Encode name and options of a network as uint8 ``(512·n,)``, for a state dictionary.
-
-    Example:
-        >>> read_description(describe("test_vit", {"img_size": 48}), "in.torch")
-        ('test_vit', {'img_size': 48})
-    """
-    text = json.dumps({"model": architecture, "options": dict(options)}).encode()
-    blocks = math.ceil(len(text) / _BYTES)
-    return torch.tensor(list(text.ljust(blocks * _BYTES)), dtype=torch.uint8)
-
-
-def read_description(tensor: Tensor, file: str) -> tuple[str, dict[str, object]]:
-    """Decode the name and the options that :func:`describe` encoded.
-
-    Raises:
-        Refused: see :func:`check_description`.
-    """
-    try:
-        content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
-    except ValueError:
-        content = None
-    if not isinstance(content, Mapping):
-        raise Refused(
-            f"{file} describes a timm network in its tensor {DESCRIPTION}, but not as this package "
-            f"writes it. Give the network's timm name."
-        )
-    return check_description(content.get("model"), content.get("options"), file)
-
-
 def check_description(
     architecture: object, options: object, file: str
 ) -> tuple[str, dict[str, object]]:
@@ -213,10 +190,10 @@ def check_description(
         architecture: timm's name of the network; not an address or a folder, as timm would take.
         options: keyword arguments of ``timm.create_model``. Only the constructor's are taken,
             because others name weights; their values are plain, and no text is a path or address.
-        file: its name, for errors.
+        file: name of the file, for errors.
 
     Raises:
-        Refused: timm has no such network, or an option is not taken; or timm is not installed.
+        Refused: timm has no such network, an option is not taken, or timm is not installed.
     """
     described = f"{file} describes the timm network {architecture} {options}, but"
     name, _, tag = str(architecture).partition(".")  # the tag names weights, which are not loaded
@@ -224,11 +201,9 @@ def check_description(
         raise Refused(f"{described} timm has no such network. Give the network's timm name.")
     if not isinstance(options, Mapping):
         raise Refused(f"{described} its options have no names. Give the network's timm name.")
-    with torch.device("meta"):
-        network = create_network(name, {})
     # A trunk has no classifier, whatever the network in the file had.
     options = {key: value for key, value in options.items() if key != "num_classes"}
-    taken = _constructor_options(network)
+    taken = _constructor_options(name)
     for key, value in options.items():
         if key not in taken or not _is_plain(value):
             raise Refused(
@@ -238,8 +213,10 @@ def check_description(
     return architecture, options
 
 
-def _constructor_options(network: nn.Module) -> set[str]:
-    """Return the names of options of a network's constructor, and of those of its base classes."""
+def _constructor_options(architecture: str) -> set[str]:
+    """Return the option names of a network's constructor and of those of its base classes."""
+    with torch.device("meta"):
+        network = create_network(architecture, {})
     options: set[str] = set()
     for kind in type(network).__mro__:
         if kind is nn.Module:
@@ -255,34 +232,6 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, str):
         return re.fullmatch(r"\w*", value) is not None  # no path, address or interpolation
     return value is None or isinstance(value, (bool, int, float))
-
-
-def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the network's name and options from a ``MODEL.TRUNK.PIRL_TIMM`` section.
-
-    Raises:
-        ValueError: a key is unknown, or there is no name.
-    """
-    if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
-        raise Refused(
-            f"expected NAME, a timm network, and OPTIONS for timm.create_model, such as "
-            f"{{NAME: resnet50}}, got {dict(section)}"
-        )
-
-    def plain(value: Any) -> object:
-        """Convert a class of the configuration to a plain dictionary or list."""
-        return dict(value) if hasattr(value, "keys") else list(value)
-
-    options = json.dumps(section.get("OPTIONS") or {}, default=plain)
-    return str(section["NAME"]), json.loads(options)
-
-
-def _with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[str, object]:
-    """Add ``dynamic_img_size`` to the options if the network has this option."""
-    with torch.device("meta"):
-        net = create_network(architecture, {})
-    dynamic = "dynamic_img_size" in inspect.signature(type(net).__init__).parameters
-    return {**({"dynamic_img_size": True} if dynamic else {}), **options}
 
 
 def _timm() -> ModuleType:

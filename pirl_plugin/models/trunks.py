@@ -1,23 +1,18 @@
-"""What is asked of a trunk of any kind: its features' width, its words, its layers, a new one."""
+"""Helpers for any trunk: its record and description, layer features, an untrained copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
+from pirl_plugin.models.network_config import RESNET, NetworkConfig
 from pirl_plugin.models.resnet import LAST as LAST
-from pirl_plugin.models.resnet import ResNetTrunk, feature_width, read_section
-from pirl_plugin.models.timm_trunk import (
-    TimmTrunk,
-    create_network,
-    network_width,
-    read_timm_section,
-)
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import check_name
 
 AnyTrunk = ResNetTrunk | TimmTrunk
@@ -25,47 +20,41 @@ AnyTrunk = ResNetTrunk | TimmTrunk
 _GRID_DIMENSIONS = 9216  # of the features of a layer: "about 9,000" (Sec. 4.2, App. C)
 
 
-def trunk_width(trunk: Mapping[str, Any]) -> int | None:
-    """Return the width of the pooled features of a ``MODEL.TRUNK`` section.
-
-    Args:
-        trunk: a mapping with ``NAME`` and the section of this trunk.
-
-    Returns:
-        The width; None for an unknown trunk.
+def build_trunk(config: NetworkConfig) -> AnyTrunk:
+    """Build a network with random weights from its record.
 
     Raises:
-        ValueError: the section has a wrong key, or timm is not installed or lacks the network.
-
-    Example:
-        >>> trunk_width({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 10}})
-        512
+        Refused: timm is not installed, or has no such network.
     """
-    name = trunk["NAME"]
-    if name == "resnet":
-        return int(2048 * trunk["RESNETS"]["WIDTH_MULTIPLIER"])  # VISSL's begin with ResNet-50
-    if name == "pirl_resnet":
-        arguments = read_section(trunk.get("PIRL_RESNET") or {})
-        return feature_width(arguments["depth"], arguments["width"])
-    if name == "pirl_timm":
-        # timm knows the width only of a network; on "meta" it has no memory.
-        with torch.device("meta"):
-            return network_width(create_network(*read_timm_section(trunk.get("PIRL_TIMM") or {})))
-    if name == "pirl_ensemble":
-        section = trunk["PIRL_ENSEMBLE"]
-        width = trunk_width({**trunk, "NAME": section["MEMBER"]})
-        return None if width is None else width * len(section["PARAMS_FILES"])
-    return None
+    trunk: AnyTrunk
+    if config.architecture == RESNET:
+        trunk = ResNetTrunk(**config.options)
+    else:
+        trunk = TimmTrunk(config.architecture, config.options)
+    trunk.network_config = config
+    return trunk
+
+
+def network_config_of(network: nn.Module) -> NetworkConfig:
+    """Return the record of a network, or of the first trunk in it; without one, the defaults.
+
+    A network from ``timm.create_model`` has its name in an attribute of timm's.
+    """
+    for module in network.modules():
+        config = getattr(module, "network_config", None)
+        if isinstance(config, NetworkConfig):
+            return config
+    timms = getattr(network, "pretrained_cfg", None) or {}
+    return NetworkConfig(timms.get("architecture", ""))
 
 
 def describe_network(trunk: AnyTrunk) -> str:
-    """Describe a network, with what its file may not tell: the strides of its stem, its pooling.
+    """Describe a network, with what a file of weights does not record: strides and pooling.
 
     Example:
         >>> describe_network(ResNetTrunk(10, 0.5, small_stem=True))
         'ResNet-10 of width 0.5, 3×3 stem: first layer 3×3, stride 1; avg pooling; 256 features'
     """
-    # The stem: a file of weights does not say its strides, or whether it pools.
     first: nn.Conv2d | None = None
     pooled = False
     for name, layer in trunk.named_modules():
@@ -80,14 +69,14 @@ def describe_network(trunk: AnyTrunk) -> str:
         parts.append(f"{stem}, max-pooling" if pooled else stem)
     if trunk.pooling:
         parts.append(f"{trunk.pooling} pooling")
-    return f"{trunk.title}: {'; '.join(parts)}; {trunk.num_features} features"
+    return f"{trunk.network_config.title}: {'; '.join(parts)}; {trunk.num_features} features"
 
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Put a network in evaluation mode for a block; then each module returns to its own mode.
+    """Put a network in evaluation mode for a block, then restore the mode of each module.
 
-    A frozen layer may be in evaluation mode in a network in training mode.
+    A frozen layer may be in evaluation mode while its network is in training mode.
     """
     in_training = [module for module in network.modules() if module.training]
     network.eval()
@@ -99,15 +88,13 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def untrained(trunk: AnyTrunk) -> AnyTrunk:
-    """Build a randomly initialised network of a trunk's kind, in evaluation mode.
+    """Build a randomly initialized copy of a trunk, in evaluation mode.
 
-    Its weights are always the same, and the global generator does not change.
+    Its weights are always the same; the global random number generator does not change.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = type(trunk)(**trunk.arguments)
-    network.preprocessing = trunk.preprocessing
-    return network.eval()
+        return build_trunk(trunk.network_config).eval()
 
 
 def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> list[Tensor]:
@@ -115,11 +102,11 @@ def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> lis
 
     Args:
         trunk: the network.
-        images: ``(B, 3, H, W)`` float, normalised.
-        names: of the layers, among the trunk's ``layers``.
+        images: normalized, float ``(B, C, H, W)``.
+        names: layers, among the trunk's ``layers``.
 
     Returns:
-        For each layer ``(B, D)``: D is about 9,216, or the trunk's width for ``last``.
+        ``(B, D)`` for each layer; D is about 9,216, or the trunk's width for ``last``.
 
     Raises:
         ValueError: the trunk has no such layer.
@@ -133,13 +120,13 @@ def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> lis
 
 
 def on_grid(features: Tensor) -> Tensor:
-    """Pool a layer to the grid that gives about 9,000 dimensions, as in the paper's App. C.
+    """Pool a layer to a grid with about 9,000 dimensions in all, as in the paper's App. C.
 
     Args:
-        features: floating ``(B, C, H, W)``.
+        features: float ``(B, C, H, W)``.
 
     Returns:
-        ``(B, C·G²)``, G at most H and W.
+        ``(B, C·G²)``; the grid's side G is at most H and W.
 
     Example:
         >>> [on_grid(torch.zeros(1, c, 14, 14)).shape[1] // c for c in (64, 256, 1024, 2048)]
@@ -154,14 +141,15 @@ def on_grid(features: Tensor) -> Tensor:
 class GridAvgPool2d(nn.Module):
     """Average pooling with the paper's windows where they give ``grid``, else adaptive pooling.
 
-    The windows of App. C fit the layers of 224-px images. On other images they give other grids, or
-    none; adaptive pooling then gives the same grid, so the classifier's input keeps its size.
+    The windows in App. C fit the layers for 224-px images. For other image sizes they give another
+    grid, or none. Adaptive pooling then gives the same grid, so the classifier's input keeps its
+    size.
 
     Args:
         grid: height and width of the output.
         kernel_size: side of the windows.
-        stride: distance of the windows.
-        padding: zeros on each side; they count in the averages.
+        stride: distance between windows.
+        padding: zeros on each side, which count in the averages.
 
     Example:
         >>> pool = GridAvgPool2d([2, 2], kernel_size=6, stride=1)  # res5 of ResNet-50
@@ -179,7 +167,7 @@ class GridAvgPool2d(nn.Module):
         self.padding = padding
 
     def forward(self, features: Tensor) -> Tensor:
-        """Pool ``(B, C, H, W)`` floating to ``(B, C, *grid)``."""
+        """Pool float ``(B, C, H, W)`` to ``(B, C, *grid)``."""
         sides = features.shape[2:]
         windows = [
             (side + 2 * self.padding - self.kernel_size) // self.stride + 1 for side in sides

@@ -120,7 +120,7 @@ def read_unlabelled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), _UNLABELLED)
     trunks = list(networks.values())
-    batches = compute_features(trunks, [source], trunks[0].preprocessing, rows, workers=0)
+    batches = compute_features(trunks, [source], trunks[0].network_config, rows, workers=0)
     features, is_readable = store_features(batches, len(rows))
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
     labels = torch.full((len(readable_rows),), NO_CLASS)

@@ -26,10 +26,8 @@ from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.images.source import ImageSource
-from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.quickstart.images import (
-    IMAGE_SIZE,
     Data,
     Split,
     find_data,
@@ -171,8 +169,7 @@ def _evaluate(
         layers' accuracies; nothing and None without classes.
     """
     networks = {name: load_trunk(file) for name, file in checkpoints.items()}
-    for network in networks.values():
-        network.preprocessing = Preprocessing(IMAGE_SIZE)
+    networks["random"].network_config = networks["pirl"].network_config
     if data.labelled is None:
         return {}, read_unlabelled(data.train, networks), None, None
     compared, train, test = measure_labelled(data.labelled, networks)

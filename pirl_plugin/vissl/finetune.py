@@ -190,22 +190,22 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     """
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.export import loading_lines
-    from pirl_plugin.checkpoints.load import read_trunk
+    from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.checkpoints.read import final_checkpoint, read_checkpoint
     from pirl_plugin.checkpoints.write import save_trunk, write_trunk
-    from pirl_plugin.models.trunks import LAST
+    from pirl_plugin.models.resnet import LAST, ResNetTrunk
     from pirl_plugin.system.files import write_text
 
     checkpoint = final_checkpoint(folder)
     assert checkpoint is not None  # the run is finished
     content: Any = read_checkpoint(checkpoint)
-    trunk = read_trunk(checkpoint, content=content)
+    trunk = load_trunk(checkpoint)
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
     classifier = Classifier(head["0.clf.0.weight"], head["0.clf.0.bias"], classes, LAST)
-    save_trunk(trunk.build(), folder / CLASSIFIER_FILE, classifier)
+    save_trunk(trunk, folder / CLASSIFIER_FILE, classifier)
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
-    to = "timm" if trunk.timm else "torchvision"
-    out = folder / ("classifier" if trunk.timm else "classifier.pth")
+    to = "torchvision" if isinstance(trunk, ResNetTrunk) else "timm"
+    out = folder / ("classifier.pth" if to == "torchvision" else "classifier")
     for_embed = f"{folder / CLASSIFIER_FILE}: for pirl-plugin embed"
     try:
         write_trunk(trunk, out, to, classifier)
@@ -214,7 +214,8 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     code = loading_lines(trunk, to, out, len(classes))
     return (
         f"{for_embed}\n"
-        f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{code}"
+        f"{out}: {trunk.network_config.title} and its classifier for the classes in classes.txt; "
+        f"to load it:\n\n{code}"
     )
 
 

@@ -6,7 +6,7 @@ By default, they are trained by the host's benchmark; with ``--fit logistic``, b
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.files import locked
@@ -93,7 +93,7 @@ def choose_benchmark(trunk: AnyTrunk) -> list[str]:
     full = "config=benchmark/pirl/linear_imagenet1k"
     if not isinstance(trunk, ResNetTrunk):
         return [full, "+config/pirl/linear=timm", *labelled_run.timm_overrides(trunk)]
-    arguments: dict[str, Any] = dict(trunk.arguments)
+    arguments = trunk.network_config.options
     overlay = _OVERLAYS.get((arguments["depth"], arguments["width"]))
     if overlay and not arguments["small_stem"]:
         return [full, f"+config/pirl/linear={overlay}"]
@@ -104,7 +104,7 @@ def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
     """Return which features the benchmark measures, and how they are pooled."""
     if "quick_linear" in benchmark[0] or benchmark[1].endswith("timm"):
         return "classifiers of the network's pooled features"
-    size = trunk.preprocessing.size
+    size = trunk.network_config.size
     windows = "the paper's pooling" if size == 224 else "pooled to the grids of 224-px images"
     return f"classifiers of five layers, {windows}"
 

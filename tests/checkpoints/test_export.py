@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import shlex
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 import timm
 import torch
 import torchvision
-import yaml
 from safetensors.torch import load_file
+from timm.models import adapt_input_conv
 
 from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines, main
-from pirl_plugin.checkpoints.load import load_trunk, read_trunk
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import detectron2_options, save_trunk, to_detectron2
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from tests.helpers.export_files import (
@@ -86,7 +87,7 @@ def test_export__finds_the_trunk_in_every_layout(layout, tmp_path):
     trunk = small_trunk()
     source = save(LAYOUTS[layout](trunk), tmp_path / "in.torch")
     found = export_checkpoint(source, tmp_path / "out.pth", "torchvision")
-    assert (found.depth, found.width, found.small_stem) == (18, 0.125, False)
+    assert found.network_config.title == "ResNet-18 of width 0.125"
     assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
 
 
@@ -146,16 +147,17 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     trunk = TimmTrunk("test_vit", {"img_size": 32})
     save_trunk(trunk, tmp_path / "in.torch")
     found = export_checkpoint(tmp_path / "in.torch", tmp_path / "out.safetensors", "safetensors")
-    assert found.timm == "test_vit"
-    assert found.options["img_size"] == 32
+    assert found.network_config.architecture == "test_vit"
+    assert found.network_config.options["img_size"] == 32
     export_checkpoint(tmp_path / "in.torch", tmp_path / "folder", "timm")
-    again = read_trunk(tmp_path / "folder" / "model.safetensors")  # its config.json has the name
-    assert (again.timm, again.options["img_size"]) == ("test_vit", [32, 32])
-    assert same(again.tensors, found.tensors)
+    again = load_trunk(tmp_path / "folder" / "model.safetensors")  # its config.json has the name
+    assert again.network_config.architecture == "test_vit"
+    assert again.network_config.options["img_size"] == [32, 32]
+    assert same(again.plain_state(), found.plain_state())
     net = timm.create_model("test_vit")
     file = save({"model": prefixed(net.state_dict(), "module.")}, tmp_path / "plain.pth")
-    named = read_trunk(file, timm="test_vit")
-    assert torch.equal(named.tensors["cls_token"], net.state_dict()["cls_token"])
+    named = load_trunk(file, timm="test_vit")
+    assert torch.equal(named.plain_state()["cls_token"], net.state_dict()["cls_token"])
 
 
 @pytest.mark.parametrize("name", ["resnet26", "resnext26ts", "test_resnet", "hrnet_w18_small"])
@@ -164,9 +166,8 @@ def test_network_of_timm__is_found_by_all_its_tensors(name, tmp_path):
     net = timm.create_model(name)
     content = {"epoch": 1, "state_dict": prefixed(net.state_dict(), "module.")}
     file = save(content, tmp_path / "in.pth")
-    trunk = read_trunk(file, timm=name)
-    assert trunk.prefix == "state_dict.module."
-    assert trunk.tensors.keys() == timm.create_model(name, num_classes=0).state_dict().keys()
+    found = load_trunk(file, timm=name).plain_state()
+    assert all(torch.equal(found[key], net.state_dict()[key]) for key in found)
 
 
 @pytest.mark.parametrize("name", ["resnet26", "levit_128s"])
@@ -175,9 +176,9 @@ def test_export_to_timm__is_read_back(name, tmp_path):
     net = timm.create_model(name, num_classes=0)
     file = save(net.state_dict(), tmp_path / "in.pth")
     found = export_checkpoint(file, tmp_path / "folder", "timm", timm=name)
-    again = read_trunk(tmp_path / "folder" / "model.safetensors")
-    assert again.timm == name
-    assert same(again.tensors, found.tensors)
+    again = load_trunk(tmp_path / "folder" / "model.safetensors")
+    assert again.network_config.architecture == name
+    assert same(again.plain_state(), found.plain_state())
 
 
 def test_network_of_timm__of_another_name_is_named(tmp_path):
@@ -185,15 +186,15 @@ def test_network_of_timm__of_another_name_is_named(tmp_path):
     net = timm.create_model("tf_efficientnet_lite0", num_classes=0)
     file = save(net.state_dict(), tmp_path / "in.pth")
     with pytest.raises(ValueError, match=r"holds no resnet18: most of its 120 tensors"):
-        read_trunk(file, timm="resnet18")
+        load_trunk(file, timm="resnet18")
 
 
 def test_weights_that_timm_averaged__are_taken_as_timm_takes_them(tmp_path):
     first = timm.create_model("test_resnet", num_classes=0).state_dict()
     averaged = timm.create_model("test_resnet", num_classes=0).state_dict()
     content = {"state_dict": first, "state_dict_ema": averaged}
-    trunk = read_trunk(save(content, tmp_path / "in.pth"), timm="test_resnet")
-    assert same(trunk.tensors, averaged)
+    trunk = load_trunk(save(content, tmp_path / "in.pth"), timm="test_resnet")
+    assert same(trunk.plain_state(), averaged)
 
 
 def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path):
@@ -203,19 +204,16 @@ def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path)
     lines = loading_lines(found, "torchvision", tmp_path / "out.pth")
     assert "WideResNet(depth=10, width=0.5, small_stem=True)" in lines
     for to, out in (("timm", "folder"), ("detectron2", "out.pkl")):
-        with pytest.raises(ValueError, match=r"no ResNet-10 of width 0\.5, 3×3 .*models=resnet18"):
+        with pytest.raises(ValueError, match=r"no ResNet-10 of width 0\.5, 3×3 .*a ResNet-18"):
             export_checkpoint(source, tmp_path / out, to)
         assert not (tmp_path / out).exists()
 
 
 def test_detectron2_options__of_the_papers_wide_network():
-    state = WideResNet(50, 2).state_dict()
-    found = read_trunk("c2x", content=state)
-    assert found.title == "ResNet-50 of width 2"
-    options = detectron2_options(found)
+    with torch.device("meta"):
+        trunk = ResNetTrunk(50, 2)
+    options = detectron2_options(trunk)
     assert options["MODEL.RESNETS.RES2_OUT_CHANNELS"] == 512  # 256 at width 1
-    learnt = [t for n, t in found.weights().items() if "running" not in n]
-    assert sum(t.numel() for t in learnt) == 93_907_072
 
 
 @pytest.mark.parametrize(
@@ -246,63 +244,41 @@ def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
     assert weights_file == f"'{out}'"  # a space, quoted for the shell and for Hydra
 
 
-IMAGES = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
+IMAGES = {"size": 64, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
 
 
-@pytest.mark.parametrize(
-    ("to", "out"),
-    [
-        ("torchvision", "o.pth"),
-        ("vissl", "o.torch"),
-        ("safetensors", "o.safetensors"),
-        ("timm", ""),
-    ],
-)
-def test_preprocessing__of_the_run_goes_with_the_weights(to, out, tmp_path):
+@pytest.mark.parametrize(("to", "out"), [("vissl", "o.torch"), ("timm", "o")])
+def test_record__goes_with_the_weights(to, out, tmp_path):
     """Features under ImageNet's statistics instead had a mean cosine of 0.54."""
-    source = save(vissl_checkpoint(small_trunk(18, 1)), tmp_path / "run" / "checkpoint.torch")
-    transforms = [{"name": "PIRLJigsaw", "image_size": 64}]
-    config = {"DATA": {"TRAIN": {"TRANSFORMS": transforms}}, "HOOKS": {"PIRL_INPUT": IMAGES}}
-    (tmp_path / "run" / "train_config.yaml").write_text(yaml.safe_dump(config))
-    written = tmp_path / "out" / out
-    found = export_checkpoint(source, written, to)
-    file = written / "model.safetensors" if to == "timm" else written
-    again = read_trunk(file)
-    assert again.title == "ResNet-18"  # also in timm's folder
-    assert again.preprocessing.record() == found.preprocessing.record() == {"size": 64, **IMAGES}
+    trunk = ResNetTrunk(18)
+    trunk.network_config = trunk.network_config.with_values("test", **IMAGES)
+    save_trunk(trunk, tmp_path / "in.torch")
+    written = tmp_path / out
+    found = export_checkpoint(tmp_path / "in.torch", written, to)
+    again = load_trunk(written / "model.safetensors" if to == "timm" else written)
+    for config in (found.network_config, again.network_config):
+        assert {name: getattr(config, name) for name in IMAGES} == IMAGES
+        assert config.defaults == []
     if to == "timm":
         net = timm.create_model(f"local-dir:{written}", pretrained=True, num_classes=0)
         given = timm.data.resolve_model_data_config(net)
-        assert (list(given["mean"]), given["input_size"]) == (IMAGES["mean"], (3, 64, 64))
+        assert (tuple(given["mean"]), given["input_size"]) == (IMAGES["mean"], (3, 64, 64))
     assert detectron2_options(found)["MODEL.PIXEL_MEAN"] == [25.5, 51.0, 76.5]
 
 
-def test_preprocessing__of_files_without_a_run_is_imagenets_and_is_not_written(tmp_path):
-    source = save(bare(small_trunk()), tmp_path / "in.pth")
-    export_checkpoint(source, tmp_path / "out.torch", "vissl")
-    found = read_trunk(tmp_path / "out.torch").preprocessing
-    assert (found.size, found.is_known) == (224, False)
-    assert "because the checkpoint names none" in str(found)
-    changed = found.with_values(size=96, mean=(0.5, 0.5, 0.5))
-    assert (changed.size, changed.mean, changed.std) == (96, (0.5,) * 3, found.std)
-    assert "--size, --mean as given" in str(changed)
-
-
-def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path):
+def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path, caplog):
     net = timm.create_model("test_vit", img_size=48)
     file = save(net.state_dict(), tmp_path / "vit.pth")
     with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT, give its timm name"):
-        read_trunk(file)
-    with pytest.raises(
-        ValueError, match=r"not a complete timm's test_vit: .*options, such as img_size"
-    ):
-        read_trunk(file, timm="test_vit")
+        load_trunk(file)
     with pytest.raises(ValueError, match=r"timm options .* need the network's timm name"):
-        read_trunk(file, timm_options={"img_size": 48})
-    found = read_trunk(file, timm="test_vit", timm_options={"img_size": 48})
-    assert torch.equal(found.tensors["pos_embed"], net.state_dict()["pos_embed"])
-    assert found.preprocessing.mean == (0.5, 0.5, 0.5)  # timm's for this network
-    assert found.preprocessing.size == 48  # timm's size is of its own weights
+        load_trunk(file, timm_options={"img_size": 48})
+    found = load_trunk(file, timm="test_vit", timm_options={"img_size": 48})
+    assert torch.equal(found.plain_state()["pos_embed"], net.state_dict()["pos_embed"])
+    assert found.network_config.size == 48  # timm's size is for its own weights
+    assert found.network_config.defaults == ["mean", "std"]
+    load_trunk(file, timm="test_vit")
+    assert "timm resized pos_embed from (1, 10, 64) to (1, 101, 64)" in caplog.text
 
 
 def test_whole_pickled_model__is_read_if_its_code_may_run(tmp_path):
@@ -310,9 +286,9 @@ def test_whole_pickled_model__is_read_if_its_code_may_run(tmp_path):
     net = torchvision.models.resnet18()
     torch.save(net, file)
     with pytest.raises(ValueError, match=r"whole\.pth is damaged.*trust_pickle"):
-        read_trunk(file)
-    found = read_trunk(file, trust_pickle=True)
-    assert torch.equal(found.tensors["conv1.weight"], net.conv1.weight)
+        load_trunk(file)
+    found = load_trunk(file, trust_pickle=True)
+    assert torch.equal(found.plain_state()["conv1.weight"], net.conv1.weight)
 
 
 @pytest.mark.parametrize("options", [{"global_pool": "max"}, {"output_stride": 8}])
@@ -344,3 +320,88 @@ def test_export__names_an_output_that_cannot_be_written(tmp_path, capsys):
         with pytest.raises(SystemExit):
             main([*command, "--to", to, "--out", str(tmp_path / out)])
         assert f"argument --out: {tmp_path / out}: expected" in capsys.readouterr().err
+
+
+def authors_convnext(net):
+    """The names in the files of ConvNeXt's authors."""
+    renamed = {}
+    for name, tensor in net.state_dict().items():
+        name = re.sub(r"^stem\.", "downsample_layers.0.", name)
+        name = re.sub(r"^stages\.(\d)\.downsample\.", r"downsample_layers.\1.", name)
+        name = re.sub(r"^stages\.(\d)\.blocks\.", r"stages.\1.", name)
+        name = name.replace("conv_dw", "dwconv").replace("mlp.fc", "pwconv")
+        renamed[name.replace("head.norm", "norm").replace("head.fc", "head")] = tensor
+    return {"model": renamed}
+
+
+def authors_dinov2(net):
+    """The names in the files of DINOv2, with registers; its class token has a position."""
+    state = net.state_dict()
+    state["register_tokens"] = state.pop("reg_token")
+    state["mask_token"] = torch.zeros(1, 384)
+    no_position = torch.zeros(1, 1, 384)
+    state["pos_embed"] = torch.cat([no_position, state["pos_embed"]], dim=1)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "convert"),
+    [
+        ("convnext_atto", {}, None),
+        ("convnext_tiny", {"depths": (1, 1, 1, 1)}, authors_convnext),
+        ("vit_small_patch14_reg4_dinov2", {"img_size": 28, "depth": 2}, authors_dinov2),
+    ],
+)
+def test_network_of_timm__is_converted_by_timm(name, options, convert, tmp_path, caplog):
+    net = timm.create_model(name, **options)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    content = net.state_dict() if convert is None else convert(net)
+    file = save(content, tmp_path / "in.pth")
+    found = load_trunk(file, timm=name, timm_options=options).plain_state()
+    assert all(torch.equal(found[key], net.state_dict()[key]) for key in found)
+    assert "downsample_layers" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "message"),
+    [
+        ("convnext_pico", "convnext_femto", "shape: "),
+        ("vit_tiny_patch16_224", "vit_tiny_r_s16_p8_224", "patch_embed"),
+    ],
+)
+def test_network_of_timm__of_another_depth_or_patch_size_is_refused(name, other, message, tmp_path):
+    """timm's own conversion would resize patches, and skip blocks that are left over."""
+    file = save(timm.create_model(other).state_dict(), tmp_path / "in.pth")
+    with pytest.raises(ValueError, match=message):
+        load_trunk(file, timm=name)
+
+
+def test_network_of_timm__takes_other_numbers_of_channels(tmp_path):
+    net = timm.create_model("test_vit")
+    file = save(net.state_dict(), tmp_path / "in.pth")
+    trunk = load_trunk(file, timm="test_vit", timm_options={"in_chans": 5})
+    assert trunk(torch.zeros(1, 5, 160, 160))[0].shape == (1, 64)
+    assert len(trunk.network_config.mean) == 5
+    weight = trunk.plain_state()["patch_embed.proj.weight"]
+    adapted = adapt_input_conv(5, net.state_dict()["patch_embed.proj.weight"])
+    torch.testing.assert_close(weight, adapted)
+    save_trunk(trunk, tmp_path / "five.torch")
+    assert torch.equal(
+        load_trunk(tmp_path / "five.torch").plain_state()["patch_embed.proj.weight"], weight
+    )
+    with pytest.raises(ValueError, match="5 input channels, but torchvision needs 3"):
+        export_checkpoint(tmp_path / "five.torch", tmp_path / "out.pth", "torchvision")
+    export_checkpoint(tmp_path / "five.torch", tmp_path / "folder", "timm")
+    again = load_trunk(tmp_path / "folder" / "model.safetensors")
+    assert torch.equal(again.plain_state()["patch_embed.proj.weight"], weight)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "vit_b_16", "swin_t"])
+def test_network_of_torchvision__is_named(name, tmp_path):
+    with torch.device("meta"):
+        names = list(torchvision.models.get_model(name).state_dict())
+    file = save(dict.fromkeys(names, torch.zeros(1)), tmp_path / "in.pth")
+    for timm_name in (None, "vit_tiny_patch16_224"):
+        with pytest.raises(ValueError, match="It is a network of torchvision"):
+            load_trunk(file, timm=timm_name)

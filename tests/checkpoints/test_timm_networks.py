@@ -30,7 +30,7 @@ def test_network__is_read_exported_and_read_back(name, tmp_path):
 
     bare = timm.create_model(name, num_classes=0).eval()
     bare.load_state_dict(net.state_dict(), strict=False)
-    size = trunk.preprocessing.size
+    size = trunk.network_config.size
     images = torch.randn(1, 3, size, size)
     with torch.no_grad():
         assert torch.equal(trunk(images)[0], bare(images))

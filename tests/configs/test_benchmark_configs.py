@@ -8,7 +8,6 @@ from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
 from vissl.models.trunks.feature_extractor import POOL_OPS
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.configs import check_compositions, compose
 
@@ -153,7 +152,7 @@ def test_images__are_of_the_size_and_statistics_of_the_weights(name, tmp_path):
     """Features under other statistics had a mean cosine of 0.54 with the right ones."""
     trunk = ResNetTrunk(10, 0.25)
     statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
-    trunk.preprocessing = Preprocessing().with_values(96, **statistics, origin="of this test")
+    trunk.network_config = trunk.network_config.with_values("test", size=96, **statistics)
     save_trunk(trunk, tmp_path / "10.torch")
     weights = f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / '10.torch'}"
     transforms = compose(f"config=benchmark/pirl/{name}", weights).DATA.TEST.TRANSFORMS
@@ -172,7 +171,7 @@ def test_images__of_an_ensemble_are_of_one_size(tmp_path):
     files = []
     for size in (64, 96):
         trunk = ResNetTrunk(18, 0.25)
-        trunk.preprocessing = Preprocessing().with_values(size, origin="of this test")
+        trunk.network_config = trunk.network_config.with_values("test", size=size)
         save_trunk(trunk, tmp_path / f"{size}.torch")
         files.append(str(tmp_path / f"{size}.torch"))
     config = ["config=benchmark/pirl/ensemble_imagenet1k", "+config/pirl/linear=resnet18_ensemble"]

@@ -14,7 +14,7 @@ import pirl_plugin
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import extract_features
-from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from tests.helpers.host_tools import write_checkpoint, write_classes, write_coloured
 
@@ -55,7 +55,8 @@ def test_embed__writes_features_and_files_of_images_without_classes(
     np.testing.assert_allclose(npz["features"], expected[readable], rtol=1e-4, atol=1e-5)
     printed = capsys.readouterr().out
     assert f"images: 7 in {photos} (folder), unlabeled" in printed
-    assert "crops of 32 px, mean 0.485 0.456 0.406" in printed
+    assert "input: 32 px (option), mean 0.485 0.456 0.406 (default)" in printed
+    assert "To change a default: --mean, --std" in printed
     assert "unreadable, left out: 2.png" in printed
     unfinished = tmp_path / "f.npz.unfinished"
     assert not unfinished.exists()
@@ -183,7 +184,7 @@ def test_extract_features__of_an_image_dataset_are_not_of_its_views(photos):
 
 def test_extract_features__take_the_images_of_a_trunk_in_a_wrapper(photos):
     trunk = ResNetTrunk(10, width=0.25)
-    trunk.preprocessing = Preprocessing(32, mean=(0.5,) * 3)
+    trunk.network_config = NetworkConfig(size=32, mean=(0.5,) * 3)
     expected, _ = extract_features(trunk, photos)
     features, _ = extract_features(torch.nn.DataParallel(trunk), photos)
     torch.testing.assert_close(features, expected, equal_nan=True)

@@ -6,7 +6,7 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.evaluation.features import centre_crop, compute_features
 from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.opening import MapSource
-from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import ResNetTrunk
 
 
@@ -14,7 +14,7 @@ def test_features__take_a_batch_at_a_time_to_the_trunk():
     """All at once they filled a GPU: 100,000 images of 128 px take 4.9 GB."""
     trunk = ResNetTrunk(10, 0.25).to("meta").eval()
     images = MapSource([torch.zeros(3, 32, 32, dtype=torch.uint8)] * 5)
-    batches = compute_features([trunk], [images], Preprocessing(32), range(5), batch=2)
+    batches = compute_features([trunk], [images], NetworkConfig(size=32), range(5), batch=2)
     parts = [part for (part,), _ in batches]
     assert [part.shape[0] for part in parts] == [2, 2, 1]
     assert {part.device.type for part in parts} == {"meta"}

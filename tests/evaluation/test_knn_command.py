@@ -15,7 +15,8 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.evaluation.features import Crops, compute_features, store_features, to_half
 from pirl_plugin.images.opening import FolderSource
-from pirl_plugin.models.preprocessing import Preprocessing, normalize_images
+from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
@@ -83,7 +84,7 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
-    batches = compute_features([trunk], [source], Preprocessing(32), range(12), batch=5)
+    batches = compute_features([trunk], [source], NetworkConfig(size=32), range(12), batch=5)
     features, readable = store_features(batches, 12)
     expected = trunk(normalize_images(pixels(Crops([source], 32))), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)

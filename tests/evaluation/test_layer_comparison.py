@@ -7,7 +7,6 @@ from pirl_plugin.evaluation import layer_comparison
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import clearly_best, compare_layers
 from pirl_plugin.images.labelled import open_labelled
-from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 
@@ -23,7 +22,7 @@ def images(tmp_path_factory):
 def network(seed):
     torch.manual_seed(seed)
     trunk = ResNetTrunk(10, 0.25).eval()
-    trunk.preprocessing = Preprocessing(32)
+    trunk.network_config = trunk.network_config.with_values("test", size=32)
     return trunk
 
 

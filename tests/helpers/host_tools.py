@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk, read_section
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.vissl.adapters.networks import resnet_arguments
 
 CPU = ["+config/pirl/machines=cpu", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 LINEAR = ["+config/pirl/linear=resnet18", *CPU]
@@ -52,7 +53,7 @@ def top1(out: Path) -> dict[str, float]:
 def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:
     """A random trunk, ResNet-18 unless said, in the host's format."""
     torch.manual_seed(seed)
-    save_trunk(ResNetTrunk(**read_section(section)), path)
+    save_trunk(ResNetTrunk(**resnet_arguments(section)), path)
     return path
 
 

@@ -8,8 +8,9 @@ import torchvision
 
 from pirl_plugin.models.resnet import FEATURES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.models.trunks import trunk_width, untrained
+from pirl_plugin.models.trunks import untrained
 from pirl_plugin.vissl.adapters.method import PIRLResNet, PIRLTimm
+from pirl_plugin.vissl.adapters.networks import trunk_width
 
 TINY = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 48, "num_heads": 2}
 NETWORKS = {
@@ -62,10 +63,20 @@ def test_resnet__serves_every_feature_in_the_order_asked():
 
 
 def test_resnet__refuses_what_it_cannot_build(subtests):
-    for section in ({"DEPTH": 11}, {"WIDTH_MULTIPLIER": 0}, {"WIDTH": 2}):
-        words = f"PIRL_RESNET = {section}: expected DEPTH among 10, 18"
-        with subtests.test(section=section), pytest.raises(ValueError, match=words):
+    for section, message in (
+        ({"DEPTH": 11}, "PIRL_RESNET: depth .*one of 10, 18"),
+        ({"WIDTH_MULTIPLIER": 0}, "PIRL_RESNET: width"),
+        ({"WIDTH": 2}, "PIRL_RESNET has no key WIDTH; it has DEPTH, WIDTH_MULTIPLIER"),
+    ):
+        with subtests.test(section=section), pytest.raises(ValueError, match=message):
             resnet(**section)
+
+
+def test_resnet__takes_any_number_of_channels():
+    trunk = resnet(DEPTH=10, WIDTH_MULTIPLIER=0.125, IN_CHANNELS=5).eval()
+    assert trunk(torch.zeros(1, 5, 32, 32))[0].shape == (1, 64)
+    assert trunk.network_config.title == "ResNet-10 of width 0.125, 5 channels"
+    assert len(trunk.network_config.mean) == 5
 
 
 @pytest.mark.parametrize("name", NETWORKS)

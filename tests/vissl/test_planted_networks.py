@@ -16,11 +16,12 @@ import yaml
 from safetensors.torch import save_file
 
 from pirl_plugin.checkpoints.export import export_checkpoint
-from pirl_plugin.checkpoints.load import read_trunk
+from pirl_plugin.checkpoints.load import NETWORK, load_trunk
+from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import COMMANDS
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.models.timm_trunk import DESCRIPTION, TimmTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
 from tests.helpers.images import save_grey
 from tests.vissl.test_planted_files import Planted
@@ -32,29 +33,12 @@ def network_tensors():
     return timm.create_model(NAME, num_classes=0).state_dict()
 
 
-def encoded(name, options):
-    text = json.dumps({"model": name, "options": options}).encode()
-    return torch.tensor(list(text), dtype=torch.uint8)
-
-
 def in_checkpoint(folder, name, options):
     trunk = {f"net.{key}": value for key, value in network_tensors().items()}
-    trunk[DESCRIPTION] = encoded(name, options)
-    checkpoint = {"classy_state_dict": {"base_model": {"model": {"trunk": trunk}}}}
-    torch.save(checkpoint, folder / "in.torch")
+    record = {"architecture": name, "options": options}
+    states = {"base_model": {"model": {"trunk": trunk}}, "hooks": {SECTION: {NETWORK: record}}}
+    torch.save({"classy_state_dict": states}, folder / "in.torch")
     return folder / "in.torch"
-
-
-def in_state_dict(folder, name, options):
-    tensors = {f"net.{key}": value for key, value in network_tensors().items()}
-    torch.save({**tensors, DESCRIPTION: encoded(name, options)}, folder / "in.pth")
-    return folder / "in.pth"
-
-
-def in_safetensors(folder, name, options):
-    tensors = {f"net.{key}": value for key, value in network_tensors().items()}
-    save_file({**tensors, DESCRIPTION: encoded(name, options)}, folder / "in.safetensors")
-    return folder / "in.safetensors"
 
 
 def beside_safetensors(folder, name, options):
@@ -73,7 +57,7 @@ def in_exported_folder(folder, name, options):
     return folder / "out" / "model.safetensors"
 
 
-PLACES = [in_checkpoint, in_state_dict, in_safetensors, beside_safetensors, in_exported_folder]
+PLACES = [in_checkpoint, beside_safetensors, in_exported_folder]
 
 
 def plants(folder):
@@ -115,23 +99,24 @@ def test_description__names_only_a_network_and_plain_options(place, tmp_path, mo
         file = place(folder, name, options)
         built.clear()
         with pytest.raises(Refused, match=r"describes the timm network .*, but "):
-            read_trunk(file)
+            load_trunk(file)
         # Only to list the options of the constructor.
         assert all(call == (NAME, {"num_classes": 0}) for call in built)
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("content", [b"[1]", b"\xff", b"{"])
-def test_description__that_is_damaged_is_one_sentence(content, tmp_path):
-    file = in_state_dict(tmp_path, NAME, {})
-    tensors = torch.load(file, weights_only=True)
-    torch.save({**tensors, DESCRIPTION: torch.tensor(list(content), dtype=torch.uint8)}, file)
-    with pytest.raises(Refused, match=r"in\.pth describes a timm network .*, but "):
-        read_trunk(file)
+@pytest.mark.parametrize("record", [1, [1], {"architecture": NAME}, {"options": {}}])
+def test_description__that_is_damaged_is_one_sentence(record, tmp_path):
+    file = in_checkpoint(tmp_path, NAME, {})
+    content = torch.load(file, weights_only=True)
+    content["classy_state_dict"]["hooks"][SECTION][NETWORK] = record
+    torch.save(content, file)
+    with pytest.raises(Refused, match=r"in\.torch: the record of its network is damaged"):
+        load_trunk(file)
     beside_safetensors(tmp_path, NAME, {})
-    (tmp_path / "config.json").write_bytes(b"{")
-    with pytest.raises(Refused, match=r"config\.json: expected timm's description"):
-        read_trunk(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    with pytest.raises(Refused, match=r"config\.json is not timm's description"):
+        load_trunk(tmp_path / "model.safetensors")
 
 
 def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
@@ -142,7 +127,7 @@ def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
         (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(run))
         file = tmp_path / f"model_phase{number}.torch"
         save_trunk(ResNetTrunk(10, 0.125), file)
-        assert read_trunk(file).depth == 10
+        assert load_trunk(file).network_config.title == "ResNet-10 of width 0.125"
     assert not (tmp_path / "ran").exists()
 
 
@@ -182,8 +167,9 @@ def test_description__of_our_own_has_no_option_that_loads_weights(tmp_path, monk
     torch.save(timm.create_model(NAME, num_classes=0, img_size=32).state_dict(), weights)
     options = {"checkpoint_path": str(weights), "img_size": 32}
     trunk = TimmTrunk("test_vit.r160_in1k", options)
-    assert trunk.arguments["options"] == {"dynamic_img_size": True, "img_size": 32}
-    torch.save(trunk.state_dict(), tmp_path / "in.pth")
+    assert trunk.network_config.options == {"dynamic_img_size": True, "img_size": 32}
+    save_trunk(trunk, tmp_path / "in.torch")
     os.remove(weights)
-    again = read_trunk(tmp_path / "in.pth")
-    assert (again.timm, again.options) == ("test_vit.r160_in1k", trunk.arguments["options"])
+    again = load_trunk(tmp_path / "in.torch").network_config
+    assert again.architecture == "test_vit.r160_in1k"
+    assert again.options == trunk.network_config.options

@@ -23,12 +23,12 @@ from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.paper_datasets import NumberedSource
-from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
 from pirl_plugin.views.rotation import RotationTask, RotationViews
+from pirl_plugin.vissl.adapters.networks import size_of_transforms
 
 
 class SourceImage(NamedTuple):

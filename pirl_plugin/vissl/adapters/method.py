@@ -13,14 +13,14 @@ import torch
 from classy_vision.losses import ClassyLoss
 from torch import Tensor, nn
 
-from pirl_plugin.checkpoints.load import vissl_state
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.resnet import ResNetTrunk, read_section
-from pirl_plugin.models.timm_trunk import TimmTrunk, read_timm_section
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.weights import compare_with_model
+from pirl_plugin.vissl.adapters.networks import resnet_arguments, timm_arguments
+from pirl_plugin.vissl.adapters.weights import compare_with_model, vissl_state
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -70,14 +70,18 @@ class PIRLResNet(ResNetTrunk):
         MODEL:
           TRUNK:
             NAME: pirl_resnet
-            PIRL_RESNET: {DEPTH: 18, WIDTH_MULTIPLIER: 1, SMALL_STEM: false}
+            PIRL_RESNET: {DEPTH: 18, WIDTH_MULTIPLIER: 1, SMALL_STEM: false, IN_CHANNELS: 3}
 
     Raises:
         ValueError: a key or the depth is unknown, or the width is not positive.
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_resnet") -> None:
-        super().__init__(**read_section(dict(model_config.TRUNK.get("PIRL_RESNET") or {})))
+        arguments = resnet_arguments(dict(model_config.TRUNK.get("PIRL_RESNET") or {}))
+        try:
+            super().__init__(**arguments)
+        except Refused as error:  # it names the argument
+            raise Refused(f"config.MODEL.TRUNK.PIRL_RESNET: {error}") from None
 
 
 class PIRLTimm(TimmTrunk):
@@ -95,9 +99,9 @@ class PIRLTimm(TimmTrunk):
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_timm") -> None:
-        section = model_config.TRUNK.get("PIRL_TIMM") or {}
+        arguments = timm_arguments(model_config.TRUNK.get("PIRL_TIMM") or {})
         try:
-            super().__init__(*read_timm_section(section))
+            super().__init__(*arguments)
         except Refused as error:
             raise Refused(f"config.MODEL.TRUNK.PIRL_TIMM: {error}") from None
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.load import vissl_state
+from pirl_plugin.checkpoints.load import COUNTER, compare, load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.trunk import COUNTER, compare
 from pirl_plugin.checkpoints.write import vissl_checkpoint
 from pirl_plugin.system.failures import Refused
 
@@ -84,6 +83,28 @@ def _checked(
         return content
     logging.info(f"{path}: the trunk was found by its names, because the layout is not VISSL's")
     return vissl_checkpoint(trunk_of_file)
+
+
+def vissl_state(content: Mapping[str, object], path: str | Path) -> dict[str, Tensor]:
+    """Return the trunk's tensors in a file, by the names of VISSL's trunks.
+
+    In VISSL's layout, any trunk is found. In another layout, such as a state dictionary from
+    torchvision, only a ResNet or a recorded network of timm is found.
+
+    Args:
+        content: content of the file.
+        path: path of the file.
+
+    Raises:
+        ValueError: it holds no trunk, several trunks, or an incomplete one.
+    """
+    inside: object = content
+    for key in ("classy_state_dict", "base_model", "model", "trunk"):
+        inside = inside.get(key) if isinstance(inside, Mapping) else None
+    if not isinstance(inside, Mapping) or not inside:
+        return load_trunk(path).state_dict()
+    # In a benchmark's checkpoint, the trunk is inside VISSL's feature extractor.
+    return {full.removeprefix("base_model."): tensor for full, tensor in inside.items()}
 
 
 def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:

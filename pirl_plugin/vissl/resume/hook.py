@@ -13,10 +13,12 @@ from torch import distributed
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 from vissl.utils.checkpoint import is_checkpoint_phase
 
+from pirl_plugin.checkpoints.load import NETWORK
 from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
 from pirl_plugin.system import watcher
 from pirl_plugin.system.files import remove_unfinished
 from pirl_plugin.system.ranks import errors_on_all_ranks, rank, world_size
+from pirl_plugin.vissl.adapters.networks import run_network
 from pirl_plugin.vissl.repairs.transfers import link_checkpoint
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
@@ -96,6 +98,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                     # The run may have been killed before it linked this checkpoint.
                     link_checkpoint(folder / resumed.name)
                 self._record = make_checkpoint_record(self._config, images, section)
+                network = run_network(task.base_model, self._config)
+                self._record[NETWORK] = network.to_dict()
                 remove_unfinished(folder)
                 self._folder = RunFolder(folder, self.keep, resumed)
                 write_run_config(self._record["config"], folder)

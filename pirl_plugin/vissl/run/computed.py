@@ -34,7 +34,7 @@ def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
 
 def _trunk_width(*, _root_: DictConfig) -> int | None:
     """``${pirl_trunk_width:}``: width of the pooled features of ``config.MODEL.TRUNK``."""
-    from pirl_plugin.models.trunks import trunk_width
+    from pirl_plugin.vissl.adapters.networks import trunk_width
 
     return trunk_width(_root_.config.MODEL.TRUNK)
 
@@ -115,7 +115,7 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     Raises:
         Refused: the trunks of an ensemble record different values.
     """
-    from pirl_plugin.checkpoints.load import read_preprocessing
+    from pirl_plugin.checkpoints.load import read_network_config
 
     model = _root_.config.MODEL
     files = [model.WEIGHTS_INIT.PARAMS_FILE]
@@ -124,9 +124,9 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     values = set()
     for file in files:
         is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
-        preprocessing = read_preprocessing(Path(file)) if is_file else None
-        if preprocessing is not None:
-            values.add(getattr(preprocessing, name))
+        recorded = read_network_config(Path(file)) if is_file else None
+        if recorded is not None and name in recorded.origins:
+            values.add(getattr(recorded, name))
     if len(values) > 1:
         raise Refused(
             f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: these trunks were "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.files import claim_folder, locked, locked_file
@@ -69,8 +69,7 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     with locked(options.out, "--out"):
         claim_folder(options.out, {"command": options.command})
         images = save_split(images, options.out)
-    print(images.summary())
-    print(f"images of {trunk.preprocessing}", flush=True)
+    print(images.summary(), flush=True)
     return trunk, images
 
 
@@ -97,7 +96,7 @@ def write_report(
         "Checkpoint": kinds.weights_name(options),
         "Training images": f"{num_train:,} in {images.train.path}",
         "Test images": f"{num_tested:,} in {images.test.path}",
-        "Images": trunk.preprocessing,
+        "Images": trunk.network_config,
         "Folder": options.out,
     }
     chance = 100 * counts.max() / counts.sum()
@@ -139,12 +138,12 @@ def run_overrides(
         if column is not None:
             overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
     # The classifier, the trunk's kind of images, and the folder.
-    preprocessing = trunk.preprocessing
+    config = trunk.network_config
     overrides += [
         f"config.MODEL.HEAD.NUM_CLASSES={len(images.classes)}",
-        f"config.DATA.TRAIN.CROP_SIZE={preprocessing.size}",
-        f"config.DATA.MEAN={list(preprocessing.mean)}",
-        f"config.DATA.STD={list(preprocessing.std)}",
+        f"config.DATA.TRAIN.CROP_SIZE={config.size}",
+        f"config.DATA.MEAN={list(config.mean)}",
+        f"config.DATA.STD={list(config.std)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(weights)}",
         f"config.CHECKPOINT.DIR={quoted(options.out)}",
     ]
@@ -157,26 +156,21 @@ def run_overrides(
 def timm_overrides(trunk: AnyTrunk) -> list[str]:
     """Return the overrides that name a network of timm and its options."""
     key = "config.MODEL.TRUNK.PIRL_TIMM"
-    arguments: dict[str, Any] = dict(trunk.arguments)
-    overrides = [f"{key}.NAME={arguments['architecture']}"]
+    config = trunk.network_config
     # JSON of numbers, booleans, lists and quoted strings is also Hydra's grammar of values.
-    overrides += [
-        f"+{key}.OPTIONS.{name}={json.dumps(value)}" for name, value in arguments["options"].items()
+    options = [
+        f"+{key}.OPTIONS.{name}={json.dumps(value)}" for name, value in config.options.items()
     ]
-    return overrides
+    return [f"{key}.NAME={config.architecture}", *options]
 
 
 def resnet_overrides(trunk: AnyTrunk) -> list[str]:
     """Return the overrides that make ``pirl_resnet`` a ResNet like the trunk."""
-    from pirl_plugin.models.resnet import feature_width
-
     key = "config.MODEL.TRUNK.PIRL_RESNET"
-    arguments: dict[str, Any] = dict(trunk.arguments)
-    depth = arguments["depth"]
-    width = arguments["width"]
+    arguments = trunk.network_config.options
     return [
-        f"{key}.DEPTH={depth}",
-        f"{key}.WIDTH_MULTIPLIER={width}",
+        f"{key}.DEPTH={arguments['depth']}",
+        f"{key}.WIDTH_MULTIPLIER={arguments['width']}",
         f"{key}.SMALL_STEM={arguments['small_stem']}",
-        f"config.MODEL.HEAD.IN_DIM={feature_width(depth, width)}",
+        f"config.MODEL.HEAD.IN_DIM={trunk.num_features}",
     ]

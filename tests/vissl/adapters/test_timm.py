@@ -78,7 +78,7 @@ def test_host__pretrains_and_measures_a_network_of_timm(name, image_folder, tmp_
     assert torch.equal(measured(images, ["flatten"])[0], features)
 
     found = export_checkpoint(checkpoint, tmp_path / "timm", "timm")
-    assert found.timm == name
+    assert found.network_config.architecture == name
     exported = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True, num_classes=0)
     normalized = torch.randn(2, 3, 32, 32)
     with torch.no_grad():

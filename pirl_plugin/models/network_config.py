@@ -1,0 +1,158 @@
+"""The record of a network: what it is, and which images it expects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+
+RESNET = "pirl_resnet"
+"""The architecture of :class:`pirl_plugin.WideResNet`."""
+_INPUTS = ("size", "mean", "std")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """A network's name and options, and the images that it expects.
+
+    Attributes:
+        architecture: ``pirl_resnet`` for :class:`pirl_plugin.WideResNet`, timm's name, or nothing
+            if the name is unknown.
+        options: keyword arguments of the network's constructor.
+        size: image size, pixels.
+        mean: mean of each channel. For uint8 images, white is 1; other types keep their units.
+        std: standard deviation of each channel, in the same units.
+        origins: where ``size``, ``mean`` and ``std`` come from; defaults are not in it.
+
+    Raises:
+        Refused: the size, a mean or a standard deviation is impossible, or not one per channel.
+
+    Example:
+        >>> print(NetworkConfig().with_values("run", size=64))
+        64 px (run), mean 0.485 0.456 0.406 (default), std 0.229 0.224 0.225 (default)
+    """
+
+    architecture: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    size: int = 224
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        is_rgb = self.channels == 3
+        if not self.mean:
+            object.__setattr__(self, "mean", IMAGENET_MEAN if is_rgb else (0.5,) * self.channels)
+        if not self.std:
+            object.__setattr__(self, "std", IMAGENET_STD if is_rgb else (0.25,) * self.channels)
+        if not isinstance(self.size, int) or self.size < 1:
+            raise Refused(f"size: expected a number of pixels, got {self.size!r}.")
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) != self.channels or not all(map(math.isfinite, values)):
+                raise Refused(
+                    f"{name}: expected one finite number for each of {self.channels} channels, "
+                    f"got {list(values)}."
+                )
+        if min(self.std) <= 0:
+            raise Refused(f"std: expected numbers above 0, got {list(self.std)}.")
+
+    def __str__(self) -> str:
+        values = {
+            "size": f"{self.size} px",
+            "mean": f"mean {_listed(self.mean)}",
+            "std": f"std {_listed(self.std)}",
+        }
+        parts = [f"{text} ({self.origins.get(name, 'default')})" for name, text in values.items()]
+        return ", ".join(parts)
+
+    @property
+    def channels(self) -> int:
+        """Number of image channels."""
+        named = self.options.get("in_chans") or self.options.get("in_channels")
+        unnamed = 3 if self.architecture else len(self.mean) or 3
+        return int(named or unnamed)
+
+    @property
+    def title(self) -> str:
+        """A title.
+
+        Example:
+            >>> NetworkConfig("pirl_resnet", {"depth": 10, "width": 0.5, "small_stem": True}).title
+            'ResNet-10 of width 0.5, 3×3 stem'
+            >>> NetworkConfig("vit_tiny_patch16_224", {"img_size": 48}).title
+            "timm's vit_tiny_patch16_224 (img_size=48)"
+        """
+        options = self.options
+        if self.architecture != RESNET:
+            listed = ", ".join(f"{key}={value}" for key, value in options.items())
+            return f"timm's {self.architecture}{f' ({listed})' if listed else ''}"
+        title = f"ResNet-{options['depth']}"
+        if options["width"] != 1:
+            title += f" of width {options['width']:g}"
+        if options["small_stem"]:
+            title += ", 3×3 stem"
+        return title if self.channels == 3 else f"{title}, {self.channels} channels"
+
+    @property
+    def timm_name(self) -> str:
+        """Name of the network in timm; empty if timm has no such ResNet."""
+        if self.architecture != RESNET:
+            return self.architecture
+        is_usual = self.options["width"] == 1 and not self.options["small_stem"]
+        depth = self.options["depth"]
+        return f"resnet{depth}" if is_usual and depth != 10 else ""
+
+    @property
+    def timm_options(self) -> dict[str, Any]:
+        """Keyword arguments of ``timm.create_model``, with :attr:`timm_name`."""
+        if self.architecture != RESNET:
+            return dict(self.options)
+        return {} if self.channels == 3 else {"in_chans": self.channels}
+
+    @property
+    def defaults(self) -> list[str]:
+        """Names of the values that nobody has given: ``size``, ``mean``, ``std``."""
+        return [name for name in _INPUTS if name not in self.origins]
+
+    def with_values(
+        self,
+        origin: str,
+        *,
+        size: int | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> NetworkConfig:
+        """Return a copy with other values; None keeps a value and its origin.
+
+        Args:
+            origin: where the values come from, such as ``run``.
+            size: image size, pixels.
+            mean: mean of each channel.
+            std: standard deviation of each channel.
+        """
+        values: dict[str, Any] = {}
+        if size is not None:
+            values["size"] = size
+        if mean is not None:
+            values["mean"] = tuple(map(float, mean))
+        if std is not None:
+            values["std"] = tuple(map(float, std))
+        origins = {**self.origins, **dict.fromkeys(values, origin)}
+        return replace(self, **values, origins=origins)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record for a file: plain values, without the defaults."""
+        record: dict[str, Any] = {"architecture": self.architecture, "options": dict(self.options)}
+        for name in self.origins:
+            value = getattr(self, name)
+            record[name] = value if name == "size" else list(value)
+        return record
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.5g}" for value in values)

@@ -1,0 +1,139 @@
+"""Networks in VISSL's configuration: sections of ``MODEL.TRUNK``, and the images of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.models.trunks import network_config_of
+from pirl_plugin.system.failures import Refused
+
+_TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
+
+
+def resnet_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of :class:`ResNetTrunk` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
+
+    All keys are optional.
+
+    Raises:
+        Refused: a key is unknown.
+    """
+    names = {
+        "DEPTH": "depth",
+        "WIDTH_MULTIPLIER": "width",
+        "SMALL_STEM": "small_stem",
+        "IN_CHANNELS": "in_channels",
+    }
+    if unknown := section.keys() - names.keys():
+        raise Refused(
+            f"config.MODEL.TRUNK.PIRL_RESNET has no key {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(names)}."
+        )
+    return {names[key]: value for key, value in section.items()}
+
+
+def timm_arguments(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a network's name and options from a ``MODEL.TRUNK.PIRL_TIMM`` section.
+
+    Raises:
+        Refused: a key is unknown, or there is no name.
+    """
+    if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
+        raise Refused(
+            f"config.MODEL.TRUNK.PIRL_TIMM: expected NAME, a timm network, and OPTIONS for "
+            f"timm.create_model, such as {{NAME: resnet50}}, got {dict(section)}."
+        )
+
+    def plain(value: Any) -> object:
+        """Convert a class of the configuration to a plain dictionary or list."""
+        return dict(value) if hasattr(value, "keys") else list(value)
+
+    options = json.dumps(section.get("OPTIONS") or {}, default=plain)
+    return str(section["NAME"]), json.loads(options)
+
+
+def trunk_width(trunk: Mapping[str, Any]) -> int | None:
+    """Return the width of the pooled features for a ``MODEL.TRUNK`` section.
+
+    Args:
+        trunk: a mapping with ``NAME`` and the section of this trunk.
+
+    Returns:
+        The width; None for an unknown trunk.
+
+    Raises:
+        ValueError: the section has a wrong key, or timm is not installed or lacks the network.
+
+    Example:
+        >>> trunk_width({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 10}})
+        512
+    """
+    name = trunk["NAME"]
+    if name == "resnet":
+        return int(2048 * trunk["RESNETS"]["WIDTH_MULTIPLIER"])  # VISSL's begin with ResNet-50
+    if name == "pirl_ensemble":
+        section = trunk["PIRL_ENSEMBLE"]
+        width = trunk_width({**trunk, "NAME": section["MEMBER"]})
+        return None if width is None else width * len(section["PARAMS_FILES"])
+    with torch.device("meta"):  # a network without memory
+        if name == "pirl_resnet":
+            return ResNetTrunk(**resnet_arguments(trunk.get("PIRL_RESNET") or {})).num_features
+        if name == "pirl_timm":
+            return TimmTrunk(*timm_arguments(trunk.get("PIRL_TIMM") or {})).num_features
+    return None
+
+
+def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the image size after a configuration's ``TRANSFORMS``, pixels.
+
+    Returns:
+        The size; None if no transform sets one.
+
+    Example:
+        >>> size_of_transforms([{"name": "Resize", "size": 73}, {"name": "CenterCrop", "size": 64}])
+        64
+    """
+    for transform in reversed(transforms):  # a crop follows an earlier resizing
+        for key in _TRANSFORM_SIZES:
+            size = transform.get(key)
+            if isinstance(size, Sequence) and len(set(size)) == 1:
+                size = size[0]
+            if isinstance(size, int):
+                return size
+    return None
+
+
+def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
+    """Return the record of a run's network, with the images that the run trains on.
+
+    ``HOOKS.PIRL_INPUT`` is what pre-training reads. Benchmarks and VISSL's own approaches have a
+    transform ``Normalize``.
+
+    Args:
+        model: VISSL's model.
+        config: the run's configuration.
+    """
+    data = config.get("DATA") or {}
+    transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or []
+    section = (config.get("HOOKS") or {}).get("PIRL_INPUT") or {}
+    # The first with values: our hook, a transform, VISSL's defaults.
+    mean = section.get("mean")
+    std = section.get("std")
+    for transform in transforms:
+        if transform.get("name") == "Normalize":
+            mean = mean or transform.get("mean")
+            std = std or transform.get("std")
+    return network_config_of(model).with_values(
+        "run",
+        size=size_of_transforms(transforms),
+        mean=mean or data.get("MEAN") or None,
+        std=std or data.get("STD") or None,
+    )

@@ -1,0 +1,118 @@
+"""The record of a network: what it is, the images it expects, and who said so."""
+
+import math
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import pirl_plugin as pirl
+from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.models.trunks import network_config_of, untrained
+
+PHOTOS = list(torch.full((6, 3, 60, 80), 128, dtype=torch.uint8))
+
+
+def test_values__have_their_own_origins():
+    config = NetworkConfig().with_values("run", size=64, mean=[0.5, 0.5, 0.5])
+    assert config.defaults == ["std"]
+    assert str(config) == "64 px (run), mean 0.5 0.5 0.5 (run), std 0.229 0.224 0.225 (default)"
+    again = config.with_values("option", size=32)
+    assert again.origins == {"size": "option", "mean": "run"}
+
+
+def test_record__does_not_make_a_default_known(tmp_path):
+    trunk = ResNetTrunk(10, 0.125)
+    trunk.network_config = trunk.network_config.with_values("run", size=48)
+    pirl.save_trunk(trunk, tmp_path / "trunk.torch")
+    found = pirl.load_trunk(tmp_path / "trunk.torch").network_config
+    assert found.origins == {"size": "file"}
+    assert (found.size, found.mean) == (48, NetworkConfig().mean)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"size": 0}, "size: expected a number of pixels, got 0"),
+        ({"mean": [0.5]}, r"mean: expected one .* of 3 channels, got \[0\.5\]"),
+        ({"mean": [math.inf, 0, 0]}, "mean: expected one finite"),
+        ({"std": [math.nan] * 3}, "std: expected one finite"),
+        ({"std": [0.5, 0, 0.5]}, "std: expected numbers above 0"),
+    ],
+)
+def test_impossible_values__are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        NetworkConfig("test_vit").with_values("test", **values)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size", "mean"),
+    [
+        ("test_vit", {}, 160, 0.485),  # the mean belongs to timm's weights, which are not here
+        ("test_vit", {"img_size": 48}, 48, 0.485),
+        ("test_vit", {"img_size": [48, 48]}, 48, 0.485),
+        ("test_vit.r160_in1k", {}, 160, 0.5),  # the tag names them
+    ],
+)
+def test_timm__gives_size_and_with_a_tag_the_statistics(name, options, size, mean):
+    config = TimmTrunk(name, options).network_config
+    assert (config.size, config.mean[0]) == (size, mean)
+    assert config.origins["size"] == f"timm's {name}"
+
+
+def test_pirl__records_the_images_of_the_run():
+    def floats(image):
+        return {"images": torch.zeros(3, 40, 40)}
+
+    expected = {pirl.ImageViews(image_size=32): [], floats: ["mean", "std"]}
+    for views, defaults in expected.items():
+        trunk = pirl.WideResNet(10, width=0.125)
+        pirl.PIRL(trunk, pirl.ImageDataset(PHOTOS, views))
+        assert trunk.network_config.size == (40 if defaults else 32)
+        assert trunk.network_config.defaults == defaults
+
+
+def test_pirl__normalizes_as_the_trunk_expects():
+    trunk = pirl.WideResNet(10, width=0.125)
+    trunk.network_config = trunk.network_config.with_values("test", mean=[0.9] * 3, std=[0.3] * 3)
+    seen = []
+    trunk.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    pirl.PIRL(trunk, pirl.ImageDataset(PHOTOS, pirl.ImageViews(image_size=32)))
+    assert seen[0].mean().item() == pytest.approx((0 - 0.9) / 0.3)  # a black image
+    assert trunk.network_config.mean == (0.9,) * 3
+
+
+def test_network__of_torchvision_or_timm_is_saved_with_its_record(tmp_path):
+    import timm
+
+    resnet = torchvision.models.resnet18()
+    resnet.fc = nn.Identity()
+    vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, dynamic_img_size=True)
+    images = torch.randn(1, 3, 32, 32)
+    for trunk in (resnet, vit):
+        pirl.PIRL(trunk, pirl.ImageDataset(PHOTOS, pirl.ImageViews(image_size=32)))
+        pirl.save_trunk(trunk, tmp_path / "trunk.torch")
+        again = pirl.load_trunk(tmp_path / "trunk.torch")
+        assert again.network_config.size == 32
+        with torch.no_grad():
+            torch.testing.assert_close(again(images)[0], trunk.eval()(images))
+
+
+def test_network__that_could_not_be_loaded_is_not_saved(tmp_path):
+    import timm
+
+    small = timm.create_model("vit_tiny_patch16_224", num_classes=0, depth=2)
+    for trunk in (torchvision.models.mobilenet_v3_small(), small, nn.Conv2d(3, 8, 3)):
+        with pytest.raises(ValueError, match="load_trunk could not build this network again"):
+            pirl.save_trunk(trunk, tmp_path / "trunk.torch")
+    assert not (tmp_path / "trunk.torch").exists()
+
+
+def test_untrained__keeps_the_record():
+    trunk = ResNetTrunk(10, 0.125)
+    trunk.network_config = trunk.network_config.with_values("test", size=32)
+    assert untrained(trunk).network_config is trunk.network_config
+    assert network_config_of(nn.DataParallel(trunk)) is trunk.network_config

@@ -1,0 +1,43 @@
+"""Networks in VISSL's configuration."""
+
+import pytest
+from torch import nn
+
+from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.vissl.adapters.networks import run_network, size_of_transforms
+
+RUN = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
+OTHER = {"mean": [0.9] * 3, "std": [0.8] * 3}
+DATA = {key.upper(): values for key, values in OTHER.items()}
+VIEWS = [{"name": "PIRLJigsaw", "image_size": 96, "patch_size": 32}]
+
+
+def config(data=None, transforms=(), hooks=None):
+    return {"DATA": {**(data or {}), "TRAIN": {"TRANSFORMS": list(transforms)}}, "HOOKS": hooks}
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (config(DATA, VIEWS, {"PIRL_INPUT": RUN}), {"size": 96, **RUN}),  # what training reads
+        (config(DATA, [{"name": "Normalize", **RUN}]), RUN),  # VISSL's own
+        (config(DATA, VIEWS), {"size": 96, **OTHER}),
+        (config(None, VIEWS, {"PIRL_INPUT": None}), {"size": 96}),
+    ],
+)
+def test_run_network__records_what_the_training_read(run, expected):
+    found = run_network(nn.Identity(), run)
+    assert found.to_dict() == {"architecture": "", "options": {}, **expected}
+    assert found == NetworkConfig().with_values("run", **expected)
+
+
+def test_size__is_that_of_the_last_transform_that_has_one(subtests):
+    for transforms, size in (
+        ([{"size": 73}, {"size": 64}, {"name": "ToTensor"}], 64),
+        ([{"size": [224, 224]}], 224),
+        ([{"size": [224, 300]}], None),
+        ([{"crop_size_image": 160}], 160),
+        ([], None),
+    ):
+        with subtests.test(transforms=transforms):
+            assert size_of_transforms(transforms) == size
