@@ -10,7 +10,7 @@ from pathlib import Path
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
 from pirl_plugin.models.network_config import RESNET
-from pirl_plugin.models.trunks import AnyTrunk, describe_network
+from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked_file
@@ -161,8 +161,7 @@ def main(arguments: list[str]) -> int:
             timm_options=dict(options.timm_option),
             trust_pickle=options.trust_pickle,
         )
-    print(f"{options.out}: the network in {options.checkpoint}")
-    print(f"Network: {describe_network(trunk)}")
-    print(f"Images: {trunk.network_config}")
+    print(f"{options.out}: {trunk.network_config.title}, from {options.checkpoint}")
+    print(f"input: {trunk.network_config}")
     print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out)}")
     return 0

@@ -256,10 +256,8 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
         stem = torch.empty(64, 3, 7, 7)
     trunk = ResNetTrunk(depth, stem.shape[0] / 64, stem.shape[2] == 3, stem.shape[1])
     others = [name for name in _below(tensors, trunk_prefix) if _part(name) not in part_names]
-    _warn_of_rest(others, file)
-    what = f"{file} does not match {trunk.network_config.title}"
     remedy = "If it is another network, give its timm name."
-    _load_complete(trunk._feature_blocks, state, what, remedy)
+    _load_complete(trunk, state, others, file, remedy)
     return trunk
 
 
@@ -295,7 +293,7 @@ def _load_timm_network(
     if not found and 2 * most >= len(expected):
         found = [candidate for candidate, number in num_known.items() if number == most]
     if not found:
-        advice = "Give the timm name of the network in this file."
+        advice = "It is another network: check its timm name."
         raise Refused(
             f"{file} holds no {timm}: most of its {len(expected)} tensors, such as "
             f"{next(iter(expected))}, are missing. {_advice(tensors, advice)}"
@@ -308,10 +306,8 @@ def _load_timm_network(
                 f"{file}: timm resized {name} from {tuple(tensor.shape)} to "
                 f"{tuple(state[name].shape)}"
             )
-    _warn_of_rest(ignored[trunk_prefix], file)
-    what = f"{file} does not match {trunk.network_config.title}"
     remedy = "Check the timm name and its options, such as img_size=384."
-    _load_complete(trunk.net, state, what, remedy)
+    _load_complete(trunk, state, ignored[trunk_prefix], file, remedy)
     return trunk
 
 
@@ -387,31 +383,30 @@ def _part(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _warn_of_rest(names: Iterable[str], file: str) -> None:
-    """Name a file's parts that are not the trunk's, such as ``fc``."""
-    if parts := sorted(set(map(_part, names))):
-        logging.root.warning(f"{file}: ignored {truncate(parts)}")
-
-
-def _load_complete(network: nn.Module, state: Mapping[str, Tensor], what: str, remedy: str) -> None:
-    """Load tensors into a network, if they are all of its tensors, and finite.
+def _load_complete(
+    trunk: AnyTrunk, state: Mapping[str, Tensor], others: Iterable[str], file: str, remedy: str
+) -> None:
+    """Load tensors into a trunk, if they are all of its tensors, and finite.
 
     Args:
-        network: the network.
-        state: tensors by the network's names.
-        what: beginning of the message.
-        remedy: what the user can do, a sentence.
+        trunk: the trunk.
+        state: tensors by torchvision's or timm's names.
+        others: names of other tensors, such as a classifier's; a warning names their parts.
+        file: name of the file, for messages.
+        remedy: what the user can do about a mismatch, a sentence.
 
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.
     """
-    mismatch = compare(network.state_dict(), state)
+    mismatch = compare(trunk.body.state_dict(), state)
     if mismatch:
-        raise Refused(f"{what}: {mismatch}. {remedy}")
+        raise Refused(f"{file} does not match {trunk.network_config.title}: {mismatch}. {remedy}")
     not_finite = [name for name, tensor in state.items() if not bool(tensor.isfinite().all())]
     if not_finite:
-        raise Refused(f"{what}: NaN or infinite values in {truncate(not_finite)}.")
-    network.load_state_dict(state, strict=False)  # counters of batch norm may be missing
+        raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
+    if parts := sorted(set(map(_part, others))):
+        logging.root.warning(f"{file}: ignored {truncate(parts)}")
+    trunk.body.load_state_dict(state, strict=False)  # counters of batch norm may be missing
 
 
 def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -108,7 +108,7 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
     if to == "detectron2":
         detectron2_options(trunk)  # refuses a network that Detectron2 does not have
     # Copies: otherwise the storage of other tensors would be written too.
-    state = {name: tensor.clone() for name, tensor in trunk.plain_state().items()}
+    state = {name: tensor.clone() for name, tensor in trunk.body.state_dict().items()}
     if to == "torchvision" and classifier is not None:
         state["fc.weight"] = classifier.weight
         state["fc.bias"] = classifier.bias
@@ -195,7 +195,7 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None
             f"64 channels. Export to torchvision, or {_PRETRAIN}."
         )
     network: Any = create_network(config.timm_name, config.timm_options)
-    network.load_state_dict(trunk.plain_state())
+    network.load_state_dict(trunk.body.state_dict())
     if classifier is not None:
         _set_classifier(network, trunk, classifier)
     from timm.models import save_for_hf
@@ -244,7 +244,7 @@ def _set_classifier(network: Any, trunk: AnyTrunk, classifier: Classifier) -> No
 def _detectron2_content(trunk: AnyTrunk) -> dict[str, object]:
     """Return what Detectron2 reads from a pickle: arrays by its own names."""
     arrays = {}
-    for name, tensor in trunk.plain_state().items():
+    for name, tensor in trunk.body.state_dict().items():
         if not name.endswith(COUNTER):
             arrays[to_detectron2(name)] = tensor.numpy()
     # With matching_heuristics, Detectron2 finds "res5.…" in any module.

@@ -25,7 +25,6 @@ from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import (
     AnyTrunk,
-    describe_network,
     evaluating,
     layer_features,
     network_config_of,
@@ -102,7 +101,7 @@ def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
         "option", size=options.size, mean=options.mean, std=options.std
     )
     trunk.network_config = config
-    print(f"network: {describe_network(trunk)}")
+    print(f"network: {config.title}, {trunk.num_features:,} features")
     print(f"input: {config}", flush=True)
     if config.defaults:
         given = ", ".join(f"--{name}" for name in config.defaults)

@@ -83,7 +83,7 @@ class NetworkConfig:
 
         Example:
             >>> NetworkConfig("pirl_resnet", {"depth": 10, "width": 0.5, "small_stem": True}).title
-            'ResNet-10 of width 0.5, 3×3 stem'
+            'ResNet-10 of width 0.5, 3×3 stem with stride 1'
             >>> NetworkConfig("vit_tiny_patch16_224", {"img_size": 48}).title
             "timm's vit_tiny_patch16_224 (img_size=48)"
         """
@@ -95,7 +95,7 @@ class NetworkConfig:
         if options["width"] != 1:
             title += f" of width {options['width']:g}"
         if options["small_stem"]:
-            title += ", 3×3 stem"
+            title += ", 3×3 stem with stride 1"
         return title if self.channels == 3 else f"{title}, {self.channels} channels"
 
     @property

@@ -102,11 +102,9 @@ class ResNetTrunk(nn.Module):
     Attributes:
         network_config: the arguments, and the images that the network expects.
         num_features: number of pooled features, D.
-        pooling: kind of the last pooling.
         layers: names of the layers that can be compared; the pooled features are the last.
     """
 
-    pooling = "avg"
     layers = ("conv1", "res2", "res3", "res4", "res5", LAST)
 
     def __init__(
@@ -162,6 +160,7 @@ class ResNetTrunk(nn.Module):
                 break
         return list(map(outputs.__getitem__, block_names))
 
-    def plain_state(self) -> dict[str, Tensor]:
-        """Return the tensors under torchvision's names."""
-        return self._feature_blocks.state_dict()
+    @property
+    def body(self) -> nn.Module:
+        """The layers, with torchvision's names."""
+        return self._feature_blocks

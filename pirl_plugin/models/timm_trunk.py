@@ -55,9 +55,8 @@ class TimmTrunk(nn.Module):
         self.net: Any = create_network(source, options)
         has_own_weights = bool(options.get("pretrained")) or "." in architecture or ":" in source
         self.network_config = _config_of(self.net, architecture, options, has_own_weights)
-        self.num_features = int(
-            getattr(self.net, "head_hidden_size", None) or self.net.num_features
-        )
+        width: Any = getattr(self.net, "head_hidden_size", None) or self.net.num_features
+        self.num_features = int(width)
         self._fused_norm = _has_fused_norm(self.net)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
@@ -105,19 +104,10 @@ class TimmTrunk(nn.Module):
         return (*(f"stage{number + 1}" for number in range(len(self.net.feature_info))), LAST)
 
     @property
-    def pooling(self) -> str:
-        """Name of the last pooling in timm, such as ``avg`` or ``token``, or nothing."""
-        for module in (self.net, getattr(self.net, "head", None)):
-            pooling = getattr(module, "global_pool", None)
-            name = pooling if isinstance(pooling, str) else getattr(pooling, "pool_type", "")
-            if name:
-                return str(name)
-        return ""
-
-    def plain_state(self) -> dict[str, Tensor]:
-        """Return the tensors under timm's names."""
-        state: dict[str, Tensor] = self.net.state_dict()
-        return state
+    def body(self) -> nn.Module:
+        """The network of timm, with its own names."""
+        net: nn.Module = self.net
+        return net
 
 
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:

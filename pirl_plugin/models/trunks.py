@@ -1,4 +1,4 @@
-"""Helpers for any trunk: its record and description, layer features, an untrained copy."""
+"""Helpers for any trunk: its record, layer features, an untrained copy."""
 
 from __future__ import annotations
 
@@ -46,30 +46,6 @@ def network_config_of(network: nn.Module) -> NetworkConfig:
             return config
     timms = getattr(network, "pretrained_cfg", None) or {}
     return NetworkConfig(timms.get("architecture", ""))
-
-
-def describe_network(trunk: AnyTrunk) -> str:
-    """Describe a network, with what a file of weights does not record: strides and pooling.
-
-    Example:
-        >>> describe_network(ResNetTrunk(10, 0.5, small_stem=True))
-        'ResNet-10 of width 0.5, 3×3 stem: first layer 3×3, stride 1; avg pooling; 256 features'
-    """
-    first: nn.Conv2d | None = None
-    pooled = False
-    for name, layer in trunk.named_modules():
-        if first is None and isinstance(layer, nn.Conv2d):
-            first = layer
-        if isinstance(layer, nn.MaxPool2d) and name.endswith("maxpool"):
-            pooled = True
-    parts = []
-    if first is not None:
-        height, width = first.kernel_size
-        stem = f"first layer {height}×{width}, stride {first.stride[0]}"
-        parts.append(f"{stem}, max-pooling" if pooled else stem)
-    if trunk.pooling:
-        parts.append(f"{trunk.pooling} pooling")
-    return f"{trunk.network_config.title}: {'; '.join(parts)}; {trunk.num_features} features"
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import torch
 
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.models.trunks import describe_network
 
 NAMES = """
 resnet18 resnet26 resnet50 resnext50_32x4d resnet50d res2net50_26w_4s seresnet18 skresnet18
@@ -26,7 +25,6 @@ def test_network__is_read_exported_and_read_back(name, tmp_path):
     content = {"state_dict": {f"module.{key}": value for key, value in net.state_dict().items()}}
     torch.save(content, tmp_path / "in.pth")
     trunk = load_trunk(tmp_path / "in.pth", timm=name)
-    assert describe_network(trunk).startswith(f"timm's {name}")
 
     bare = timm.create_model(name, num_classes=0).eval()
     bare.load_state_dict(net.state_dict(), strict=False)

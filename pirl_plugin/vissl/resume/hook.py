@@ -98,7 +98,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                     # The run may have been killed before it linked this checkpoint.
                     link_checkpoint(folder / resumed.name)
                 self._record = make_checkpoint_record(self._config, images, section)
-                network = run_network(task.base_model, self._config)
+                network = run_network(task.model, self._config)
                 self._record[NETWORK] = network.to_dict()
                 remove_unfinished(folder)
                 self._folder = RunFolder(folder, self.keep, resumed)
