@@ -1,1 +1,1 @@
-"""Read, compare, convert and write checkpoints; no other package opens them."""
+"""Load, save and export checkpoints; no other package opens them."""

@@ -1,4 +1,4 @@
-"""A linear classifier of a layer's features, in a file with the trunk that computes them."""
+"""A linear classifier for a layer's features, saved with the trunk that computes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pirl_plugin.system.failures import Refused
 CLASSIFIER = "pirl_classifier"
 """Key of the classifier in a checkpoint."""
 CLASSIFIER_FILE = "classifier.torch"
-"""The file of trunk and classifier in the folder of ``linear --fit logistic`` and ``finetune``."""
+"""File with trunk and classifier that ``linear --fit logistic`` and ``finetune`` write."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,10 @@ class Classifier:
         weight: float32 ``(C, D)``.
         bias: float32 ``(C,)``.
         classes: names of the C classes.
-        layer: the layer of the trunk whose features it takes, see :func:`layer_features`.
+        layer: the trunk layer whose features it takes; see :func:`layer_features`.
+
+    Raises:
+        Refused: shapes do not fit, weights are NaN or infinite, or a name is not printable text.
     """
 
     weight: Tensor
@@ -49,14 +52,14 @@ class Classifier:
                 )
 
     def predict(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Predict the classes of images.
+        """Predict classes.
 
         Args:
-            features: floating ``(N, D)`` of the layer, on the CPU.
+            features: the layer's features, float ``(N, D)``, on the CPU.
 
         Returns:
-            The most probable class of each image, int64 ``(N,)``, an index into ``classes``; and
-            its probability, float32 ``(N,)``.
+            The most probable class, int64 ``(N,)``, an index into ``classes``, and its probability,
+            float32 ``(N,)``.
         """
         scores = linear(features.float(), self.weight, self.bias)
         probability, index = scores.softmax(dim=1).max(dim=1)

@@ -1,4 +1,4 @@
-"""Read checkpoints of several programs without running code; and what a run of the host left."""
+"""Read checkpoints without running code in them, and the files that a run of VISSL leaves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ import yaml
 from pirl_plugin.system.failures import Refused
 
 SECTION = "pirl_plugin"
-"""Key of this plugin's data in a checkpoint of the host, among the states of the host's hooks."""
+"""Key of this plugin's data in a checkpoint of VISSL, among the states of VISSL's hooks."""
 RUN_CONFIG = "train_config.yaml"
 _NAME = re.compile(
     r"model_(?P<final>final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
-# Types and functions that run no code: numpy's arrays and numbers, and the options of scripts.
+# Types and functions that run no code: numpy arrays and numbers, and the options of scripts.
 _NUMBERS = ("float16", "float32", "float64", "int32", "int64", "bool")
 _SAFE_TYPES: list[Any] = [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace]
 _SAFE_TYPES += [type(np.dtype(name)) for name in _NUMBERS]
@@ -38,12 +38,12 @@ for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of numpy 
 
 
 def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
-    """Read a checkpoint of torch, or a safetensors file, to the CPU.
+    """Read a torch checkpoint or a safetensors file to the CPU.
 
     Args:
         path: the file; a safetensors file ends in ``.safetensors``.
-        trust_pickle: run the code in the file if torch's safe loading refuses it. Use it only if
-            you trust the writer of the file.
+        trust_pickle: run the code in the file if torch's safe loading refuses it. Use it only for
+            files you trust.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -79,10 +79,10 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
 
 
 def open_checkpoint(path: Path) -> Mapping[str, Any]:
-    """Open a file of ``torch.save`` without reading its tensors, which stay on the disk.
+    """Open a file from ``torch.save`` without reading its tensors, which stay on the disk.
 
     Raises:
-        ValueError: it is empty, truncated or something else; the message does not have the path.
+        ValueError: it is empty, truncated or something else; the message does not name the path.
     """
     try:
         mapped = zipfile.is_zipfile(path)  # torch's older format cannot be mapped
@@ -91,15 +91,15 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
     if not isinstance(content, Mapping):
-        raise Refused(f"it holds a {type(content).__name__}: expected a dictionary")
+        raise Refused(f"it holds a {type(content).__name__}, not a dictionary")
     return content
 
 
 def check_sums(path: Path) -> None:
-    """Check every byte of a file of ``torch.save`` by its CRC-32, which torch does not do.
+    """Check every byte of a file from ``torch.save`` by its CRC-32, which torch does not do.
 
     Raises:
-        ValueError: a record differs; the message has its name, but not the path.
+        ValueError: a record is damaged; the message names the record, but not the path.
     """
     if not zipfile.is_zipfile(path):  # torch's older format has none
         return
@@ -111,7 +111,7 @@ def check_sums(path: Path) -> None:
     except Exception as error:  # a damaged record's name or header
         raise Refused(f"its checksums cannot be compared ({error})") from error
     if broken is not None:
-        raise Refused(f"its record {broken} has another checksum than when it was saved")
+        raise Refused(f"its record {broken} does not match its checksum")
 
 
 def _first_sentence(error: Exception) -> str:
@@ -124,11 +124,11 @@ def _first_sentence(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class CheckpointName:
-    """The host's name of a checkpoint.
+    """VISSL's name for a checkpoint.
 
     Attributes:
         kind: ``phase`` at the end of an epoch, ``iteration`` within one.
-        number: of the epoch, from 0, or of the step.
+        number: number of the epoch, from 0, or of the step.
         is_final: whether it is the last checkpoint of a finished run.
 
     Example:
@@ -147,7 +147,7 @@ class CheckpointName:
 
     @classmethod
     def parse(cls, name: str) -> CheckpointName | None:
-        """Return the parts of a file's name; None if it is not a checkpoint of the host."""
+        """Parse a file name; return None if it does not name a checkpoint of VISSL."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -157,7 +157,7 @@ class CheckpointName:
 def final_checkpoint(folder: Path) -> Path | None:
     """Return the last checkpoint of a finished run; None if there is none.
 
-    The name is enough: with this plugin, a checkpoint gets its name when it is whole.
+    The name is enough: with this plugin, a checkpoint gets its name when it is complete.
     """
     for path in folder.glob("model_*.torch"):
         name = CheckpointName.parse(path.name)
@@ -167,7 +167,7 @@ def final_checkpoint(folder: Path) -> Path | None:
 
 
 def section_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return this plugin's data in the content of a checkpoint; empty if there are none."""
+    """Return this plugin's data in a checkpoint's content; empty if there are none."""
     hooks = (content.get("classy_state_dict") or {}).get("hooks") or {}
     section: dict[str, Any] = hooks.get(SECTION) or {}
     return section
@@ -177,12 +177,12 @@ def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> di
     """Return the configuration of a checkpoint's run, from the checkpoint or the file beside it.
 
     Args:
-        checkpoint: the file. The file beside it is read only if it has a name of the host's
-            checkpoints, or is a link to one.
-        content: of the file, if it has been read.
+        checkpoint: the file. The file beside it is read only if the checkpoint, or the target of
+            this link, is named as VISSL names checkpoints.
+        content: content of the checkpoint, if it has been read.
 
     Returns:
-        The configuration; None if neither has it.
+        The configuration; None if there is none.
 
     Raises:
         Refused: the file beside it is not a YAML mapping.
@@ -196,7 +196,7 @@ def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> di
     if text is not None:
         config: dict[str, Any] = json.loads(text)
         return config
-    # Beside it, if the name is the host's: other weights in a run's folder are not the run's.
+    # Beside it, if VISSL named it: other weights in a run's folder do not come from the run.
     for file in (checkpoint, checkpoint.resolve()):  # a link, and its target
         is_of_host = file.name == "checkpoint.torch" or CheckpointName.parse(file.name) is not None
         if is_of_host and file.with_name(RUN_CONFIG).is_file():
@@ -205,7 +205,7 @@ def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> di
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Read a configuration from a file that the host has written.
+    """Read a configuration that VISSL has written.
 
     Raises:
         Refused: the file is not a YAML mapping.

@@ -1,1 +1,1 @@
-"""Heads and trunks: PIRL's f and g (Sec. 2.3), ResNets of any width, and any network of timm."""
+"""Heads f and g (Sec. 2.3), ResNets of any width, networks from timm, and PIRL in one module."""

@@ -10,20 +10,20 @@ from pirl_plugin.system.failures import Refused, check_whole
 
 
 class PIRLHead(nn.Module):
-    """Project trunk features to the embedding of an image (f) or of its patches (g).
+    """Project trunk features to an image embedding (f) or a patch embedding (g).
 
-    With one patch: ``in_dim → out_dim``. With P patches: each patch ``in_dim → out_dim``, then the
-    concatenated projections ``P·out_dim → out_dim``.
+    With one patch: ``in_dim → out_dim``. With P patches: ``in_dim → out_dim`` for each patch, then
+    ``P·out_dim → out_dim`` for the concatenated projections.
 
     Args:
         in_dim: width of the trunk's features, 2048 for ResNet-50.
         out_dim: width of the embedding, 128 in the paper.
-        num_patches: 1, or the number of patches of an image, 9.
-        hidden_dim: None for the paper's linear projection, or the width of a hidden layer with
-            ReLU, as in VISSL's later MLP heads (2048).
+        num_patches: 1, or the number of patches per image, 9.
+        hidden_dim: width of a hidden layer with ReLU, as in VISSL's later MLP heads (2048), or None
+            for the paper's linear projection.
 
     Raises:
-        Refused: a width is not a whole number of at least 1: the embedding would be a constant.
+        Refused: a width is not a positive integer; the embedding would be constant.
 
     Example:
         >>> import torch
@@ -57,11 +57,11 @@ class PIRLHead(nn.Module):
         """Compute embeddings.
 
         Args:
-            features: ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)`` floating, or a list with one
-                such tensor; the P patches of an image are consecutive.
+            features: float ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)``, or a list with one such
+                tensor. The P patches of an image are consecutive.
 
         Returns:
-            ``(B, out_dim)``, not normalised.
+            ``(B, out_dim)``, not normalized.
 
         Raises:
             ValueError: the number of features is not a multiple of P.
@@ -73,8 +73,8 @@ class PIRLHead(nn.Module):
             return projected
         if len(projected) % self.num_patches:
             raise Refused(
-                f"{len(projected)} features: expected a multiple of num_patches = "
-                f"{self.num_patches}; give this head the patches, and the head of images the images"
+                f"features: expected a multiple of num_patches = {self.num_patches} rows, got "
+                f"{len(projected)}. This head takes patches; images need a head of their own."
             )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
 

@@ -23,7 +23,7 @@ def test_head__concatenates_the_patches_of_an_image_in_their_order():
     for image in range(2):
         nine = [head.project(features[9 * image + p]) for p in range(9)]
         torch.testing.assert_close(merged[image], head.merge(torch.cat(nine)))
-    with pytest.raises(ValueError, match="16 features: expected a multiple of num_patches = 9"):
+    with pytest.raises(ValueError, match="multiple of num_patches = 9 rows, got 16"):
         head(features[:16])
 
 
