@@ -42,7 +42,7 @@ import errno, os, sys
 left = [{number}]
 def at_open(event, arguments):
     if event == "open" and arguments[2] & os.O_CREAT:
-        if {folder!r} in os.path.abspath(arguments[0]):
+        if {folder!r} in os.path.abspath(str(arguments[0])):
             left[0] -= 1
             if left[0] < 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), arguments[0])

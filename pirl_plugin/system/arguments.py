@@ -43,8 +43,10 @@ def weights_file(text: str) -> Path:
     path = user_path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(
-            f"{text}: expected a file, such as {Path(text, 'checkpoint.torch')}; this is a folder"
+            f"{text} is a folder; give a file, such as {Path(text, 'checkpoint.torch')}"
         )
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
     return path
 
 

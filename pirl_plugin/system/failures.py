@@ -44,6 +44,9 @@ class MissingPackage(Refused, ModuleNotFoundError):
     """A command needs a package that is not installed."""
 
 
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+
+
 class FailedWrite(OSError):
     """A file cannot be written, such as on a full disk; its arguments are those of ``OSError``."""
 
@@ -51,7 +54,7 @@ class FailedWrite(OSError):
         if self.errno is None:  # it comes from a loader worker
             return super().__str__()
         remedy = ""
-        if self.errno in (errno.ENOSPC, errno.EDQUOT):
+        if self.errno in _FULL_DISK:
             remedy = ". Free some space there, or choose another folder."
         return f"{self.strerror}: {self.filename}{remedy}"
 
@@ -164,7 +167,8 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
 def details_of(error: BaseException) -> str:
     """Return an exception's traceback; empty if its sentence alone is enough."""
     is_clear = is_refusal(error) or isinstance(error, (FailedWrite, KilledWorker))
-    return "" if is_clear else "".join(traceback.format_exception(error))
+    is_full_disk = isinstance(error, OSError) and error.errno in _FULL_DISK
+    return "" if is_clear or is_full_disk else "".join(traceback.format_exception(error))
 
 
 @contextmanager

@@ -249,6 +249,24 @@ def waiting(wait: Wait) -> Iterator[None]:
 
 
 @contextmanager
+def deferring() -> Iterator[None]:
+    """Let a signal interrupt after a block that starts processes, not in it.
+
+    Raises:
+        Interrupted: at the end.
+    """
+    watcher = current()
+    if watcher is None:
+        yield
+        return
+    watcher.polled = True
+    yield
+    watcher.polled = False
+    if watcher.requested:
+        raise Interrupted(watcher.requested)
+
+
+@contextmanager
 def resumable() -> Iterator[None]:
     """Tell the user that the same command resumes, if a signal ends the process in a block."""
     try:

@@ -144,7 +144,10 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     ("words", "sentence"),
     [
         (["knn", "--temperature", "0"], "--temperature: 0: expected a number above 0"),
-        (["knn", "--checkpoint", "."], "--checkpoint: .: expected a file, such as checkpoint"),
+        (
+            ["knn", "--checkpoint", "."],
+            "--checkpoint: . is a folder; give a file, such as checkpoint",
+        ),
         (["knn", "--report", "."], "--report: .: expected a file, but this is a folder"),
         (["knn", "--out", "file/a"], "--out: file/a: expected a path that can be written, but "),
         (["embed", "--out", "f.parquet"], "--out: f.parquet: a .parquet file needs pyarrow"),

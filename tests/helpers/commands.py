@@ -28,7 +28,7 @@ def arguments(command, checkpoint, data, out, ranks=2):
         "train": settings(data, out, epochs=1, processes=ranks, workers=1),
         "quickstart": ["--data", str(data), "--out", str(out), "--epochs", "1"],
         "knn": [*network, *small, "--features", str(out / "features.npz")],
-        "embed": [*network, *small, "--out", str(out / "features.npz")],
+        "embed": [*network[:3], str(data / "train"), *small, "--out", str(out / "features.npz")],
         "linear": [*labelled, "--fit", "vissl", *one_epoch],
         "finetune": [*labelled, "--scratch", *one_epoch],
         "export": [*trunk_file, "--to", "torchvision"],

@@ -98,7 +98,10 @@ WRITING = {  # option that names the output -> command, and the output
     "knn out": (["knn", *MEASURE, "--out", "OUT"], "OUT/results.json"),
     "knn report": (["knn", *MEASURE, "--report", "OUT/a.html"], "OUT/a.html"),
     "knn features": (["knn", *MEASURE, "--features", "OUT/a.npz"], "OUT/a.npz"),
-    "embed": (["embed", *MEASURE, "--out", "OUT/a.csv"], "OUT/a.csv"),
+    "embed": (
+        ["embed", *MEASURE[:2], "--data", "IN/data/train", "--out", "OUT/a.csv"],
+        "OUT/a.csv",
+    ),
     "export": (
         ["export", *MEASURE[:2], "--to", "torchvision", "--out", "OUT/a.pth"],
         "OUT/a.pth",

@@ -23,7 +23,14 @@ from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.processes import how_it_ended, share_import_path
-from pirl_plugin.system.watcher import GRACE_S, STOPPING, Interrupted, requested, watching
+from pirl_plugin.system.watcher import (
+    GRACE_S,
+    STOPPING,
+    Interrupted,
+    deferring,
+    requested,
+    watching,
+)
 from pirl_plugin.vissl.run.rank import (
     LOST_RANK,
     another_rank_ended,
@@ -201,7 +208,8 @@ class _Ranks:
 
         try:
             number = self._config.DISTRIBUTED.NUM_PROC_PER_NODE
-            ranks = start_processes(_start_rank, work, number, join=False, start_method="spawn")
+            with deferring():
+                ranks = start_processes(_start_rank, work, number, join=False, start_method="spawn")
             while not ranks.join(grace_period=GRACE_S):
                 pass
         except ProcessExitedException as error:
