@@ -47,8 +47,8 @@ class Columns:
         if chosen is not None:
             if chosen not in columns:
                 raise Refused(
-                    f"{kind}_column = {chosen}: expected a column of {place}, which has "
-                    f"{', '.join(columns)}"
+                    f"{kind}_column = {chosen} is not a column of {kind}s in {place}. Choose one "
+                    f"of {', '.join(columns)}."
                 )
             return chosen
         by_lower_case = {column.lower(): column for column in reversed(columns)}
@@ -71,6 +71,6 @@ def choose(kind: str, columns: Iterable[str]) -> str:
     """
     listed = ", ".join(map(str, columns))
     return (
-        f"found the columns {listed}: expected one of {', '.join(_NAMES[kind])}; choose one with "
-        f"{kind}_column (--{kind}-column; config.DATA.TRAIN.{kind.upper()}_COLUMN)"
+        f"none of the columns {listed} has a known name, such as {', '.join(_NAMES[kind][:4])}. "
+        f"Choose the {kind}_column."
     )

@@ -93,7 +93,6 @@ class FileListSource(ImageSource):
             if label_column is None:
                 self._other_columns = [name for name in header if name not in ("", path_column)]
         super().__init__(file, paths, os.path.dirname(file))
-        self.say_repeated()
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be grey
             ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"

@@ -78,10 +78,7 @@ class FolderSource(ImageSource):
             )
         self._images_of_class: Counter[str] = Counter()
         skipped: Counter[str] = Counter()
-        repeated: Counter[str] = Counter()
-        images = list(find_images(folder, skipped, repeated, self._images_of_class))
-        for names, count in repeated.items():
-            warn_once(f"{folder}: {count} images occur twice: {printable(names)} are one folder")
+        images = list(find_images(folder, skipped, self._images_of_class))
         if skipped:
             words = say_skipped(folder, skipped)
             if not images:
@@ -130,7 +127,6 @@ def say_skipped(path: str, skipped: Counter[str]) -> str:
 def find_images(
     folder: str,
     skipped: Counter[str] | None = None,
-    repeated: Counter[str] | None = None,
     of_class: Counter[str] | None = None,
 ) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
@@ -144,7 +140,6 @@ def find_images(
     Args:
         folder: an existing folder.
         skipped: counts skipped files by extension and skipped folders by name, during the walk.
-        repeated: counts the images of folders that are reached twice, by the names of both.
         of_class: counts the images of the folder itself, ``""``, and of each first-level subfolder.
 
     Yields:
@@ -154,9 +149,7 @@ def find_images(
         OSError: ``folder`` cannot be listed, or a subfolder for another reason than permission.
     """
     skipped = Counter() if skipped is None else skipped
-    repeated = Counter() if repeated is None else repeated
     of_class = Counter() if of_class is None else of_class
-    name_of_folder: dict[tuple[int, int], str] = {}  # device and inode → the first name
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))  # the folder itself
     _, class_names, _ = top
@@ -165,16 +158,11 @@ def find_images(
         of_class[subfolder] = 0
         walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
         for path, _, names in walk:
-            state = os.stat(path)
-            own_name = path[start:]
-            first_name = name_of_folder.setdefault((state.st_dev, state.st_ino), own_name)
             for name in sorted(names):
                 if name.startswith("."):
                     continue
                 if name.lower().endswith(IMAGE_EXTENSIONS):
                     of_class[subfolder] += 1
-                    if first_name != own_name:
-                        repeated[f"{first_name} and {own_name}"] += 1
                     yield os.path.join(path, name)[start:]
                 else:
                     skipped[os.path.splitext(name)[1].lower() or "no extension"] += 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,9 +31,8 @@ _ROWS_TO_TRY = 64  # for an image that can be read
 class ImageDataset(Dataset[dict[str, torch.Tensor]]):
     """Views of images.
 
-    After :meth:`set_epoch`, the next views of each image depend only on seed, epoch and row, not on
-    the workers. All other views come from torch's generator, as in torchvision's transforms. So
-    they differ from pass to pass, also without ``set_epoch``.
+    After :meth:`set_epoch`, views depend only on seed, epoch and row, not on the workers. Without
+    it, they come from torch's generator, as in torchvision's transforms.
 
     Args:
         source: a folder of images, with or without subfolders; a file that lists images; a list of
@@ -42,7 +41,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         views: ``JigsawViews()`` or similar, or any function of a PIL image, such as torchvision's
             transforms, or of a PIL image and a numpy generator. It gets the image at full size, and
             returns a dictionary of tensors, or one tensor, which is then named ``images``.
-        seed: seed of the views after ``set_epoch``.
+        seed: seed of the views, used with ``set_epoch``.
         image_column: name or position of the image in an item, or name of the column of images or
             paths; None: ``image`` or a similar name, or else the only image.
         label_column: name of the column of labels; None: ``label`` or a similar name.
@@ -85,13 +84,9 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             self.views = CallableViews(views)
             self._size = LARGEST_SIDE  # the function may use any pixel
         self.seed = seed
-        # For each image, the epoch that keys its next views, or −1. Shared with loader workers,
-        # which may live for several passes.
-        self._epochs = torch.full((len(self.source),), -1, dtype=torch.int32).share_memory_()
-        # What the rows number; it goes with each sample, also from a worker.
-        is_path = isinstance(source, (str, os.PathLike))
-        self._rows_of = os.path.abspath(source) if is_path else id(source)
-        self._blank: dict[str, Any] | None = None
+        # Shared with loader workers, which may live for several epochs; −1: set_epoch was not
+        # called.
+        self._epoch = torch.tensor(-1).share_memory_()
 
     def __len__(self) -> int:
         return len(self.source)
@@ -104,12 +99,11 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             return None
 
     def set_epoch(self, epoch: int) -> None:
-        """Key the next views of each image by the epoch; call it before each pass.
+        """Let views depend on seed, epoch and row alone; call it before each epoch.
 
-        No iterator of a loader may be at work: its workers read ahead, with the key of the pass
-        before. A row that is read twice in a pass has keyed views only once.
+        No iterator of a loader may be at work: its workers read ahead, with the epoch before.
         """
-        self._epochs.fill_(epoch)
+        self._epoch.fill_(epoch)
 
     def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
         """Make the views of one image.
@@ -131,32 +125,27 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             raise IndexError(f"row {row} of {len(self)} images")
         pixels, is_valid = self.source.load(row, self._size)
         if is_valid:
-            sample = Sample(self.views(pixels, self._generator(row)))
+            epoch = int(self._epoch)
+            rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
+            sample = Sample(self.views(pixels, rng))
         else:
             sample = Sample(self.blank_views())
         sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
         sample["data_valid"] = torch.tensor(is_valid)
-        sample.rows_of = self._rows_of
         return sample
-
-    def _generator(self, row: int) -> np.random.Generator | None:
-        """Return the generator of an image's next views; None: torch's generator seeds it."""
-        epoch = int(self._epochs[row])
-        self._epochs[row] = -1  # the views after these are new, unless set_epoch is called
-        return None if epoch < 0 else image_generator(self.seed, epoch, row)
 
     def blank_views(self) -> dict[str, torch.Tensor]:
         """Return zeros of the shapes of the first readable image's views, and the label −1."""
-        if self._blank is None:
-            views = self.views(self._first_readable(), np.random.default_rng(0))
-            self._blank = {
-                name: torch.zeros_like(view) if isinstance(view, torch.Tensor) else view
-                for name, view in views.items()
-            }
-            if "label" in self._blank:
-                self._blank["label"] = IGNORED_LABEL
-        return self._blank
+        views = self.views(self._first_readable, np.random.default_rng(0))
+        blank = {
+            name: torch.zeros_like(view) if isinstance(view, torch.Tensor) else view
+            for name, view in views.items()
+        }
+        if "label" in blank:
+            blank["label"] = IGNORED_LABEL
+        return blank
 
+    @functools.cached_property
     def _first_readable(self) -> torch.Tensor:
         distance = math.ceil(len(self) / _ROWS_TO_TRY)
         rows = range(0, len(self), distance)
@@ -165,8 +154,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             if is_valid:
                 return pixels
         raise Refused(
-            f"{self.source.path}: none of {len(rows)} images can be read, expected images; the "
-            f"warnings above name the reasons"
+            f"{self.source.path}: none of {len(rows)} images could be read; see the warnings above."
         )
 
 
@@ -187,9 +175,7 @@ def collate_views(samples: Sequence[Any]) -> Any:
         ``index`` and ``label`` are −1: loss and memory bank ignore the image.
 
     Raises:
-        ValueError: the samples hold no dictionary of views, or come from several
-            ``ImageDataset``, whose images would share rows of the memory bank. This is only noticed
-            if a batch mixes them: a ``ConcatDataset`` that is read in order may never mix them.
+        ValueError: the samples hold no dictionary of views.
 
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
@@ -203,13 +189,8 @@ def collate_views(samples: Sequence[Any]) -> Any:
         return [collate_views(views), *(default_collate(list(values)) for values in items)]
     if not isinstance(samples[0], Mapping):
         raise Refused(
-            f"collate_views got a {type(samples[0]).__name__}: expected dictionaries of views; "
-            f"give the images to ImageDataset(images, views)"
-        )
-    if len({sample.rows_of for sample in samples if isinstance(sample, Sample)}) > 1:
-        raise Refused(
-            "the batch has samples of several ImageDatasets, whose images would share rows of the "
-            "memory bank: expected one; join the data, ImageDataset(ConcatDataset([…]), views)"
+            f"collate_views: expected dictionaries of views, got a {type(samples[0]).__name__}. "
+            f"Pass the images to ImageDataset(images, views)."
         )
     batch: dict[str, Any] = {}
     for name, first in samples[0].items():

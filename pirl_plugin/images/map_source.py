@@ -34,9 +34,7 @@ class WrongItems(Refused):
 
 
 class Sample(dict[str, torch.Tensor]):
-    """The views of one image of an ``ImageDataset``, and the data whose row it is."""
-
-    rows_of: int | str = 0
+    """The views of one image of an ``ImageDataset``."""
 
 
 class MapSource(ImageSource):
@@ -270,25 +268,14 @@ def _column(kind: str, dataset: Any, columns: Columns, place: str) -> str:
             others.append(name)
     usable = of_type + others
     content = "images, or of the bytes of their files" if kind == "image" else "one value an image"
-    listed = ", ".join(f"{name} ({_type_of(value)})" for name, value in dataset.features.items())
-    chosen = columns.image if kind == "image" else columns.label
-    if chosen is not None and chosen not in usable:
-        raise Refused(
-            f"{kind}_column = {chosen}: expected a column of {content}, found in {place}: {listed}"
-        )
     column: str | None = columns.find(kind, usable, place, of_type)
     if column is None:
         refusal = NoLabels if kind == "label" else Refused
         if usable:
             raise refusal(f"{place}: {choose(kind, usable)}")
-        raise refusal(f"{place}: expected a column of {content}, found {listed}")
+        raise refusal(f"{place} has no column of {content}: {dataset.features}")
     warn_once(f"{place}: {kind}s from the column {column!r}")
     return column
-
-
-def _type_of(feature: Any) -> str:
-    """Return the type of a column's values, for messages."""
-    return getattr(feature, "dtype", None) or type(feature).__name__
 
 
 def _classes_in(dataset: Any, columns: Columns, place: str) -> Classes:

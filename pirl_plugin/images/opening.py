@@ -118,9 +118,7 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     images: Iterable[str] = map(os.fspath, paths)
     if any(map(os.path.isdir, first)):
         images = chain.from_iterable(FolderSource(folder).paths() for folder in images)
-    source = ImageSource("the list", images, root="")
-    source.say_repeated()
-    return source
+    return ImageSource("the list", images, root="")
 
 
 def _infer_source(path: str) -> tuple[str, str]:

@@ -200,15 +200,6 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         rows = self._unreadable.nonzero()[:, 0].tolist()
         return [printable(self.path_of(row)) for row in rows]
 
-    def say_repeated(self) -> None:
-        """Count once, in the log, the paths that occur more than once."""
-        _, rows, counts = np.unique(self._images, return_index=True, return_counts=True)
-        if (counts > 1).any():
-            first = printable(os.fsdecode(self._images[rows[counts > 1].min()]))
-            warn_once(
-                f"{self.path}: {len(self) - len(counts)} paths occur twice: {first} is the first"
-            )
-
 
 @functools.cache
 def warn_once(message: str) -> None:

@@ -184,17 +184,19 @@ def test_columns__of_a_hugging_face_set_are_found_by_name(tmp_path, caplog):
 
 def test_columns__that_are_not_known_are_refused_and_can_be_chosen():
     data = hugging_face(left=[grey(1)] * 2, right=[grey(2)] * 2, shape=[0, 1], colour=[1, 0])
-    with pytest.raises(ValueError, match=r"left, right: expected one of image.* image_column"):
+    with pytest.raises(
+        ValueError, match=r"left, right has a known name, such as image.* image_column"
+    ):
         open_source(data)
     source = open_source(data, columns=Columns("right"))
-    with pytest.raises(NoLabels, match=r"shape, colour: expected one of label.*--label-column"):
+    with pytest.raises(NoLabels, match=r"shape, colour has .* such as label.* label_column"):
         source.labels()
     chosen = ImageDataset(
         data, ImageViews(image_size=8), image_column="right", label_column="colour"
     ).source
     assert chosen[0][0].unique().tolist() == [2]
     assert chosen.labels().tolist() == [1, 0]
-    with pytest.raises(ValueError, match="label_column = size: expected a column of"):
+    with pytest.raises(ValueError, match="label_column = size is not a column of labels"):
         open_source(data, columns=Columns("right", "size")).labels()
 
 
@@ -211,25 +213,25 @@ def test_columns__may_have_the_bytes_of_image_files(tmp_path):
     assert open_source(tmp_path / "a.parquet", columns=Columns("image"))[0].is_readable
     # A file decides what is read: its texts are no paths.
     for column in ("name", "photo"):
-        with pytest.raises(ValueError, match=rf"= {column}: expected .* bytes .*name \(string\)"):
+        with pytest.raises(ValueError, match=f"image_column = {column} is not a column of images"):
             open_source(tmp_path / "a.parquet", columns=Columns(column))
     data = {"image": ["a.png", "b.png"], "label": [["u"], ["u", "v"]], "id": [1, 2]}
     texts = datasets.Dataset.from_dict(data)
     with pytest.raises(
-        ValueError, match=r"bytes of their files, found image \(string\), label \(L"
+        ValueError, match=r"no column of images, or of the bytes of their files: .*string"
     ):
         open_source(texts)
     tags = in_memory(images("ab")).add_column("tags", [["u"], ["u", "v"]])
-    with pytest.raises(ValueError, match=r"label_column = tags: expected .* one value .*tags \(L"):
+    with pytest.raises(ValueError, match=r"label_column = tags is not a column of labels"):
         open_source(tags, columns=Columns(label="tags")).labels()
 
 
 def test_columns__of_items_in_memory_are_found_by_name_too():
     items = [{"mask": grey(1), "photo": grey(2)}] * 2
     assert open_source(items)[0][0].unique().tolist() == [2]
-    with pytest.raises(ValueError, match="a, b: expected one of image"):
+    with pytest.raises(ValueError, match="columns a, b has a known name, such as image"):
         open_source([{"a": grey(1), "b": grey(2)}] * 2)[0]
     pairs = [(grey(1), grey(2))] * 2
-    with pytest.raises(ValueError, match="0, 1: expected one of image"):
+    with pytest.raises(ValueError, match="columns 0, 1 has a known name, such as image"):
         open_source(pairs)[0]
     assert open_source(pairs, columns=Columns(1))[0][0].unique().tolist() == [2]

@@ -91,7 +91,8 @@ def test_identity__tells_other_paths_and_classes_but_no_other_folder(list_name, 
         corrected = identity()
         assert corrected["paths"] == before["paths"]
         assert corrected["classes"] != before["classes"]
-        write_list([("dog", 0, "cat"), *rows[1:]])
+        save_grey(folder / "dog" / "9.png")
+        write_list([("dog", 9, "cat"), *rows[1:]])
     else:
         (folder / "dog" / "3.png").rename(folder / "dog" / "4.png")
     replaced = identity()
