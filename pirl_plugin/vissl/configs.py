@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -15,11 +14,6 @@ _GROUPS = {
     "benchmark/pirl": "Benchmarks, config=NAME",
 }
 _OVERLAYS = "Overlays, +config/pirl/GROUP=NAME after config=…"
-# The end of a sentence: a full stop or a colon before a space and a capital letter or a digit, but
-# not the full stop of an abbreviation.
-_SENTENCE_END = re.compile(
-    r"(?<!\bSec)(?<!\bApp)(?<!\bEq)(?<!\bet al)(?<!vs)[.:](?=\s+[A-Z0-9]|\s*$)"
-)
 
 
 def main(arguments: list[str]) -> int:
@@ -80,24 +74,18 @@ def listed() -> list[tuple[str, str, str]]:
     entries = []
     for group, heading in _GROUPS.items():
         for path in sorted((root / group).glob("*.yaml")):
-            entries.append((heading, f"{group}/{path.stem}", first_sentence(path)))
+            entries.append((heading, f"{group}/{path.stem}", _description(path)))
     for path in sorted((root / "pirl").rglob("*.yaml")):
         folder = path.parent.relative_to(root).as_posix()
         if folder != "pirl/base":
-            entries.append((_OVERLAYS, f"+config/{folder}={path.stem}", first_sentence(path)))
+            entries.append((_OVERLAYS, f"+config/{folder}={path.stem}", _description(path)))
     return entries
 
 
-def first_sentence(path: Path) -> str:
-    """Return the first sentence of the comment at the top of a YAML file."""
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
-        if not line.startswith("#") or line == "#":
-            break
-        lines.append(line.lstrip("# "))
-    text = " ".join(lines)
-    end = _SENTENCE_END.search(text)
-    return text[: end.start()] if end else text
+def _description(path: Path) -> str:
+    """Return the second line of a YAML file, a comment that describes it."""
+    _, description, *_ = path.read_text("utf-8").splitlines()
+    return description.removeprefix("# ")
 
 
 def _print_list() -> None:

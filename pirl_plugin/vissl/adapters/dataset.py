@@ -95,22 +95,12 @@ class PIRLDataset(GenericSSLDataset):
 
         Raises:
             ValueError: a label file has pickled objects.
-            Refused: the numbers of labels and images differ.
         """
         for paths in self.label_paths:
             for path in [paths] if isinstance(paths, str) else paths:
                 if os.path.isfile(path):  # not "", for a source without a label file
                     np.load(path, "r")  # raises without allow_pickle
         super().load_labels()
-        for source, labels, images in zip(
-            self.label_sources, self.label_objs, self.data_objs, strict=False
-        ):
-            is_file = source == "disk_filelist" and not isinstance(labels, list)
-            if is_file and len(labels) != len(images):
-                raise Refused(
-                    f"config.DATA.{self.split}.LABEL_PATHS = {self.label_paths}: expected "
-                    f"{len(images)} labels, one per image, got {len(labels)}"
-                )
 
     def _init_image_and_label_subset(self) -> None:
         """Draw the images of ``DATA_LIMIT`` from the labeled ones; VISSL would draw from all."""

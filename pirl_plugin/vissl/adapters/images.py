@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -149,8 +148,7 @@ def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> Im
 def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
     """Return the class names of the training images.
 
-    Return None if the labels come from another source or are numbers (VOC07, iNaturalist), or if a
-    test-only run has no training images.
+    Return None if the labels come from another source or are numbers (VOC07, iNaturalist).
 
     Raises:
         NoLabels: the training images have no labels.
@@ -162,12 +160,6 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
         return None
     (data_source,) = options["DATA_SOURCES"]
     (path,), _ = get_data_files("TRAIN", cfg["DATA"])
-    if cfg.get("TEST_ONLY") and not (os.path.exists(path) or glob.glob(path)):
-        logging.root.warning(
-            f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist, so the test images alone number "
-            f"the classes"
-        )
-        return None
     with _errors_name_the_key("TRAIN"):
         if data_source == names.DISK_FOLDER and os.path.isdir(path):
             used = class_names(path)

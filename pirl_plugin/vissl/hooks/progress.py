@@ -64,7 +64,6 @@ def show_start(config: AttrDict, is_first: bool) -> None:
     import vissl
 
     from pirl_plugin import __version__
-    from pirl_plugin.vissl.run.overrides import replaced_configs
 
     os.environ.setdefault(_VARIABLE, "page")  # for spawned ranks too
     if not is_first:
@@ -82,8 +81,6 @@ def show_start(config: AttrDict, is_first: bool) -> None:
     )
     if config.LOSS.name == "pirl_loss":
         put(f"negatives {config.LOSS.pirl_loss.num_negatives:,}\n")
-    for file in replaced_configs():
-        put(f"config    {file} replaces this plugin's file\n")
 
 
 def _format_images(config: AttrDict, transforms: Sequence[Mapping[str, Any]]) -> str:

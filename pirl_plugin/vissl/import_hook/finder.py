@@ -36,19 +36,12 @@ class ImportHook:
 
 
 def install() -> ImportHook:
-    """Install the import hook in this process, once, and return it.
-
-    For VISSL modules that are already loaded, as in a notebook, take the steps after their import.
-    """
+    """Install the import hook in this process, once, and return it."""
     for finder in sys.meta_path:
         if isinstance(finder, ImportHook):
             return finder
     hook = ImportHook()
     sys.meta_path.insert(0, hook)
-    for name in {**PARTS, **AFTER, **REPLACED}:
-        module = sys.modules.get(name)
-        if module is not None and not getattr(module.__spec__, "_initializing", False):
-            _finish(module)
     return hook
 
 
@@ -63,10 +56,7 @@ def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None
 
 
 def _finish(module: "ModuleType") -> None:
-    """Register our parts in a module, take its steps, and replace functions, as in the table.
-
-    Registering again changes nothing.
-    """
+    """Register our parts in a module, take its steps, and replace functions, as in the table."""
     from functools import partial, partialmethod
     from pkgutil import resolve_name
 

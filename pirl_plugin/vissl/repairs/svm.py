@@ -127,21 +127,9 @@ def draw_low_shot_samples(
     """Broke: the low-shot tool calls ``split`` on its list of k, and passes too few arguments."""
     if not isinstance(k_values, str):
         k_values = ",".join(map(str, k_values))
-    try:
-        return original(
-            dataset_name,
-            targets,
-            k_values,
-            sample_inds,
-            output_path,
-            layername,
-            images_data_file,
-        )
-    except ValueError as error:  # of random.sample
-        raise SystemExit(
-            f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: a class has fewer than k "
-            f"images, or fewer than k · (classes − 1) others. Lower them. ({error})"
-        ) from None
+    return original(
+        dataset_name, targets, k_values, sample_inds, output_path, layername, images_data_file
+    )
 
 
 def remove_old_results(config: AttrDict) -> None:

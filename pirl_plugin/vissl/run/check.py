@@ -6,11 +6,9 @@ into one sentence.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.method.settings import PIRLLossConfig
@@ -40,6 +38,7 @@ _BASE_RATE = "auto_lr_scaling.base_value"
 _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
 # Integers of at least 1: with 0, a run would divide by zero or train nothing.
 _POSITIVE = (
+    "TRAINER.PIRL_MICRO_BATCHES",
     "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
     "OPTIMIZER.num_epochs",
     "CHECKPOINT.CHECKPOINT_FREQUENCY",
@@ -66,10 +65,8 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
             read_section(kind, config, key)
     for key in _POSITIVE:
         number = OmegaConf.select(composed.config, key)
-        if type(number) is not int or number < 1:
+        if number is not None and (type(number) is not int or number < 1):
             raise Refused(f"config.{key} = {number}: expected an integer of at least 1")
-    if config["MACHINE"]["DEVICE"] not in ("cpu", "gpu"):
-        raise Refused(f"config.MACHINE.DEVICE = {config['MACHINE']['DEVICE']}: expected cpu or gpu")
     _check_rates(composed, overrides)
 
 
@@ -95,25 +92,17 @@ def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
             raise Refused(f"{_LR}.{used} = {rates}: expected a positive number")
 
 
-def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check a run's engine, initial weights, nodes and device; the data set checks the data.
+def check_run(config: AttrDict) -> None:
+    """Check a run's initial weights, nodes and device; the data set checks the data.
 
     Args:
         config: VISSL's complete configuration.
-        engine_name: ``train``, or ``extract_features`` in VISSL's SVM scripts.
 
     Raises:
         Refused: the first mistake.
     """
     import torch
 
-    if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
-        script = Path(str(importlib.import_module("vissl").__file__)).parents[1] / "tools"
-        raise Refused(
-            f"config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: this config "
-            f"is for VISSL's SVM scripts. Run python {script / 'train_svm.py'} config=NAME …, or "
-            f"train_svm_low_shot.py."
-        )
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
     is_address = "://" in weights  # for VISSL's path managers
     if weights and not is_address and not os.path.isfile(weights):

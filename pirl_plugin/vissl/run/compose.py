@@ -24,7 +24,7 @@ from pirl_plugin.system.host_config import config_root, literal
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
 from pirl_plugin.vissl.run.overrides import compose_overrides
 from pirl_plugin.vissl.run.rank import follow_torchrun
-from pirl_plugin.vissl.sections import RECORD, is_ours, num_micro_batches
+from pirl_plugin.vissl.sections import RECORD, is_ours
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -60,7 +60,6 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
             return composed
         follow_torchrun(composed)
         _expand_paths(composed.config)
-        num_micro_batches(composed.config)  # before other values depend on it
         fill_in(composed)
         OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
         check_composed(composed, overrides)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pirl_plugin.system.console import prepare_streams
+from pirl_plugin.system.console import prepare_streams, put
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import require_host
@@ -118,6 +118,7 @@ def launch_distributed(
     from pirl_plugin.vissl.resume.folder import resume_point
     from pirl_plugin.vissl.resume.record import write_run_config, write_weights
     from pirl_plugin.vissl.run.check import check_run
+    from pirl_plugin.vissl.run.overrides import replaced_configs
 
     prepare_streams()
     share_import_path()
@@ -133,7 +134,7 @@ def launch_distributed(
         stack.enter_context(in_one_sentence())
         # Refuse mistakes once for all processes, before anything is written.
         if is_first:
-            check_run(cfg, engine_name)
+            check_run(cfg)
         folder = Path(host.get_checkpoint_folder(cfg))
         stack.enter_context(in_one_sentence(folder))
         if is_first:
@@ -146,6 +147,8 @@ def launch_distributed(
         # Find where the run resumes.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(cfg, is_first)
+        for file in replaced_configs() if is_first else ():
+            put(f"config    {file} replaces this plugin's file\n")
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
         if point.is_finished:

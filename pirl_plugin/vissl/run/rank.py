@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 """Environment variable with the rank's process ID, for ``preload.py``."""
-_CHECK_NETWORK = (
-    "Check that all nodes run and that their network interfaces reach each other; otherwise set "
-    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to interfaces that do."
-)
 # Set by Kubernetes operators and scripts, Open MPI, MPICH, and srun.
 _NUMBERS_OF_PROCESSES = (
     "WORLD_SIZE",
@@ -213,18 +209,9 @@ def _join_group(
         torch.cuda.set_device(local_rank)
         # Otherwise a barrier guesses the device, and warns.
         options["device_id"] = torch.device("cuda", local_rank)
-    try:
-        distributed.init_process_group(
-            section.BACKEND,
-            world_size=num_ranks(config),
-            rank=rank,
-            timeout=timeout,
-            **options,
-        )
-    except RuntimeError as error:
-        if section.NUM_NODES == 1:
-            raise
-        raise ConnectionError(f"{sentence(error)}. {_CHECK_NETWORK}") from error
+    distributed.init_process_group(
+        section.BACKEND, world_size=num_ranks(config), rank=rank, timeout=timeout, **options
+    )
 
 
 def _torchrun_store(timeout: datetime.timedelta) -> Any:

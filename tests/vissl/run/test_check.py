@@ -16,7 +16,7 @@ LOSS, INPUT = "LOSS.pirl_loss", "HOOKS.PIRL_INPUT"
 # Key below config -> values that no run can be made of, one of each kind of mistake.
 WRONG: dict[str, tuple[str, ...]] = {
     f"{INPUT}.chanels_last": ("true",),
-    "MACHINE.DEVICE": ("gpu", "tpu"),
+    "MACHINE.DEVICE": ("gpu",),
     "OPTIMIZER.num_epochs": ("0", "1.5"),
     "OPTIMIZER.param_schedulers.lr.start_value": ("-1", "0", "nan"),
     "CHECKPOINT.CHECKPOINT_FREQUENCY": ("0",),
@@ -125,8 +125,3 @@ def test_slurm__without_srun_runs_nothing_here(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda program: None)
     with pytest.raises(SystemExit, match="there is no srun on the PATH"):
         compose(JIGSAW, "config.SLURM.USE_SLURM=true")
-
-
-def test_svms__are_not_trained_by_the_engine():
-    with pytest.raises(ValueError, match=r"Run python /.*/tools/train_svm.py"):
-        check_run(compose("config=benchmark/pirl/svm_voc07"))
