@@ -10,9 +10,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import final_checkpoint
 from pirl_plugin.system.console import LINE, next_commands, put
@@ -75,20 +75,16 @@ def show_start(config: AttrDict, is_first: bool) -> None:
     put(
         f"pirl_plugin {__version__}, VISSL {host_version}\n"
         f"data      {data}\n"
-        f"images    {_format_images(config, split.TRANSFORMS)}\n"
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )
-    if config.LOSS.name == "pirl_loss":
-        put(f"negatives {config.LOSS.pirl_loss.num_negatives:,}\n")
-
-
-def _format_images(config: AttrDict, transforms: Sequence[Mapping[str, Any]]) -> str:
-    """Return size and normalization of a run's images, formatted."""
-    size = size_of_transforms(transforms)
-    mean = " ".join(f"{value:g}" for value in config.DATA.MEAN)
-    std = " ".join(f"{value:g}" for value in config.DATA.STD)
-    return f"{size} px, mean {mean}, std {std}"
+    if "MEAN" in config.DATA:  # and STD
+        mean = " ".join(map(str, config.DATA.MEAN))
+        std = " ".join(map(str, config.DATA.STD))
+        put(f"images    {size_of_transforms(split.TRANSFORMS)} px, mean {mean}, std {std}\n")
+    negatives = (config.LOSS.get(config.LOSS.name) or {}).get("num_negatives")
+    if negatives is not None:
+        put(f"negatives {negatives:,}\n")
 
 
 class ProgressHook(QuietHook):

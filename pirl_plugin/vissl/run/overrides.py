@@ -58,12 +58,9 @@ def _our_configs() -> Iterator[Path]:
 
 def replaced_configs() -> list[Path]:
     """Return the files in the current folder that replace configs of this plugin."""
-    replaced = []
-    for path in _our_configs():
-        file = Path("configs", path)
-        if file.is_file() and not file.samefile(config_root() / path):
-            replaced.append(file)
-    return sorted(replaced)
+    if not Path("configs").is_dir() or Path("configs").samefile(config_root()):
+        return []
+    return sorted(path for path in map(Path("configs").joinpath, _our_configs()) if path.is_file())
 
 
 def _config_like(name: str) -> str:
