@@ -10,7 +10,7 @@ from pirl_plugin.models.resnet import FEATURES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import untrained
 from pirl_plugin.vissl.adapters.method import PIRLResNet, PIRLTimm
-from pirl_plugin.vissl.adapters.networks import trunk_width
+from pirl_plugin.vissl.adapters.networks import timm_width
 
 TINY = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 48, "num_heads": 2}
 NETWORKS = {
@@ -88,8 +88,8 @@ def test_timm__gives_the_input_of_timms_classifier(name):
         assert torch.equal(flat, ours.net(images))
     assert pooled.shape == (2, ours.num_features, 1, 1)
     assert torch.equal(pooled.flatten(1), flat)
-    section = {"NAME": "pirl_timm", "PIRL_TIMM": {"NAME": name, "OPTIONS": NETWORKS[name]}}
-    assert trunk_width(section) == ours.num_features == flat.shape[1]
+    section = {"NAME": name, "OPTIONS": NETWORKS[name]}
+    assert timm_width(section) == ours.num_features == flat.shape[1]
 
 
 def test_timm__takes_images_of_another_size():
@@ -115,23 +115,6 @@ def test_timm__refuses_batch_norms_that_lost_their_activation():
     ours.net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(ours.net)
     with pytest.raises(ValueError, match=r"SyncBatchNorm removed the activations"):
         ours(IMAGES)
-
-
-def test_trunk_width__of_other_trunks(subtests):
-    for section, width in (
-        ({"NAME": "resnet", "RESNETS": {"WIDTH_MULTIPLIER": 2}}, 4096),
-        ({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 50, "WIDTH_MULTIPLIER": 0.5}}, 1024),
-        (
-            {
-                "NAME": "pirl_ensemble",
-                "PIRL_ENSEMBLE": {"MEMBER": "pirl_resnet", "PARAMS_FILES": ["a", "b"]},
-            },
-            1024,
-        ),
-        ({"NAME": "regnet"}, None),
-    ):
-        with subtests.test(section=section):
-            assert trunk_width(section) == width
 
 
 def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.paper_datasets import NumberedSource
-from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
@@ -78,15 +77,14 @@ class PIRLDiskDataset:
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
-        with _errors_name_the_key(split):
-            self.source = _open(cfg, data_source, path, split)
-            # Test images get the class numbers of the training images.
-            names_of_training = training_classes(cfg) if split == "TEST" else None
-            label_sources = options.get("LABEL_SOURCES") or []
-            if set(label_sources) & set(names.SOURCES):  # here, not again in each worker
-                self._labels = self.source.labels()
-                if names_of_training is not None:
-                    self._labels = join_classes(names_of_training, self.source.named_classes, path)
+        self.source = _open(cfg, data_source, path, split)
+        # Test images get the class numbers of the training images.
+        names_of_training = training_classes(cfg) if split == "TEST" else None
+        label_sources = options.get("LABEL_SOURCES") or []
+        if set(label_sources) & set(names.SOURCES):  # here, not again in each worker
+            self._labels = self.source.labels()
+            if names_of_training is not None:
+                self._labels = join_classes(names_of_training, self.source.named_classes, path)
         self._size = size_of_transforms(transforms) or 224
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
 
@@ -160,26 +158,13 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
         return None
     (data_source,) = options["DATA_SOURCES"]
     (path,), _ = get_data_files("TRAIN", cfg["DATA"])
-    with _errors_name_the_key("TRAIN"):
-        if data_source == names.DISK_FOLDER and os.path.isdir(path):
-            used = class_names(path)
-            if not used:
-                raise NoLabels(f"{path} has no class folders")
-            return used
-        source = _open(cfg, data_source, path, "TRAIN")
-        return None if isinstance(source, NumberedSource) else source.classes
-
-
-@contextmanager
-def _errors_name_the_key(split: str) -> Iterator[None]:
-    """Prefix messages about refused and missing files with the key of the path."""
-    key = f"config.DATA.{split}.DATA_PATHS"
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise MissingFile(f"{key}: {error}") from error
-    except Refused as error:
-        raise Refused(f"{key}: {error}") from error
+    if data_source == names.DISK_FOLDER and os.path.isdir(path):
+        used = class_names(path)
+        if not used:
+            raise NoLabels(f"{path} has no class folders")
+        return used
+    source = _open(cfg, data_source, path, "TRAIN")
+    return None if isinstance(source, NumberedSource) else source.classes
 
 
 class PIRLTransform(ClassyTransform):

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from pirl_plugin.models.network_config import NetworkConfig
-from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import network_config_of
 from pirl_plugin.system.failures import Refused
@@ -19,7 +18,7 @@ _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvisio
 
 
 def resnet_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of :class:`ResNetTrunk` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
+    """Return the arguments of :class:`~pirl_plugin.models.resnet.ResNetTrunk` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
 
     All keys are optional.
 
@@ -60,35 +59,14 @@ def timm_arguments(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(section["NAME"]), json.loads(options)
 
 
-def trunk_width(trunk: Mapping[str, Any]) -> int | None:
-    """Return the width of the pooled features for a ``MODEL.TRUNK`` section.
-
-    Args:
-        trunk: a mapping with ``NAME`` and the section of this trunk.
-
-    Returns:
-        The width; None for an unknown trunk.
+def timm_width(section: Mapping[str, Any]) -> int:
+    """Return the width of the pooled features for a ``MODEL.TRUNK.PIRL_TIMM`` section.
 
     Raises:
-        ValueError: the section has a wrong key, or timm is not installed or lacks the network.
-
-    Example:
-        >>> trunk_width({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 10}})
-        512
+        ValueError: timm is not installed or lacks the network, or the section has a wrong key.
     """
-    name = trunk["NAME"]
-    if name == "resnet":
-        return int(2048 * trunk["RESNETS"]["WIDTH_MULTIPLIER"])  # VISSL's begin with ResNet-50
-    if name == "pirl_ensemble":
-        section = trunk["PIRL_ENSEMBLE"]
-        width = trunk_width({**trunk, "NAME": section["MEMBER"]})
-        return None if width is None else width * len(section["PARAMS_FILES"])
     with torch.device("meta"):  # a network without memory
-        if name == "pirl_resnet":
-            return ResNetTrunk(**resnet_arguments(trunk.get("PIRL_RESNET") or {})).num_features
-        if name == "pirl_timm":
-            return TimmTrunk(*timm_arguments(trunk.get("PIRL_TIMM") or {})).num_features
-    return None
+        return TimmTrunk(*timm_arguments(section)).num_features
 
 
 def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:

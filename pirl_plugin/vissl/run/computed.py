@@ -32,11 +32,11 @@ def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
     return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
 
 
-def _trunk_width(*, _root_: DictConfig) -> int | None:
-    """``${pirl_trunk_width:}``: width of the pooled features of ``config.MODEL.TRUNK``."""
-    from pirl_plugin.vissl.adapters.networks import trunk_width
+def _timm_width(*, _root_: DictConfig) -> int:
+    """``${pirl_timm_width:}``: width of the pooled features of ``MODEL.TRUNK.PIRL_TIMM``."""
+    from pirl_plugin.vissl.adapters.networks import timm_width
 
-    return trunk_width(_root_.config.MODEL.TRUNK)
+    return timm_width(_root_.config.MODEL.TRUNK.PIRL_TIMM)
 
 
 def _view_size(side: int, of: int, *, _root_: DictConfig) -> int:
@@ -84,7 +84,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "pirl_gpu_workers": _gpu_workers,
     "pirl_times": _times,
     "pirl_top_k": _top_k,
-    "pirl_trunk_width": _trunk_width,
+    "pirl_timm_width": _timm_width,
     "pirl_view_size": _view_size,
 }
 """Functions for our YAML files, by name."""
