@@ -18,7 +18,7 @@ _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvisio
 
 
 def resnet_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of :class:`~pirl_plugin.models.resnet.ResNetTrunk` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
+    """Return the arguments of ``ResNetTrunk`` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
 
     All keys are optional.
 

@@ -228,14 +228,9 @@ def read_labels(data: Any, rows: Tensor) -> Tensor | None:
         an image.
     """
     if data.data_limit >= 0:  # VISSL draws the images when it reads the first one
-        reason = "config.DATA.TRAIN.DATA_LIMIT is set"
-    else:
-        try:
-            labels = torch.as_tensor(data.data_objs[0].get_labels())
-            if labels.ndim == 1:
-                return labels[rows].long()
-            reason = "an image may have several classes"
-        except (AttributeError, ValueError) as error:  # AttributeError: a source without get_labels
-            reason = str(error)
-    logging.info(f"PIRL monitor: no kNN, because {reason}")
-    return None
+        return None
+    try:
+        labels = torch.as_tensor(data.data_objs[0].get_labels())
+    except (AttributeError, ValueError):  # AttributeError: a source without get_labels
+        return None
+    return labels[rows].long() if labels.ndim == 1 else None

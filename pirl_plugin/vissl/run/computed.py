@@ -82,9 +82,9 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "pirl_cpu_workers": _cpu_workers,
     "pirl_epoch": _epoch,
     "pirl_gpu_workers": _gpu_workers,
+    "pirl_timm_width": _timm_width,
     "pirl_times": _times,
     "pirl_top_k": _top_k,
-    "pirl_timm_width": _timm_width,
     "pirl_view_size": _view_size,
 }
 """Functions for our YAML files, by name."""
