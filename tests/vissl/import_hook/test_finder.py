@@ -80,21 +80,6 @@ def test_install__twice_adds_one_finder():
     assert sum(isinstance(f, finder.ImportHook) for f in sys.meta_path) == 1
 
 
-def test_finder__catches_up_with_a_host_that_is_loaded_already():
-    code = (
-        "import sys;"
-        + WITHOUT_BOOTSTRAP
-        + "import types, torchvision.datasets.kinetics as k; k.Kinetics400 = k.Kinetics;"
-        "import vissl, runpy, pirl_plugin;"  # pirl_plugin.vissl would install the import hook
-        "path = pirl_plugin.__path__[0] + '/vissl/repairs/environment.py';"
-        "runpy.run_path(path)['provide_pkg_resources'](None);"
-        "import vissl.losses; from classy_vision.losses import LOSS_REGISTRY;"
-        "print('pirl_loss' in LOSS_REGISTRY);"
-        f"{INSTALL}; print('pirl_loss' in LOSS_REGISTRY)"
-    )
-    assert python(code, PIRL_PLUGIN_AUTOLOAD="0").split() == ["False", "True"]
-
-
 @pytest.mark.parametrize("steps", [table.BEFORE, table.AFTER])
 def test_table__names_functions_that_exist(steps):
     for module, names in steps.items():
