@@ -7,7 +7,8 @@ lightly's losses, heads and transforms (``pip install pirl-plugin[claims]``). Ev
 image is only used to choose a batch and a learning rate for each method, with seed 0. The runs of
 seeds 1, 2, … train on the other images and are measured on ``val``: once for equal numbers of
 images, once for the processor time that PIRL, or the first of ``--methods``, takes for them; it
-follows from the cost of an image, which is measured for all methods in turn in this process.
+follows from the cost of an image, which is measured for all methods in turn in this process. With
+one batch and one rate, nothing is chosen.
 
 Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues. Their
 networks are in ``OUT/trunks``, in torchvision's names.
@@ -28,12 +29,10 @@ from typing import Any
 import numpy as np
 import torch
 from intervals import packed
-from layer_accuracy import knn_right, percent
-from numpy.typing import NDArray
+from layer_accuracy import LAST, knn_right, layer_features, percent
 from peer_methods import METHODS
-from torch import Tensor, nn
-from torchvision.transforms import v2
-from training import channels_last, decoded, loader_of, measure_costs, train
+from torch import nn
+from training import channels_last, decoded, fast_precision, loader_of, measure_costs, train
 
 import pirl_plugin as pirl
 from pirl_plugin.evaluation.logistic import fit_logistic
@@ -60,6 +59,8 @@ class Comparison:
         _, self.test = decoded(options.data / "val", side)
         self.tenth = self.train[::10]
         self.rest = [image for number, image in enumerate(self.train) if number % 10]
+        order = np.random.default_rng(0).permutation(len(self.rest))[: options.measured_images]
+        self.gallery = [self.rest[number] for number in sorted(order)]
 
     def trunk(self) -> nn.Module:
         """Return an untrained network, in the memory format that a CPU computes fastest."""
@@ -67,27 +68,19 @@ class Comparison:
         trunk.register_forward_pre_hook(channels_last)
         return trunk.to(memory_format=torch.channels_last)
 
-    def features(self, trunk: nn.Module, images: Any) -> tuple[Tensor, NDArray[np.int64]]:
-        """Return features (N, width) of centre crops and labels (N,), on the CPU."""
-        size = self.options.image_size
-        crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size), v2.PILToTensor()])
-        plain = [(crop(image), label) for image, label in images]
-        found = []
-        device = self.options.device
-        with torch.no_grad():
-            for start in range(0, len(plain), 256):
-                pixels = torch.stack([image for image, _ in plain[start : start + 256]])
-                found.append(trunk(pirl.normalize_images(pixels.to(device))).float().cpu())
-        return torch.cat(found), np.array([label for _, label in plain])
-
     def measure(self, trunk: nn.Module, test: Any) -> dict[str, float | str]:
-        """Return kNN and linear accuracy, percent, with the nine tenths as training images.
+        """Return kNN and linear accuracy, percent, of the last layer.
 
         ``knn_right`` and ``linear_right`` hold which test images are right, see :func:`packed`.
         """
-        trunk.eval()
-        gallery, gallery_labels = self.features(trunk, self.rest)
-        queries, labels = self.features(trunk, test)
+        size = self.options.image_size
+        device = self.options.device
+        gallery, queries = (
+            layer_features(trunk, part, size, device)[LAST] for part in (self.gallery, test)
+        )
+        gallery_labels, labels = (
+            np.array([label for _, label in part]) for part in (self.gallery, test)
+        )
         right = {
             "knn": knn_right(gallery, gallery_labels, queries, labels),
             "linear": fit_logistic(gallery, gallery_labels).predict(queries) == labels,
@@ -116,9 +109,8 @@ class Comparison:
         method = METHODS[name](trunk, width, len(self.rest), options.image_size, **settings)
         method.to(options.device)
         loader = loader_of(self.rest, method, batch, seed, options.workers)
-        length = train(
-            method, loader, epochs, rate, device=options.device, autocast=options.autocast
-        )
+        autocast = options.precision == "bfloat16"
+        length = train(method, loader, epochs, rate, device=options.device, autocast=autocast)
         changes = [f"{key}{value}" for key, value in settings.items()]
         words = [name, f"batch{batch}", f"rate{rate}", *changes, f"{epochs}epochs", f"seed{seed}"]
         file = options.out / "trunks" / f"{'_'.join(words)}.pth"
@@ -153,7 +145,8 @@ class Comparison:
             method = METHODS[name](trunk, width, len(images), options.image_size)
             method.to(options.device)
             loader = loader_of(images, method, batch, 0, options.workers)
-            settings = {"device": options.device, "autocast": options.autocast, "fill": False}
+            autocast = options.precision == "bfloat16"
+            settings = {"device": options.device, "autocast": autocast, "fill": False}
             runs[name] = partial(train, method, loader, 1, 0.0, **settings)
         return measure_costs(runs, len(images))
 
@@ -178,7 +171,7 @@ class Comparison:
             "network": f"ResNet-{options.depth}, width {options.width}",
             "image_size": options.image_size,
             "epochs": options.epochs,
-            "autocast": options.autocast,
+            "precision": options.precision,
             "hardware": gpu or processor_name(),
             "versions": {
                 "python": platform.python_version(),
@@ -221,7 +214,10 @@ def shared_options(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--width", type=float, default=0.5, help="of the ResNet")
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--autocast", action="store_true", help="train in bfloat16")
+    precisions = ("float32", "bfloat16")
+    parser.add_argument("--precision", choices=precisions, default=fast_precision())
+    help_text = "training images that measure networks (default: all)"
+    parser.add_argument("--measured-images", type=int, help=help_text)
     parser.add_argument("--workers", type=int, default=0, help="of the loader")
     return parser
 
@@ -252,10 +248,12 @@ def main() -> None:
         write_json(file, content)
         print(json.dumps(content[rows][-1]), flush=True)
 
-    if options.chosen is None:
+    settings = [*itertools.product(options.batches, options.rates)]
+    if len(settings) == 1:  # nothing to choose
+        chosen = dict.fromkeys(options.methods, settings[0])
+    elif options.chosen is None:
         epochs = options.selection_epochs or options.epochs
-        grid = itertools.product(options.methods, options.batches, options.rates)
-        for method, batch, rate in grid:
+        for method, (batch, rate) in itertools.product(options.methods, settings):
             key = {"method": method, "batch": batch, "rate_of_32_images": rate}
             run = partial(comparison.run, method, 0, batch, rate, epochs, comparison.tenth)
             add("selection", key, run)
@@ -263,7 +261,8 @@ def main() -> None:
         other = json.loads(options.chosen.read_text("utf-8"))
         content["selection_setting"] = other["setting"]
         content["selection"] = other["selection"]
-    chosen = {method: choose(content["selection"], method) for method in options.methods}
+    if len(settings) > 1:
+        chosen = {method: choose(content["selection"], method) for method in options.methods}
     for seed in options.seeds:
         key = {"method": "random", "seed": seed, "compared_at": "untrained"}
         add("runs", key, partial(comparison.random, seed))

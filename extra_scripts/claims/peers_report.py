@@ -258,7 +258,8 @@ def main() -> None:
         blocks.append(f"## {content['setting']['data']}")
         for budget in budgets_of(content):
             blocks += [f"At {budget}:", accuracy_table(content, budget)]
-    blocks += ["## The choice of batch and rate", selection_table(contents[0])]
+    if contents[0]["selection"]:
+        blocks += ["## The choice of batch and rate", selection_table(contents[0])]
     figures = {"peers.svg": figure(contents)}
     if options.few_labels:
         runs = json.loads(options.few_labels.read_text("utf-8"))

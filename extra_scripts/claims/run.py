@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from report import write_report
 from torchvision.datasets import ImageFolder
+from training import fast_precision
 from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, main_epochs, sweep_epochs, verdicts
 
 from pirl_plugin.checkpoints.write import save_trunk
@@ -112,10 +113,8 @@ def pretraining(job: Job, recipe: str, data: Path, classes: int) -> list[str]:
 
 
 def autocast() -> str:
-    """``bfloat16``, or ``null`` on a processor that would emulate it."""
-    processor = Path("/proc/cpuinfo")
-    has_bfloat16 = processor.is_file() and "avx512_bf16" in processor.read_text()
-    return "bfloat16" if has_bfloat16 else "null"
+    """Return the value of ``HOOKS.PIRL_INPUT.autocast``."""
+    return "bfloat16" if fast_precision() == "bfloat16" else "null"
 
 
 def run(command: Sequence[str | Path], folder: Path) -> float | None:
@@ -176,7 +175,7 @@ class Comparison:
             "epochs": self.epochs,
             "sweep_epochs": sweep_epochs(self.epochs),
             "hardware": f"{processor_name()}, {os.cpu_count()} cores, 1 thread(s) a run",
-            "precision": "bfloat16 (autocast)" if autocast() == "bfloat16" else "float32",
+            "precision": fast_precision(),
             "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
             "about": f"{COMPARISON['about']}; PIRL with {RECIPES[options.recipe]['about']}",
             **COMPARISON["setting"],

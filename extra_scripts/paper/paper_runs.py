@@ -38,16 +38,16 @@ from pirl_plugin.checkpoints.read import (
     run_config,
     section_of,
 )
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
 from pirl_plugin.system.comparison import Differences
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import sha256_of
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
+    RUN_WEIGHTS,
     data_set_name,
     global_batch,
     read_composed,
-    read_weights,
     run_differences,
 )
 
@@ -129,7 +129,8 @@ def read_run(path: Path) -> Run:
     # The accuracies of the layers; SVMs leave no record of their images, but features.
     is_svm = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
     if is_svm:
-        record.weights = read_weights(path)
+        file = path / RUN_WEIGHTS
+        record.weights = json.loads(file.read_text("utf-8")) if file.is_file() else {}
         accuracies = svm_map(path, config)
         record.images = _images_of_features(path, next(iter(accuracies)))
     column, name = _benchmark_of(record)
@@ -162,6 +163,22 @@ def read_run(path: Path) -> Run:
     origin.unknown += [f"its number of {split} images" for split in unknown]
     layer = best if best in LAYERS else None
     return Run(path, origin.row, figures, layer, origin.differs, origin.unknown)
+
+
+def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean average precision of each layer's SVMs on VOC07, percent.
+
+    Args:
+        folder: folder of the run, which is not a low-shot run.
+        config: its configuration.
+
+    Raises:
+        OSError: the run is not finished.
+    """
+    pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
+    return {
+        layer: 100 * float(np.load(folder / layer / "test_ap.npy").mean()) for layer, _ in pools
+    }
 
 
 def _benchmark_of(record: Record) -> tuple[str, str]:

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from paper_runs import svm_map
 from published import published
 
 from pirl_plugin import cli
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 from torch.nn.functional import batch_norm, linear
 
@@ -79,19 +77,3 @@ def classify(folder: Path, features: Tensor) -> Tensor:
     normalized = batch_norm(features, *(head[f"0.channel_bn.{name}"] for name in names))
     scores = linear(normalized, head["0.clf.clf.0.weight"], head["0.clf.clf.0.bias"])
     return scores.argmax(dim=1)
-
-
-def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean average precision of each layer's SVMs on VOC07, percent.
-
-    Args:
-        folder: folder of the run, which is not a low-shot run.
-        config: its configuration.
-
-    Raises:
-        OSError: the run is not finished.
-    """
-    pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
-    return {
-        layer: 100 * float(np.load(folder / layer / "test_ap.npy").mean()) for layer, _ in pools
-    }

@@ -5,16 +5,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.read import read_config
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
 from pirl_plugin.images.labelled import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import choose_benchmark
 from pirl_plugin.vissl.run.labelled_run import write_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
 from tests.helpers.images import save_grey
-from tests.helpers.sweeps import finish, finish_svm
+from tests.helpers.sweeps import finish
 
 
 def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
@@ -92,9 +91,3 @@ def test_final_checkpoint__is_found_by_its_name(tmp_path):
     assert final_checkpoint(tmp_path) == final
     final.rename(tmp_path / "model_phase1.torch")
     assert final_checkpoint(tmp_path) is None
-
-
-def test_svm_map__is_that_of_each_layer(tmp_path):
-    finish_svm(tmp_path / "voc07", 50.0)
-    config = read_config(tmp_path / "voc07" / "train_config.yaml")
-    assert svm_map(tmp_path / "voc07", config) == {"res5": 50.0}

@@ -19,7 +19,7 @@ import yaml
 from pirl_plugin.checkpoints.read import RUN_CONFIG
 from pirl_plugin.system.comparison import Differences, differences, flat, in_words
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import sha256_of, write_json, write_text
+from pirl_plugin.system.files import sha256_of, write_text
 from pirl_plugin.vissl.sections import RECORD, num_ranks
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ Images are compared separately, by :func:`refuse_other_images`.
 """
 
 RUN_WEIGHTS = "weights.json"
-"""File in the folder of a run that leaves no checkpoint, such as SVMs."""
+"""File with the hashes of initial weights, from a run that saves no checkpoint, such as SVMs."""
 
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
@@ -214,17 +214,6 @@ def _format_images(images: Images) -> str:
 def write_run_config(config: str, folder: Path) -> None:
     """Write a run's configuration into its folder, as YAML for people to read."""
     write_text(folder / RUN_CONFIG, yaml.safe_dump(json.loads(config)))
-
-
-def write_weights(weights: Mapping[str, str], folder: Path) -> None:
-    """Write the hashes of a run that saves no checkpoint, for :func:`read_weights`."""
-    write_json(folder / RUN_WEIGHTS, weights)
-
-
-def read_weights(folder: Path) -> dict[str, str]:
-    """Return the hashes of a run that saved no checkpoint; empty if they are unknown."""
-    file = folder / RUN_WEIGHTS
-    return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
 
 def run_differences(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams, put
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
-from pirl_plugin.system.files import locked
+from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.processes import how_it_ended, share_import_path
 from pirl_plugin.system.watcher import (
@@ -116,7 +116,7 @@ def launch_distributed(
     from pirl_plugin.vissl.repairs.svm import remove_old_results
     from pirl_plugin.vissl.repairs.transfers import link_checkpoint
     from pirl_plugin.vissl.resume.folder import resume_point
-    from pirl_plugin.vissl.resume.record import write_run_config, write_weights
+    from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, write_run_config
     from pirl_plugin.vissl.run.check import check_run
     from pirl_plugin.vissl.run.overrides import replaced_configs
 
@@ -143,7 +143,7 @@ def launch_distributed(
                 # In this order: beside the new configuration, old results would pass for new ones.
                 remove_old_results(cfg)
                 write_run_config(cfg[RECORD].config, folder)
-                write_weights(cfg[RECORD].weights, folder)
+                write_json(folder / RUN_WEIGHTS, cfg[RECORD].weights)
         # Find where the run resumes.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(cfg, is_first)

@@ -1,4 +1,4 @@
-"""extra_scripts/claims: starts.py, its report, and scale.py."""
+"""extra_scripts/claims: starts.py and its report."""
 
 import argparse
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import scale
 import starting_points
 import starts
 import starts_report
@@ -20,7 +19,6 @@ from starts_rows import Row, RowName
 from training import decoded
 
 import pirl_plugin as pirl
-from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[3]
@@ -175,37 +173,3 @@ def test_committed_rows__give_the_committed_tables(monkeypatch, tmp_path):
     written = re.findall(r"\d+\.\d", section)
     assert len(written) > 100
     assert not [figure for figure in written if figure not in tables]
-
-
-def test_scale__goes_on_from_its_checkpoints(monkeypatch, tmp_path):
-    photos = write_classes(tmp_path / "photos", {"train": 48, "val": 8}, separable=False)
-    monkeypatch.setattr(scale, "MEASURING_SECONDS", 0)
-    words = ["--data", photos, "--device", "cpu", "--depth", 10, "--width", 0.125, "--batch", 16]
-    words += ["--workers", 0, "--image-size", 32, "--passes", 2]
-    run(monkeypatch, scale, *words, "--out", tmp_path / "whole")
-    make_pass = scale.Run.make_pass
-    monkeypatch.setattr(scale, "COMPARED", ("pirl_jigsaw",))
-
-    def stop_after_first(self):
-        rate = make_pass(self)
-        if self.passes == 1:
-            raise KeyboardInterrupt
-        return rate
-
-    with monkeypatch.context() as patch:
-        patch.setattr(scale.Run, "make_pass", stop_after_first)
-        with pytest.raises(KeyboardInterrupt):
-            run(monkeypatch, scale, *words, "--out", tmp_path / "parts")
-    run(monkeypatch, scale, *words, "--out", tmp_path / "parts")
-    whole, parts = (
-        torch.load(tmp_path / out / "pirl_jigsaw.pth", weights_only=True)
-        for out in ("whole", "parts")
-    )
-    assert whole["passes"] == parts["passes"] == 2
-    tensors = {key: value for key, value in whole["method"].items() if torch.is_tensor(value)}
-    assert {"trained.trunk.conv1.weight", "contrast.bank.rows"} <= tensors.keys()
-    for key, value in tensors.items():
-        torch.testing.assert_close(parts["method"][key], value, rtol=0, atol=0)
-    content = json.loads((tmp_path / "whole" / "scale.json").read_text())
-    assert {row["method"] for row in content["accuracies"]} == {"pirl_jigsaw", "npid"}
-    assert set(content["rates"]["npid"]) == {"loader", "device"}
