@@ -26,7 +26,7 @@ _BATCH = 32  # images in a step, as in the configs of one process
 
 
 def main(arguments: list[str]) -> int:
-    """Run the fine-tuning in this process, print the top-1, and write the classifier."""
+    """Fine-tune in this process, print the top-1, and write the classifier."""
     options = _parse(arguments)
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> int:
     if options.report is not None:
         require_scikit_learn()
     trunk, images = labelled_run.load_trunk_and_images(options)
+    print(labelled_run.UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
         *network_overrides(trunk),
@@ -66,8 +67,8 @@ def main(arguments: list[str]) -> int:
         print(compared.table(), flush=True)
         layer, frozen_top1 = _frozen_accuracy(trunk, images, options.out)
         accuracies[f"frozen, {layer}"] = frozen_top1
-        print(f"Frozen, a logistic regression of {layer}: top-1 {frozen_top1:.2f} %")
-        title = "Fine-tuning, and a classifier of the frozen features"
+        print(f"Frozen, a logistic regression on {layer}: top-1 {frozen_top1:.2f} %")
+        title = "Fine-tuning, and a classifier on frozen features"
         numbers = (num_images, num_tested(options.out))
         charts = [compared.chart()]
         labelled_run.write_report(options, title, trunk, images, accuracies, *numbers, charts)
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 
 def network_overrides(trunk: AnyTrunk) -> list[str]:
-    """Return the overrides of the fine-tuning of a trunk."""
+    """Return the overrides for fine-tuning a trunk."""
     from pirl_plugin.models.resnet import ResNetTrunk
 
     config = "config=benchmark/pirl/finetune"
@@ -85,10 +86,10 @@ def network_overrides(trunk: AnyTrunk) -> list[str]:
 
 
 def limit_images(images: LabelledImages, fraction: float | None) -> tuple[int, list[str]]:
-    """Return the number of training images, and the overrides that train on a fraction of them.
+    """Return the number of training images, and the overrides to train on a fraction of them.
 
-    They are the same in each call. Each class gets equally many images, if all classes have as
-    many; otherwise the images are drawn without regard to their class.
+    The draw is the same in each call. It takes equally many images from each class where all
+    classes have enough, and ignores classes otherwise.
     """
     import numpy as np
 
@@ -99,11 +100,11 @@ def limit_images(images: LabelledImages, fraction: float | None) -> tuple[int, l
     num_labelled = int(counts.sum())
     if fraction is None:
         return num_labelled, []
-    # The host refuses fewer images than classes, and draws no image of a class twice.
+    # VISSL refuses fewer images than classes, and draws no image twice.
     limit = max(round(fraction * num_labelled), len(counts))
     per_class = math.ceil(limit / len(counts))
     balanced = bool(counts.min() >= per_class)
-    drawn = "equally many of each class" if balanced else "drawn at random"
+    drawn = "equally many from each class" if balanced else "drawn at random"
     print(f"trains on {limit:,} of {num_labelled:,} images, {drawn}", flush=True)
     return limit, [
         f"config.DATA.TRAIN.DATA_LIMIT={limit}",
@@ -112,9 +113,9 @@ def limit_images(images: LabelledImages, fraction: float | None) -> tuple[int, l
 
 
 def length_overrides(num_images: int) -> list[str]:
-    """Return the overrides of the length: 30 epochs, or more if they have fewer than 1,000 steps.
+    """Return the overrides for the length: 30 epochs, and at least 1,000 steps.
 
-    With 307 labels, 45.8 % in 100 epochs, and 39.0 % in 30.
+    With 307 labels, accuracy was 45.8 % after 100 epochs, and 39.0 % after 30.
     """
     steps_per_epoch = max(1, num_images // _BATCH)
     epochs = max(_EPOCHS, math.ceil(_STEPS / steps_per_epoch))
@@ -125,7 +126,7 @@ def length_overrides(num_images: int) -> list[str]:
 
 
 def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, folder: Path) -> tuple[str, float]:
-    """Fit logistic regressions to frozen features of the images that a run was trained on.
+    """Fit logistic regressions to frozen features of the images that a run trained on.
 
     Args:
         trunk: the network before fine-tuning.
@@ -143,7 +144,7 @@ def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, folder: Path) -> t
 
 
 def drawn_images(images: LabelledImages, folder: Path) -> LabelledImages:
-    """Return the images of a run: training images that it did not draw are unlabeled.
+    """Return the images of a run, with the training images that it did not draw unlabeled.
 
     Args:
         images: all training and test images.
@@ -168,25 +169,25 @@ def drawn_images(images: LabelledImages, folder: Path) -> LabelledImages:
 
 
 def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
-    """Run the same training from random weights; return its exit status."""
+    """Run the same training from random weights, and return its exit status."""
     print("The same from random weights:", flush=True)
     from_random = [
         "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=",
         f"config.CHECKPOINT.DIR={quoted(folder)}",
     ]
-    # In a process of its own: the host cannot run twice in one.
+    # In another process, because VISSL cannot run twice in one.
     return run_command(own_command("train", *overrides, *from_random))
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:
-    """Write the classifier of a finished fine-tuning for ``embed``, and for torchvision or timm.
+    """Write the classifier of a finished run for ``embed``, and for torchvision or timm.
 
     Args:
-        folder: of the run.
-        classes: name of each output; they are written to ``classes.txt``.
+        folder: folder of the run.
+        classes: name of each output, for ``classes.txt``.
 
     Returns:
-        What was written, and the code that loads it.
+        A message about the files, with code that loads them.
     """
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.export import loading_lines

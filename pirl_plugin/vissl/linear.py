@@ -1,14 +1,11 @@
-"""``pirl-plugin linear``: linear classifiers of a checkpoint's features, in one command.
-
-By default, they are trained by the host's benchmark; with ``--fit logistic``, by scikit-learn.
-"""
+"""``pirl-plugin linear``: linear classifiers on frozen features, by VISSL or scikit-learn."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system import arguments
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import require_host
 from pirl_plugin.vissl.run import labelled_run
@@ -16,7 +13,7 @@ from pirl_plugin.vissl.run import labelled_run
 if TYPE_CHECKING:
     from pirl_plugin.models.trunks import AnyTrunk
 
-# (depth, width) -> the overlay with the pooling of this network's layers, as in the paper's App. C.
+# (depth, width) -> overlay with the pooling for this network's layers, as in App. C of the paper.
 _OVERLAYS = {
     (18, 1): "resnet18",
     (50, 1): "resnet50",
@@ -25,12 +22,12 @@ _OVERLAYS = {
 }
 
 
-_TITLE = "Linear classifiers of frozen features"
+_TITLE = "Linear classifiers on frozen features"
 
 
-def main(arguments: list[str]) -> int:
-    """Run the benchmark in this process, and print the top-1 of each layer."""
-    options = _parse(arguments)
+def main(argv: list[str]) -> int:
+    """Train classifiers, and print the top-1 of each layer."""
+    options = _parse(argv)
     if options.fit == "logistic":
         _fit_logistic(options)
         return 0
@@ -41,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
     trunk, images = labelled_run.load_trunk_and_images(options)
     benchmark = choose_benchmark(trunk)
-    print(_layers_message(benchmark, trunk), flush=True)
+    print(f"{_layers_message(benchmark, trunk)}\n{labelled_run.UNCHECKED}", flush=True)
     overrides = [
         *benchmark,
         *labelled_run.run_overrides(options, trunk, images),
@@ -50,8 +47,8 @@ def main(arguments: list[str]) -> int:
     status = launch.main(overrides)
     if status == 0:
         accuracies = linear_accuracy(options.out)
-        print(f"{num_tested(options.out):,} test images with a class")
-        print("Linear top-1, percent:")
+        print(f"{num_tested(options.out):,} labeled test images")
+        print("Linear top-1 (%):")
         for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
@@ -62,20 +59,20 @@ def main(arguments: list[str]) -> int:
 
 
 def _fit_logistic(options: argparse.Namespace) -> None:
-    """Fit logistic regressions, print the top-1 of each layer, and write the best classifier."""
+    """Fit logistic regressions, print the top-1 of each layer, and save the best classifier."""
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.logistic import fit_layers
 
     trunk, images = labelled_run.load_trunk_and_images(options)
-    trunk.to(kinds.device("auto"))
+    trunk.to(arguments.device("auto"))
     layers = [options.layer] if options.layer else trunk.layers
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers)
         print(fitted.table())
         file = options.out / CLASSIFIER_FILE
         save_trunk(trunk.cpu(), file, fitted.best.classifier)
-    print(f"{file}: the network and the classifier of {fitted.best.classifier.layer}")
+    print(f"{file}: the network and a classifier on {fitted.best.classifier.layer}")
     if options.report is not None:
         accuracies = {fit.classifier.layer: fit.test_top1 for fit in fitted.fits}
         numbers = (fitted.num_train, fitted.num_test)
@@ -83,33 +80,33 @@ def _fit_logistic(options: argparse.Namespace) -> None:
 
 
 def choose_benchmark(trunk: AnyTrunk) -> list[str]:
-    """Return the overrides of the benchmark that fits a trunk.
+    """Return the overrides for the benchmark that fits a trunk.
 
-    For the paper's networks and ResNet-18, it measures five layers, as in the paper's Table 2. For
-    others, such as the narrow network of ``quick_jigsaw``, it measures only the pooled features.
+    It measures five layers of the paper's networks and of ResNet-18, as in Table 2, and only the
+    pooled features of others, such as the narrow network of ``quick_jigsaw``.
     """
     from pirl_plugin.models.resnet import ResNetTrunk
 
     full = "config=benchmark/pirl/linear_imagenet1k"
     if not isinstance(trunk, ResNetTrunk):
         return [full, "+config/pirl/linear=timm", *labelled_run.timm_overrides(trunk)]
-    arguments = trunk.network_config.options
-    overlay = _OVERLAYS.get((arguments["depth"], arguments["width"]))
-    if overlay and not arguments["small_stem"]:
+    network = trunk.network_config.options
+    overlay = _OVERLAYS.get((network["depth"], network["width"]))
+    if overlay and not network["small_stem"]:
         return [full, f"+config/pirl/linear={overlay}"]
     return ["config=benchmark/pirl/quick_linear", *labelled_run.resnet_overrides(trunk)]
 
 
 def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
-    """Return which features the benchmark measures, and how they are pooled."""
+    """Return a message about the layers that the benchmark measures, and their pooling."""
     if "quick_linear" in benchmark[0] or benchmark[1].endswith("timm"):
-        return "classifiers of the network's pooled features"
+        return "classifiers on the network's pooled features"
     size = trunk.network_config.size
     windows = "the paper's pooling" if size == 224 else "pooled to the grids of 224-px images"
-    return f"classifiers of five layers, {windows}"
+    return f"classifiers on five layers, {windows}"
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def _parse(argv: list[str]) -> argparse.Namespace:
     parser = labelled_run.command_parser(
         "linear",
         "Train linear classifiers on a checkpoint's frozen features.",
@@ -118,15 +115,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     fit = (
-        "vissl: VISSL's benchmark, whose classifiers train for 28 epochs; logistic: scikit-learn's "
-        "logistic regression, of features that are computed once, and a file of the classifier"
+        "vissl: VISSL's benchmark, which trains for 28 epochs; logistic: scikit-learn's logistic "
+        "regression on features that are computed once, with a classifier file"
     )
     add("--fit", choices=("vissl", "logistic"), default="vissl", help=fit)
-    layer = "of --fit logistic: only this layer (default: each, and the best one is written)"
+    layer = "with --fit logistic: only this layer (default: all; the best one is saved)"
     add("--layer", metavar="NAME", help=layer)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(argv)
     if options.fit == "vissl" and options.layer is not None:
-        parser.error("--layer: expected --fit logistic; VISSL's benchmark trains on each layer")
+        parser.error("--layer needs --fit logistic; VISSL's benchmark trains on every layer")
     if options.fit == "logistic" and options.overrides:
-        parser.error(f"{options.overrides[0]}: expected --fit vissl; this fit reads no overrides")
+        parser.error(f"{options.overrides[0]}: overrides need --fit vissl")
     return options

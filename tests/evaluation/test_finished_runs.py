@@ -30,10 +30,10 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
     assert run(["linear", *words, "config.HOOKS.PIRL_RUN.max_unreadable=0.2"]) == 0
     printed = capfd.readouterr().out
     assert "training  66 images" in printed  # of 67, one without a class
-    assert "16 test images with a class" in printed  # of 19, one without and two unreadable
+    assert "16 labeled test images" in printed  # of 19, one without and two unreadable
     found = linear_accuracy(tmp_path / "out")
     assert found == {"res5": 100.0}  # of the images that can be read and have a class
-    assert printed.endswith("Linear top-1, percent:\n  res5    100.00\n")
+    assert printed.endswith("Linear top-1 (%):\n  res5    100.00\n")
 
 
 def test_benchmark_of__takes_the_overlay_that_fits():

@@ -116,7 +116,7 @@ def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
     limit = "config.DATA.TRAIN.DATA_LIMIT"
     overrides = [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
     assert limit_images(images, 0.2) == (4, overrides)
-    assert "trains on 4 of 20 images, equally many of each class" in capsys.readouterr().out
+    assert "trains on 4 of 20 images, equally many from each class" in capsys.readouterr().out
     for i in range(0, 18, 2):
         (data / "train" / "class0" / f"{i}.png").unlink()
     assert limit_images(open_labelled(data), 0.5)[1][1].endswith("IS_BALANCED=False")
@@ -173,7 +173,7 @@ def test_overrides__have_no_folder_beside_out(capsys):
     words = ["--checkpoint", "10.torch", "--data", "data", "config.CHECKPOINT.DIR=runs/other"]
     with pytest.raises(SystemExit):
         _parse(words)
-    assert "expected the folder in --out" in capsys.readouterr().err
+    assert "set the folder with --out" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -68,5 +68,5 @@ def knn_top1(output: str) -> float:
 
 def linear_top1(output: str) -> dict[str, float]:
     """Return layer → top-1 that ``pirl-plugin linear`` printed, percent."""
-    table = output.rpartition("Linear top-1, percent:\n")[2]
+    table = output.rpartition("Linear top-1 (%):\n")[2]
     return {layer: float(top1) for layer, top1 in re.findall(r"^  (\w+) +([\d.]+)$", table, re.M)}

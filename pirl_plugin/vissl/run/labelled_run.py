@@ -1,4 +1,4 @@
-"""What ``linear`` and ``finetune`` share: a run of the host on a checkpoint and labelled images."""
+"""Shared by ``linear`` and ``finetune``: a VISSL run on a checkpoint and labeled images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system import arguments
 from pirl_plugin.system.files import claim_folder, locked, locked_file
 from pirl_plugin.system.host_config import quoted
 
@@ -18,28 +18,36 @@ if TYPE_CHECKING:
     from pirl_plugin.models.trunks import AnyTrunk
 
 
+UNCHECKED = "Not checked: whether test images are also training images (pirl-plugin knn checks it)."
+
+
 def command_parser(name: str, description: str, example: str, out: str) -> argparse.ArgumentParser:
-    """Return the parser of a command that runs the host on a checkpoint and labelled images.
+    """Return the parser for a command that runs VISSL on a checkpoint and labeled images.
 
     Args:
-        name: of the command.
-        description: its first sentences.
+        name: name of the command.
+        description: what it does.
         example: options and arguments of an example.
         out: default folder of the run.
     """
-    parser = kinds.command_parser(
+    parser = arguments.command_parser(
         name,
         description,
         example,
-        kinds.NETWORK,
-        kinds.LABELLED_DATA,
-        kinds.IMAGES,
-        weights=kinds.WEIGHTS,
+        arguments.NETWORK,
+        arguments.LABELLED_DATA,
+        arguments.IMAGES,
+        weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
-    add("--out", type=kinds.output_folder, default=out, help="folder of the run")
-    page = "write a page with the accuracies"
-    add("--report", metavar="FILE.html", type=kinds.OutputFile((".html",)), help=page)
+    add(
+        "--out",
+        type=arguments.output_folder,
+        default=out,
+        help="folder of the run",
+    )
+    page = "write the accuracies to a page"
+    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", type=_override, help=overrides)
     parser.set_defaults(command=name)
@@ -47,17 +55,17 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
 
 
 def _override(text: str) -> str:
-    """Parse an override; the accuracies are read from the folder that ``--out`` names."""
+    """Parse an override. The folder must be ``--out``, from which the accuracies are read."""
     if text.lstrip("+").startswith("config.CHECKPOINT.DIR="):
-        raise argparse.ArgumentTypeError(f"{text}: expected the folder in --out")
+        raise argparse.ArgumentTypeError(f"{text}: set the folder with --out")
     return text
 
 
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabelledImages]:
-    """Load the trunk of the command's checkpoint, open its images, and print what is measured.
+    """Load the trunk, open the images, and print a summary.
 
     Raises:
-        Refused: the folder of ``--out`` is another command's.
+        Refused: the folder of ``--out`` belongs to another command.
     """
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.images.columns import Columns
@@ -83,7 +91,7 @@ def write_report(
     num_tested: int,
     charts: Sequence[Chart] = (),
 ) -> None:
-    """Write ``--report``: the accuracies of classifiers, their numbers of images, and charts."""
+    """Write ``--report``: accuracies, numbers of images, and charts."""
     import numpy as np
 
     from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
@@ -93,7 +101,7 @@ def write_report(
     counts = np.bincount(labels[labels != NO_CLASS])
     bars = [Accuracy(name, top1, num_tested) for name, top1 in accuracies.items()]
     settings = {
-        "Checkpoint": kinds.weights_name(options),
+        "Checkpoint": arguments.weights_name(options),
         "Training images": f"{num_train:,} in {images.train.path}",
         "Test images": f"{num_tested:,} in {images.test.path}",
         "Images": trunk.network_config,
@@ -103,16 +111,16 @@ def write_report(
     charts = [Chart("", bars), *charts]
     with locked_file(options.report, "--report"):
         write_page(options.report, title, charts=charts, chance=chance, settings=settings)
-    print(f"In {options.report}: the accuracies")
+    print(f"{options.report}: the accuracies")
 
 
 def run_overrides(
     options: argparse.Namespace, trunk: AnyTrunk, images: LabelledImages
 ) -> list[str]:
-    """Return the overrides of weights, images, machine and folder of a run.
+    """Return the overrides for a run's weights, images, machine and folder.
 
-    The host finds the trunk in the checkpoint by itself, unless options chose it: then the trunk is
-    written into the run's folder.
+    VISSL finds the trunk in the checkpoint by itself, unless options selected it: then the trunk is
+    saved in the run's folder.
     """
     import torch
 
@@ -133,11 +141,11 @@ def run_overrides(
             f"config.DATA.{split}.DATA_SOURCES=[{name}]",
             f"config.DATA.{split}.LABEL_SOURCES=[{name}]",
         ]
-    for key in ("image_column", "label_column"):  # those of the test images are the same
+    for key in ("image_column", "label_column"):  # also for the test images
         column = getattr(options, key)
         if column is not None:
             overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
-    # The classifier, the trunk's kind of images, and the folder.
+    # The classifier, the image size and normalization for the trunk, and the folder.
     config = trunk.network_config
     overrides += [
         f"config.MODEL.HEAD.NUM_CLASSES={len(images.classes)}",
@@ -154,10 +162,10 @@ def run_overrides(
 
 
 def timm_overrides(trunk: AnyTrunk) -> list[str]:
-    """Return the overrides that name a network of timm and its options."""
+    """Return the overrides that name a timm network and its options."""
     key = "config.MODEL.TRUNK.PIRL_TIMM"
     config = trunk.network_config
-    # JSON of numbers, booleans, lists and quoted strings is also Hydra's grammar of values.
+    # JSON numbers, booleans, lists and quoted strings are also valid in Hydra's grammar.
     options = [
         f"+{key}.OPTIONS.{name}={json.dumps(value)}" for name, value in config.options.items()
     ]
@@ -167,10 +175,10 @@ def timm_overrides(trunk: AnyTrunk) -> list[str]:
 def resnet_overrides(trunk: AnyTrunk) -> list[str]:
     """Return the overrides that make ``pirl_resnet`` a ResNet like the trunk."""
     key = "config.MODEL.TRUNK.PIRL_RESNET"
-    arguments = trunk.network_config.options
+    network = trunk.network_config.options
     return [
-        f"{key}.DEPTH={arguments['depth']}",
-        f"{key}.WIDTH_MULTIPLIER={arguments['width']}",
-        f"{key}.SMALL_STEM={arguments['small_stem']}",
+        f"{key}.DEPTH={network['depth']}",
+        f"{key}.WIDTH_MULTIPLIER={network['width']}",
+        f"{key}.SMALL_STEM={network['small_stem']}",
         f"config.MODEL.HEAD.IN_DIM={trunk.num_features}",
     ]
