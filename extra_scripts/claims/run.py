@@ -144,7 +144,7 @@ def run(command: Sequence[str | Path], folder: Path) -> float | None:
         _, status, used = os.wait4(process.pid, 0)
     if status:
         last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
-        raise RuntimeError(f"{folder} failed: {last_line} (all of it: {log})")
+        raise RuntimeError(f"{folder} failed: {last_line} (full log: {log})")
     seconds = None if is_resumed else used.ru_utime + used.ru_stime
     write_json(seconds_file, seconds)
     return seconds

@@ -25,7 +25,7 @@ def find_config(name: str) -> Path:
             return file.resolve()
     files = folder.glob("*.yaml")
     names = sorted(file.stem for file in files if not file.stem.startswith("base_"))
-    raise Refused(f"--config = {name}: expected a file, or one of {', '.join(names)}")
+    raise Refused(f"--config = {name}: no such file. Choose one of {', '.join(names)}, or a file.")
 
 
 def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
@@ -43,7 +43,7 @@ def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
         config.merge_from_file(str(file), allow_unsafe=False)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise Refused(f"--config = {file}: expected plain YAML; repair it ({reason})") from error
+        raise Refused(f"--config = {file}: not plain YAML ({reason})") from error
     config.merge_from_list(list(options))
     return config
 

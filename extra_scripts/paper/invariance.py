@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import cli
-from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system import arguments as shared
 from pirl_plugin.system.files import write_json
 
 if TYPE_CHECKING:
@@ -78,25 +78,25 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "versions, and of different images (Fig. 4).\n"
         "Example: python extra_scripts/paper/invariance.py --checkpoint "
         "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
-        formatter_class=kinds.HelpFormatter,
+        formatter_class=shared.HelpFormatter,
     )
     add = parser.add_argument
-    add("--checkpoint", nargs="+", required=True, **kinds.CHECKPOINT["--checkpoint"])
-    for option, settings in kinds.NETWORK.items():
+    add("--checkpoint", nargs="+", required=True, **shared.CHECKPOINT["--checkpoint"])
+    for option, settings in shared.NETWORK.items():
         add(option, **settings)
     add(
         "--data",
-        type=kinds.user_path,
+        type=shared.user_path,
         required=True,
         help="folder of images, such as IMAGENET/train",
     )
-    add("--out", type=kinds.output_folder, required=True, help="folder for invariance.json, .svg")
-    add("--images", type=kinds.WholeNumber(2), default=1000, help="number of random images")
-    add("--transforms", type=kinds.WholeNumber(1), default=4, help="versions of each image")
-    add("--seed", type=kinds.WholeNumber(0), default=0, help="seed of images and transforms")
+    add("--out", type=shared.output_folder, required=True, help="folder for invariance.json, .svg")
+    add("--images", type=shared.WholeNumber(2), default=1000, help="number of random images")
+    add("--transforms", type=shared.WholeNumber(1), default=4, help="versions of each image")
+    add("--seed", type=shared.WholeNumber(0), default=0, help="seed of images and transforms")
     size = "pixels, if the run has no size (default: the size of another run, or 224)"
-    add("--size", type=kinds.WholeNumber(1, 4096), help=size)
-    add("--device", type=kinds.device, default="auto", help="cpu, cuda:N, or auto: a GPU")
+    add("--size", type=shared.WholeNumber(1, 4096), help=size)
+    add("--device", type=shared.device, default="auto", help="cpu, cuda:N, or auto: a GPU")
     return parser.parse_args(arguments)
 
 

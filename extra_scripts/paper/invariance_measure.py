@@ -151,7 +151,7 @@ def _measure_model(
     sample = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
     views = list(_views(model, source, sample, 1, options.seed))
     if len(views) < 2:
-        raise Refused(f"--data = {options.data}: expected images that can be read; look at the log")
+        raise Refused(f"Fewer than two images in {options.data} could be read. See the log.")
     crops = torch.stack([crop for crop, _ in views])
     versions = torch.stack([version for _, version in views])
     models = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}

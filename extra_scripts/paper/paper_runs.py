@@ -123,7 +123,7 @@ def read_run(path: Path) -> Run:
         return _read_detection(path)
     record = read_record(final_checkpoint(path) or path / "checkpoint.torch")
     if record is None:
-        raise MissingFile(f"expected the folder of a run, with {RUN_CONFIG}")
+        raise MissingFile(f"this folder has no {RUN_CONFIG}, so it is not a run's")
     config = record.config
 
     # The accuracies of the layers; SVMs leave no record of their images, but features.
@@ -189,7 +189,7 @@ def _benchmark_of(record: Record) -> tuple[str, str]:
             if IMAGES[name]["TRAIN"] == record.images.get("TRAIN"):
                 data = name
     if data not in BENCHMARKS or not record.config["DATA"]["TRAIN"].get("LABEL_SOURCES"):
-        raise Refused(f"expected a benchmark on one of {', '.join(BENCHMARKS)}")
+        raise Refused(f"not a benchmark on one of {', '.join(BENCHMARKS)}")
     return BENCHMARKS[data]
 
 
@@ -339,7 +339,7 @@ def _read_detection(path: Path) -> Run:
     results = json.loads((path / "results.json").read_text())
     config = str(results.get("config", ""))
     if config not in DETECTION_ROWS or results["mean"] is None:
-        raise Refused(f"expected finished trials of {', '.join(DETECTION_ROWS)}")
+        raise Refused(f"no finished trials of one of {', '.join(DETECTION_ROWS)}")
     # Which row: the weights' pre-training, and the config that the paper uses for it.
     table, rows = DETECTION_ROWS[config]
     origin = origin_of(results.get("weights") or "unknown", results.get("weights_sha256"))

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
             print(f"{PREFIX}{folder}: {sentence(error)}", file=sys.stderr)
     if not runs:
         names = ", ".join(map(str, options.runs))
-        raise Refused(f"RUN = {names}: expected folders of finished runs; name at least one")
+        raise Refused(f"No finished run in {names}. Name at least one.")
     tables = lay_out(list(runs.values()))
     text = json.dumps({"tables": tables}, indent=2)
     notes = not_known(runs.values())

@@ -203,7 +203,7 @@ def _run_model(options: argparse.Namespace, data: Data, model: Model) -> None:
         run_host(overrides, folder / "pretrain", f"{title}: pre-training", threads)
     checkpoint = final_checkpoint(folder / "pretrain")
     if checkpoint is None:
-        raise RuntimeError(f"{title}: the pre-training ended unfinished: see {folder}")
+        raise RuntimeError(f"{title}: pre-training did not finish; see {folder}")
     measure = _measure_of(options)
     if not _accuracies(folder / measure, measure):
         overrides = benchmark(options, data, checkpoint)

@@ -74,7 +74,7 @@ def test_results__supervised_own_data_and_detection(tmp_path):
     unknown = read_run(measured(tmp_path / "b", tmp_path / "other" / "x.pth"))
     assert unknown.label == "b: weights other/x.pth (unknown pre-training)"
     own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
-    with pytest.raises(ValueError, match="expected a benchmark on one of imagenet1k, places205"):
+    with pytest.raises(ValueError, match="not a benchmark on one of imagenet1k, places205"):
         read_run(measured(tmp_path / "own", pretrained(tmp_path / "made"), own))
     weights = tmp_path / "made" / "checkpoint.torch"
     found = read_run(detected(tmp_path / "detection", weights=weights))
