@@ -84,6 +84,7 @@ def run_of(folder, minutes=0, keep_last="all", **more):
         loss=Loss(),
         optimizer=None,
         base_model=None,
+        model=torch.nn.Identity(),
         checkpoint=None,
         checkpoint_path=None,
         checkpoint_folder=str(folder),
