@@ -210,21 +210,19 @@ def _rows_of_text(lines: TextIO, file: str) -> Rows:
 
 
 def _header(line: str, file: str, columns: Columns) -> tuple[str, list[str]]:
-    """Return the delimiter at which the first line has a column of images, and its columns.
+    """Return the delimiter and the columns of a table's first line.
 
     Raises:
-        Refused: there is no such delimiter.
+        Refused: it has no column of images.
     """
-    for delimiter in _DELIMITERS:
-        header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
-        chosen = Columns(columns.image if columns.image in header else None)
-        if chosen.find("image", header, file) is not None:
-            return delimiter, header
-    cells = map(printable, re.split("[,;\t]", line.strip()[:200]))
-    raise Refused(
-        f"{file}: expected a header with comma, semicolon or tab in its first line; "
-        f"{choose('image', cells)}, or write a .txt, with lines PATH LABEL"
-    )
+    delimiter = max(_DELIMITERS, key=line.count)
+    header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+    if columns.image not in header and BY_NAME.find("image", header, file) is None:
+        raise Refused(
+            f"{file} needs a header with comma, semicolon or tab in its first line: "
+            f"{choose('image', map(printable, header))} Or write a .txt with lines PATH LABEL."
+        )
+    return delimiter, header
 
 
 def _rows_of_table(lines: TextIO, file: str, delimiter: str, header: list[str]) -> Rows:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +28,6 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
     LOCK,
     UNFINISHED,
-    atomic_write,
     claim_folder,
     locked,
     naming_failures,
@@ -53,23 +51,14 @@ class Entry(NamedTuple):
     """A line of the record: what a copy was made from.
 
     Attributes:
-        item: name of the image.
+        image: path of the image, relative to its folder.
         stamp: size and time of the image.
-        copy: its file, relative to the folder of the copies.
+        copy: path of the copy, relative to the folder of the copies.
     """
 
-    item: str
+    image: str
     stamp: str
     copy: str
-
-
-class Result(NamedTuple):
-    """New entries of the record, number of copies written and found, and failures in sentences."""
-
-    entries: list[Entry]
-    written: int
-    present: int
-    problems: list[str]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -88,26 +77,25 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Namespace) -> int:
     _claim(out, source, options)
-    record = _read_record(out)
-    copies = _Copies(images, out, options, record)
-    num_removed = _forget_removed(out, record, copies.items())
+    copies = _Copies(images, out, options, _read_record(out))
+    num_removed = copies.forget_removed()
     try:
         with resumable():
-            total = _copy_all(copies, len(images), options.workers, out / _RECORD)
+            num_written, problems = _copy_all(copies, options.workers)
     finally:
         for unfinished in out.glob(f"{UNFINISHED}*"):  # of killed workers
             remove(unfinished)
     removed = f", {num_removed} files of removed images deleted" if num_removed else ""
+    num_present = len(images) - num_written - len(problems)
     print(
-        f"{out}: {total.written} images copied, {total.present} already there, "
-        f"{len(total.problems)} failed{removed}"
+        f"{out}: {num_written} images copied, {num_present} already there, {len(problems)} failed"
+        f"{removed}"
     )
     (out / _PROBLEMS).unlink(missing_ok=True)  # of an earlier call
-    if total.problems:
-        lines = "".join(f"{printable(problem)}\n" for problem in total.problems)
-        write_text(out / _PROBLEMS, lines)
+    if problems:
+        write_text(out / _PROBLEMS, "".join(f"{printable(problem)}\n" for problem in problems))
         print(f"{out / _PROBLEMS} lists the failed images")
-    return int(total.written + total.present == 0)
+    return int(len(problems) == len(images))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -154,63 +142,47 @@ def _read_record(out: Path) -> dict[str, Entry]:
         for line in (out / _RECORD).read_text().splitlines():
             with suppress(ValueError, TypeError):  # the last line of a killed process
                 entry = Entry(*json.loads(line))
-                entries[entry.item] = entry
+                entries[entry.image] = entry
     for _, _, copy in entries.values():
         if os.path.isabs(copy) or ".." in Path(copy).parts:
             raise Refused(f"{out / _RECORD} names {copy}: expected files in its own folder")
     return entries
 
 
-def _forget_removed(out: Path, record: dict[str, Entry], items: set[str]) -> int:
-    """Remove from the record the images that are gone, and delete their copies.
-
-    An image whose copy has the name of another image now, such as a new ``a.png.jpg`` beside
-    ``a.png``, is removed from the record too, and copied again.
+def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
+    """Make the missing copies, and record them.
 
     Returns:
-        Number of deleted files.
+        Number of copies made, and the failures in sentences.
     """
-    num_removed = 0
-    for item, _, copy in list(record.values()):
-        if item not in items and copy not in items:  # otherwise, it is the copy of another image
-            num_removed += (out / copy).is_file()
-            (out / copy).unlink(missing_ok=True)
-        is_of_other = copy != item and copy in items
-        if item not in items or is_of_other:
-            del record[item]
-    with atomic_write(out / _RECORD) as file:
-        for entry in record.values():
-            file.write(f"{json.dumps(entry)}\n".encode())
-    return num_removed
-
-
-def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> Result:
-    """Make all copies, with a progress line, and record each block of them."""
-    written = 0
-    present = 0
+    num_written = 0
     problems: list[str] = []
-    loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
-    with closing(Progress("copies", num_images)) as progress:
-        with reading(loader, Wait([copies], TIMEOUT_MINUTES)) as results:
-            for result in results:
-                lines = "".join(f"{json.dumps(entry)}\n" for entry in result.entries)
-                with naming_failures(record), record.open("a") as file:
-                    file.write(lines)
-                written += result.written
-                present += result.present
-                problems += result.problems
-                progress.update(result.written + result.present + len(result.problems))
-    return Result([], written, present, problems)
+    loader = DataLoader(
+        copies, _BLOCK, collate_fn=list, num_workers=workers, worker_init_fn=start_worker
+    )
+    with closing(Progress("copies", len(copies))) as progress:
+        with reading(loader, Wait([copies], TIMEOUT_MINUTES)) as batches:
+            for batch in batches:
+                entries = [made for made in batch if isinstance(made, Entry)]
+                problems += [made for made in batch if isinstance(made, str)]
+                copies.record(entries)
+                num_written += len(entries)
+                progress.update(len(batch))
+    return num_written, problems
 
 
-class _Copies(Dataset[Result]):
-    """Blocks of images; a loader's worker copies a block when it reads it.
+def _lines(entries: Iterable[Entry]) -> str:
+    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+
+
+class _Copies(Dataset[Entry | str | None]):
+    """Copies of images; a loader's worker makes one when it reads it.
 
     Args:
         images: the images.
         out: folder of the copies.
         options: of the command.
-        record: what an earlier call wrote, by item.
+        entries: what earlier calls recorded, by image.
     """
 
     def __init__(
@@ -218,110 +190,104 @@ class _Copies(Dataset[Result]):
         images: FolderSource,
         out: Path,
         options: argparse.Namespace,
-        record: dict[str, Entry],
+        entries: dict[str, Entry],
     ) -> None:
-        self._record = record
         self._images = images
         self._out = out
         self._options = options
+        self._entries = entries
 
     def __len__(self) -> int:
-        return math.ceil(len(self._images) / _BLOCK)
+        return len(self._images)
 
-    def __getitem__(self, block: int) -> Result:
-        with warnings.catch_warnings():  # PIL warns below its limit, too
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            return self._copy(block)
-
-    def items(self) -> set[str]:
-        """Return the names of all images."""
-        return set(map(self._name, range(len(self._images))))
-
-    def _rows(self, block: int) -> range:
-        start = block * _BLOCK
-        return range(start, min(start + _BLOCK, len(self._images)))
-
-    def _is_current(self, item: str, stamp: str) -> bool:
-        """Return whether a copy exists, and its image has not changed."""
-        entry = self._record.get(item)
-        return entry is not None and entry.stamp == stamp and (self._out / entry.copy).is_file()
+    def __getitem__(self, row: int) -> Entry | str | None:
+        """Make a copy, and return its entry, or why it cannot be made; None if it is there."""
+        path = self._images.path_of(row)
+        name = self._images.name_of(row)
+        stamp = content_stamp(path)
+        earlier = self._entries.get(name)
+        if earlier and earlier.stamp == stamp and (self._out / earlier.copy).is_file():
+            return None
+        try:
+            with self._images.reading(row):
+                content, is_new = self._smaller(path)
+        except (OSError, ValueError, MemoryError) as error:
+            if isinstance(error, UnreadableImageError):
+                self._remove_copies(name)  # of the image before it broke
+            return f"{path}: {error or 'too little memory'}"
+        copy = self._jpeg_name(name) if is_new else name
+        target = self._out / copy
+        # A killed process leaves an unfinished file, not a part of a copy.
+        unfinished = self._out / f"{UNFINISHED}{row}"
+        with naming_failures(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(content)
+            self._remove_copies(name)  # of the image before it changed
+            unfinished.replace(target)
+        return Entry(name, stamp, copy)
 
     def being_read(self) -> list[str]:
         """Return the paths of the images that are being copied at this moment."""
         return self._images.being_read()
 
-    def _name(self, row: int) -> str:
-        return os.path.relpath(self._images.path_of(row), self._images.path)
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Append entries to the record."""
+        file = self._out / _RECORD
+        with naming_failures(file), file.open("a") as record:
+            record.write(_lines(entries))
 
-    def _jpeg_name(self, row: int) -> str:
+    def forget_removed(self) -> int:
+        """Delete the copies of images that are gone; return their number.
+
+        A copy with the name of another image, such as a new ``a.png.jpg`` beside ``a.png``, is
+        forgotten too, and both images are copied.
+        """
+        names = {self._images.name_of(row) for row in range(len(self._images))}
+        num_removed = 0
+        for entry in list(self._entries.values()):
+            is_of_other = entry.copy != entry.image and entry.copy in names
+            if entry.image not in names and not is_of_other:
+                num_removed += (self._out / entry.copy).is_file()
+                (self._out / entry.copy).unlink(missing_ok=True)
+            if entry.image not in names or is_of_other:
+                del self._entries[entry.image]
+        write_text(self._out / _RECORD, _lines(self._entries.values()))
+        return num_removed
+
+    def _jpeg_name(self, name: str) -> str:
         """Return the name of an image's copy if it is a JPEG; no other copy has this name."""
-        path = self._images.path_of(row)
-        if Path(path).suffix.lower() in _JPEG_SUFFIXES:
-            return self._name(row)
+        if Path(name).suffix.lower() in _JPEG_SUFFIXES:
+            return name
         ending = ".jpg"
-        while os.path.exists(f"{path}{ending}"):  # such as a.png beside another image a.png.jpg
+        # Such as a.png beside another image a.png.jpg.
+        while os.path.exists(os.path.join(self._images.path, f"{name}{ending}")):
             ending = f".copy{ending}"
-        return f"{self._name(row)}{ending}"
+        return f"{name}{ending}"
 
-    def _remove_copies(self, row: int) -> None:
+    def _remove_copies(self, name: str) -> None:
         """Delete the copies of an image, by their names in the record or without one."""
-        names = {self._name(row), self._jpeg_name(row)}
-        if entry := self._record.get(self._name(row)):
+        names = {name, self._jpeg_name(name)}
+        if entry := self._entries.get(name):
             names.add(entry.copy)
-        for name in names:
-            (self._out / name).unlink(missing_ok=True)
+        for copy in names:
+            (self._out / copy).unlink(missing_ok=True)
 
-    def _resized(
-        self, rows: Sequence[int], problems: list[str]
-    ) -> Iterator[tuple[int, bytes | bytearray, str]]:
-        """Yield row, content and added extension of each readable image."""
-        for row in rows:
-            try:
-                with self._images.reading(row):
-                    content, extension = self._resized_copy(row)
-            except (OSError, ValueError, MemoryError) as error:
-                reason = error or "too little memory"
-                problems.append(f"{self._images.path_of(row)}: {reason}")
-                if isinstance(error, UnreadableImageError):
-                    self._remove_copies(row)  # of the image before it broke
-            else:
-                yield row, content, extension
-
-    def _resized_copy(self, row: int) -> tuple[bytes | bytearray, str]:
-        """Return an image's smaller copy, a JPEG, and ``.jpg`` if its name needs this extension.
+    def _smaller(self, path: str) -> tuple[bytes | bytearray, bool]:
+        """Return the content of an image's copy, and whether it is a new, smaller JPEG.
 
         If the shorter side of the image has at most ``size`` pixels, its bytes do not change.
         """
         size = self._options.size
-        path = self._images.path_of(row)
         data = read_file(path)
-        pixels = decode_image(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
+        with warnings.catch_warnings():  # PIL warns below its limit, too
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            pixels = decode_image(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
         height, width = pixels.shape[1:]
         if min(height, width) <= size:
-            return data, ""
+            return data, False
         scale = size / min(height, width)
         smaller = (max(size, round(width * scale)), max(size, round(height * scale)))
-        image = as_image(pixels)
         file = io.BytesIO()
-        resized = image.resize(smaller, Image.Resampling.LANCZOS)
+        resized = as_image(pixels).resize(smaller, Image.Resampling.LANCZOS)
         resized.save(file, "JPEG", quality=self._options.quality)
-        return file.getvalue(), "" if Path(path).suffix.lower() in _JPEG_SUFFIXES else ".jpg"
-
-    def _copy(self, block: int) -> Result:
-        """Make the missing copies of a block of images."""
-        stamps = {row: content_stamp(self._images.path_of(row)) for row in self._rows(block)}
-        missing = [row for row in stamps if not self._is_current(self._name(row), stamps[row])]
-        problems: list[str] = []
-        entries = []
-        for row, content, extension in self._resized(missing, problems):
-            name = self._jpeg_name(row) if extension else self._name(row)
-            target = self._out / name
-            # A killed process leaves an unfinished file, not a part of a copy.
-            unfinished = self._out / f"{UNFINISHED}{block}"
-            with naming_failures(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                unfinished.write_bytes(content)
-                self._remove_copies(row)  # of the image before it changed; it may have another name
-                unfinished.replace(target)
-            entries.append(Entry(self._name(row), stamps[row], name))
-        return Result(entries, len(entries), len(stamps) - len(missing), problems)
+        return file.getvalue(), True
