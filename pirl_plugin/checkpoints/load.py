@@ -157,49 +157,41 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
     Raises:
         Refused: the record is damaged, or its description of the network is unsafe.
     """
-    if path.name == _TIMM_FILE and path.with_name("config.json").is_file():
-        return _read_timm_config(path.with_name("config.json"))
-    if content is None:
-        try:
-            content = open_checkpoint(path)
-        except ValueError:  # a later reader names the mistake
-            content = {}
-    record = section_of(content).get(NETWORK)
-    return NetworkConfig() if record is None else _checked_config(record, str(path), "file")
-
-
-def _read_timm_config(file: Path) -> NetworkConfig:
-    """Read timm's description of a network and its images."""
+    described = path
+    timm_config = path.with_name("config.json")
     try:
-        content = json.loads(file.read_text())
-        images = content["pretrained_cfg"]
-        record = {
-            "architecture": content["architecture"],
-            "options": content.get("model_args") or {},
-            "size": images["input_size"][-1] if "input_size" in images else None,
-            "mean": images.get("mean"),
-            "std": images.get("std"),
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise Refused(f"{file} is not timm's description of a network ({error!r}).") from error
-    return _checked_config(record, str(file), file.name)
-
-
-def _checked_config(record: Any, file: str, origin: str) -> NetworkConfig:
-    """Return the record of a network from values that a file has."""
-    try:
+        if path.name == _TIMM_FILE and timm_config.is_file():
+            described = timm_config
+            record = json.loads(timm_config.read_text())
+            images = record["pretrained_cfg"]
+            size = (images.get("input_size") or [None])[-1]
+            record |= {**images, "options": record.get("model_args") or {}, "size": size}
+        else:
+            record = section_of(_opened(path) if content is None else content).get(NETWORK)
+        if record is None:
+            return NetworkConfig()
         architecture = record["architecture"]
         options = record["options"]
         if architecture not in ("", RESNET):
-            architecture, options = check_description(architecture, options, file)
-        config = NetworkConfig(architecture, options)
-        return config.with_values(
-            origin, size=record.get("size"), mean=record.get("mean"), std=record.get("std")
+            architecture, options = check_description(architecture, options, str(described))
+        return NetworkConfig(architecture, options).with_values(
+            described.name if described is timm_config else "file",
+            size=record.get("size"),
+            mean=record.get("mean"),
+            std=record.get("std"),
         )
     except Refused:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Refused(f"{file}: the record of its network is damaged ({error!r}).") from error
+        raise Refused(f"{described}: the record of the network is damaged ({error!r}).") from error
+
+
+def _opened(path: Path) -> Mapping[str, Any]:
+    """Open a checkpoint; return nothing if it is none, as its reader says."""
+    try:
+        return open_checkpoint(path)
+    except ValueError:
+        return {}
 
 
 def _fetch(timm: str, options: dict[str, object]) -> TimmTrunk:
@@ -236,26 +228,29 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     trunk_prefix = _choose_prefix(list(part_names_at), file, prefix)
     part_names = part_names_at[trunk_prefix]
     state = {}  # by torchvision's names
-    num_blocks: Counter[str] = Counter()  # of each stage
-    for full_name, tensor in tensors.items():
-        part, _, rest = full_name.removeprefix(trunk_prefix).partition(".")
-        if full_name.startswith(trunk_prefix) and part in part_names:
+    others = []
+    for name, tensor in _below(tensors, trunk_prefix).items():
+        part, _, rest = name.partition(".")
+        if part in part_names:
             state[f"{part_names[part]}.{rest}"] = tensor
-            num_blocks[part_names[part]] += rest.endswith(".conv1.weight")
+        else:
+            others.append(name)
 
     # The network: the depth with the nearest numbers of blocks; width and stem by conv1's shape.
     block = Bottleneck if "layer1.0.conv3.weight" in state else BasicBlock
-    distances: Counter[int] = Counter()  # from the numbers of blocks of each depth
-    for depth, (its_block, stages) in STAGES.items():
-        if its_block is block:
-            for i, count in enumerate(stages, 1):
-                distances[depth] += abs(num_blocks[f"layer{i}"] - count)
-    depth = min(distances, key=distances.__getitem__)
+    blocks = {tuple(name.split(".")[:2]) for name in state if name.startswith("layer")}
+    num_blocks = Counter(layer for layer, _ in blocks)
+
+    def distance(depth: int) -> tuple[bool, int]:
+        kind, stages = STAGES[depth]
+        differences = [abs(num_blocks[f"layer{i}"] - count) for i, count in enumerate(stages, 1)]
+        return kind is not block, sum(differences)
+
+    depth = min(STAGES, key=distance)
     stem = state.get("conv1.weight", torch.empty(0))
     if stem.ndim != 4:  # incomplete or damaged, as the comparison says
         stem = torch.empty(64, 3, 7, 7)
     trunk = ResNetTrunk(depth, stem.shape[0] / 64, stem.shape[2] == 3, stem.shape[1])
-    others = [name for name in _below(tensors, trunk_prefix) if _part(name) not in part_names]
     remedy = "If it is another network, give its timm name."
     _load_complete(trunk, state, others, file, remedy)
     return trunk
@@ -280,26 +275,26 @@ def _load_timm_network(
     for full_name in tensors:
         for match in re.finditer(r"(?:^|(?<=\.))(?=.)", full_name):
             num_tensors[full_name[: match.start()]] += 1
-    states = {}
-    ignored = {}
-    num_known = {}
+    converted = {}
+    num_fitting = {}
     for candidate, count in num_tensors.items():
         if 2 * count >= len(expected):
-            state, ignored[candidate] = _as_timm(trunk.net, _below(tensors, candidate))
-            states[candidate] = state
-            num_known[candidate] = sum(name in expected for name in state)
-    found = [candidate for candidate in states if not compare(expected, states[candidate])]
-    most = max(num_known.values(), default=0)
-    if not found and 2 * most >= len(expected):
-        found = [candidate for candidate, number in num_known.items() if number == most]
-    if not found:
+            state, others = _as_timm(trunk.net, _below(tensors, candidate))
+            converted[candidate] = state, others
+            num_fitting[candidate] = sum(
+                name in expected and tensor.shape == expected[name].shape
+                for name, tensor in state.items()
+            )
+    most = max(num_fitting.values(), default=0)
+    if 2 * most < len(expected):
         advice = "It is another network: check its timm name."
         raise Refused(
             f"{file} holds no {timm}: most of its {len(expected)} tensors, such as "
             f"{next(iter(expected))}, are missing. {_advice(tensors, advice)}"
         )
+    found = [candidate for candidate, number in num_fitting.items() if number == most]
     trunk_prefix = _choose_prefix(found, file, prefix)
-    state = states[trunk_prefix]
+    state, others = converted[trunk_prefix]
     for name, tensor in _below(tensors, trunk_prefix).items():
         if name in state and state[name].shape != tensor.shape:
             logging.root.warning(
@@ -307,7 +302,7 @@ def _load_timm_network(
                 f"{tuple(state[name].shape)}"
             )
     remedy = "Check the timm name and its options, such as img_size=384."
-    _load_complete(trunk, state, ignored[trunk_prefix], file, remedy)
+    _load_complete(trunk, state, others, file, remedy)
     return trunk
 
 
@@ -426,11 +421,8 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
     Raises:
         ValueError: none is the user's; or there are several, and none is preferred.
     """
-    matching = []
-    for prefix in prefixes:
-        ends_with_it = f".{prefix}".endswith(f".{(user_prefix or '').strip('.')}.")
-        if user_prefix is None or prefix == user_prefix or ends_with_it:
-            matching.append(prefix)
+    ending = "" if user_prefix is None else f".{user_prefix.strip('.')}."
+    matching = [prefix for prefix in prefixes if f".{prefix}".endswith(ending)]
     if len(matching) == 1:
         return matching[0]
     listed = ", ".join(prefix or "the top" for prefix in prefixes)

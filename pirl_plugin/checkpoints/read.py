@@ -57,8 +57,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
             content = load_file(path)
         else:
             check_sums(path)
-            with torch.serialization.safe_globals(_SAFE_TYPES):
-                content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+            content = _load(path, weights_only=not trust_pickle)
     except IsADirectoryError:
         raise Refused(
             f"{path} is a folder. Choose a file in it, such as {path / 'checkpoint.torch'}."
@@ -85,14 +84,18 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
         ValueError: it is empty, truncated or something else; the message does not name the path.
     """
     try:
-        mapped = zipfile.is_zipfile(path)  # torch's older format cannot be mapped
-        with torch.serialization.safe_globals(_SAFE_TYPES):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        # torch's older format cannot be mapped.
+        content = _load(path, weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
     if not isinstance(content, Mapping):
         raise Refused(f"it holds a {type(content).__name__}, not a dictionary")
     return content
+
+
+def _load(path: Path, **options: bool) -> Any:
+    with torch.serialization.safe_globals(_SAFE_TYPES):
+        return torch.load(path, map_location="cpu", **options)
 
 
 def check_sums(path: Path) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
-from pirl_plugin.system.failures import Refused, check, check_whole
+from pirl_plugin.system.failures import check, check_whole
 
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
@@ -141,15 +141,9 @@ class ResNetTrunk(nn.Module):
             One tensor for each name, in the order of the names.
 
         Raises:
-            ValueError: a name is unknown.
+            KeyError: a name is unknown.
         """
-        keys = out_feat_keys or ["flatten"]
-        if unknown := set(keys) - set(FEATURES):
-            raise Refused(
-                f"{self.network_config.title} has no features {unknown}; it has "
-                f"{', '.join(FEATURES)}."
-            )
-        block_names = list(map(FEATURES.__getitem__, keys))
+        block_names = [FEATURES[key] for key in out_feat_keys or ["flatten"]]
         outputs: dict[str, Tensor] = {}
         features = images
         for name, block in self._feature_blocks.items():

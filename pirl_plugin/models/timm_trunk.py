@@ -6,7 +6,6 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +17,8 @@ from pirl_plugin.models.resnet import LAST
 from pirl_plugin.system.failures import Refused
 
 _POOLED = ("flatten", "res5avg", LAST)
+# JSON of numbers, words and lists of them: no path, address or interpolation.
+_PLAIN = re.compile(r'([-+\d.eE, \[\]]|true|false|null|"\w*")*')
 
 
 class TimmTrunk(nn.Module):
@@ -31,8 +32,7 @@ class TimmTrunk(nn.Module):
     this off.
 
     Args:
-        architecture: timm's name, such as ``vit_tiny_patch16_224``, or an address that timm takes,
-            such as ``hf-hub:OWNER/NAME``.
+        architecture: timm's name, such as ``vit_tiny_patch16_224``, or ``hf-hub:OWNER/NAME``.
         options: keyword arguments of ``timm.create_model``.
 
     Attributes:
@@ -70,14 +70,10 @@ class TimmTrunk(nn.Module):
             One tensor for each name, in the order of the names.
 
         Raises:
-            ValueError: a name is unknown, or a conversion to SyncBatchNorm removed activations.
+            KeyError: a name is unknown.
+            ValueError: a conversion to SyncBatchNorm removed activations.
         """
         keys = out_feat_keys or ["flatten"]
-        names = dict.fromkeys([*_POOLED, *self.layers])
-        if unknown := set(keys).difference(names):
-            raise Refused(
-                f"{self.network_config.title} has no features {unknown}; it has {', '.join(names)}."
-            )
         if self._fused_norm and not _has_fused_norm(self.net):
             raise Refused(
                 f"The conversion to SyncBatchNorm removed the activations in the batch norms of "
@@ -153,21 +149,17 @@ def _config_of(
 
 
 def resolve_source(source: str) -> tuple[str, dict[str, object]]:
-    """Return timm's name of a network and its options, from a name, or an address or folder.
+    """Return timm's name of a network and its options, from a name or an address on the hub.
 
     Raises:
         Refused: the description at the address is invalid: see :func:`check_description`.
     """
-    kind, colon, place = source.partition(":")
-    if not colon:
+    if not source.startswith("hf-hub:"):
         return source, {}
-    if kind == "local-dir":
-        config = json.loads(Path(place, "config.json").read_text())
-        return check_description(config.get("architecture"), config.get("model_args") or {}, source)
     _timm()
     from timm.models import load_model_config_from_hf
 
-    _, architecture, options = load_model_config_from_hf(place)
+    _, architecture, options = load_model_config_from_hf(source.removeprefix("hf-hub:"))
     return check_description(architecture, options or {}, source)
 
 
@@ -183,24 +175,19 @@ def check_description(
         file: name of the file, for errors.
 
     Raises:
-        Refused: timm has no such network, an option is not taken, or timm is not installed.
+        Refused: timm has no such network, an option is not plain, or timm is not installed.
     """
-    described = f"{file} describes the timm network {architecture} {options}, but"
-    name, _, tag = str(architecture).partition(".")  # the tag names weights, which are not loaded
-    if not isinstance(architecture, str) or name not in _timm().list_models() or not _is_plain(tag):
-        raise Refused(f"{described} timm has no such network. Give the network's timm name.")
-    if not isinstance(options, Mapping):
-        raise Refused(f"{described} its options have no names. Give the network's timm name.")
-    # A trunk has no classifier, whatever the network in the file had.
-    options = {key: value for key, value in options.items() if key != "num_classes"}
-    taken = _constructor_options(name)
-    for key, value in options.items():
-        if key not in taken or not _is_plain(value):
-            raise Refused(
-                f"{described} {key} = {value} is not a plain option of this network. Give the "
-                f"network's timm name and options."
-            )
-    return architecture, options
+    name = re.fullmatch(r"(\w+)(\.\w*)?", str(architecture))  # a tag names weights: not loaded here
+    if name is not None and name[1] in _timm().list_models() and isinstance(options, Mapping):
+        # A trunk has no classifier, whatever the network in the file had.
+        options = {key: value for key, value in options.items() if key != "num_classes"}
+        is_plain = _PLAIN.fullmatch(json.dumps(list(options.values())))
+        if is_plain and options.keys() <= _constructor_options(name[1]):
+            return name[0], options
+    raise Refused(
+        f"{file} describes the timm network {architecture} {options}, but timm has no such network "
+        f"with plain options. Give the network's timm name and options."
+    )
 
 
 def _constructor_options(architecture: str) -> set[str]:
@@ -213,15 +200,6 @@ def _constructor_options(architecture: str) -> set[str]:
             break
         options.update(inspect.signature(kind).parameters)
     return options
-
-
-def _is_plain(value: object) -> bool:
-    """Return whether a value is a number, a boolean, None, a word, or a list of such values."""
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(item) for item in value)
-    if isinstance(value, str):
-        return re.fullmatch(r"\w*", value) is not None  # no path, address or interpolation
-    return value is None or isinstance(value, (bool, int, float))
 
 
 def _timm() -> ModuleType:

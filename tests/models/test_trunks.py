@@ -58,8 +58,6 @@ def test_resnet__serves_every_feature_in_the_order_asked():
     assert set(names) <= set(FEATURES)
     (res2,) = resnet(DEPTH=10, SMALL_STEM=True)(IMAGES, ["res2"])
     assert res2.shape == (2, 64, 64, 64)
-    with pytest.raises(ValueError, match=r"ResNet-10 has no features {'res6'}; it has conv1"):
-        resnet(DEPTH=10)(IMAGES, ["res6"])
 
 
 def test_resnet__refuses_what_it_cannot_build(subtests):
@@ -95,8 +93,6 @@ def test_timm__gives_the_input_of_timms_classifier(name):
 def test_timm__takes_images_of_another_size():
     vit = of_timm("vit_tiny_patch16_224", **TINY)
     assert vit(IMAGES[..., :16, :16])[0].shape == (2, 48)
-    with pytest.raises(ValueError, match=r"timm's .* has no features {'res6'}; it has .*res5avg"):
-        vit(IMAGES, ["res6"])
 
 
 def test_timm__refuses_what_it_does_not_have(subtests):
