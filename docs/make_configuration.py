@@ -32,6 +32,7 @@ FOOTER = """## Other keys
 | `MODEL.TRUNK.PIRL_RESNET.DEPTH` | 18 | 10, 18, 34, 50, 101 or 152 |
 | `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | factor of the width of all stages |
 | `MODEL.TRUNK.PIRL_RESNET.SMALL_STEM` | false | 3 × 3 first convolution without pooling |
+| `MODEL.TRUNK.PIRL_RESNET.IN_CHANNELS` | 3 | number of image channels |
 | `MODEL.TRUNK.PIRL_TIMM.NAME` | resnet50 | a name of `timm.list_models()` |
 | `MODEL.TRUNK.PIRL_TIMM.OPTIONS` | {} | keyword arguments of `timm.create_model` |
 | `MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER` | required | the trunk of each member |

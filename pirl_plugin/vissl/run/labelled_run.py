@@ -176,9 +176,12 @@ def resnet_overrides(trunk: AnyTrunk) -> list[str]:
     """Return the overrides that make ``pirl_resnet`` a ResNet like the trunk."""
     key = "config.MODEL.TRUNK.PIRL_RESNET"
     network = trunk.network_config.options
-    return [
+    overrides = [
         f"{key}.DEPTH={network['depth']}",
         f"{key}.WIDTH_MULTIPLIER={network['width']}",
         f"{key}.SMALL_STEM={network['small_stem']}",
         f"config.MODEL.HEAD.IN_DIM={trunk.num_features}",
     ]
+    if "in_channels" in network:
+        overrides.append(f"+{key}.IN_CHANNELS={network['in_channels']}")
+    return overrides
