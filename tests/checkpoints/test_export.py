@@ -364,15 +364,16 @@ def test_network_of_timm__is_converted_by_timm(name, options, convert, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "message"),
+    ("name", "options", "message"),
     [
-        ("convnext_pico", "convnext_femto", "shape: "),
-        ("vit_tiny_patch16_224", "vit_tiny_r_s16_p8_224", "patch_embed"),
+        ("convnext_atto", {"depths": (2, 2, 9, 2)}, r"left over: stages\.2\.blocks\.6"),
+        ("convnext_atto", {"dims": (48, 96, 192, 384)}, "holds no convnext_atto: most of"),
+        ("vit_tiny_patch16_224", {"patch_size": 8}, r"of another shape: patch_embed\.proj"),
     ],
 )
-def test_network_of_timm__of_another_depth_or_patch_size_is_refused(name, other, message, tmp_path):
+def test_network_of_timm__of_other_options_is_refused(name, options, message, tmp_path):
     """timm's own conversion would resize patches, and skip blocks that are left over."""
-    file = save(timm.create_model(other).state_dict(), tmp_path / "in.pth")
+    file = save(timm.create_model(name, **options).state_dict(), tmp_path / "in.pth")
     with pytest.raises(ValueError, match=message):
         load_trunk(file, timm=name)
 
