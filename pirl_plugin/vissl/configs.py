@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
     if options.name is None:
         _print_list()
     else:
+        require_host()
         from pirl_plugin.vissl.run.overrides import replaced_configs
 
         name = options.name.removeprefix("config=")
@@ -50,7 +51,6 @@ def composed_text(overrides: list[str], section: str | None = None) -> str:
     Raises:
         Refused: there is no such section.
     """
-    require_host()
     from omegaconf import OmegaConf
 
     from pirl_plugin.vissl.run.compose import compose

@@ -57,6 +57,8 @@ class ParsedError(Exception):
 
 
 def test_other_commands__take_their_options(monkeypatch):
+    monkeypatch.setattr(Path, "is_file", lambda path: True)  # the checkpoints that pages name
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     for name in ("parse_args", "parse_intermixed_args"):
         original = getattr(argparse.ArgumentParser, name)
 
