@@ -16,7 +16,7 @@ import torch
 from PIL import EpsImagePlugin, Image, ImageOps
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_pixels
+from pirl_plugin.views.pixels import as_rgb
 
 with suppress(ImportError):  # if it is installed, PIL reads HEIC
     import pillow_heif
@@ -170,7 +170,7 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         with suppress(Exception):  # a damaged tag raises one of many types
             if image.getexif().get(_ORIENTATION, 1) != 1:  # otherwise it would make a copy
                 upright = ImageOps.exif_transpose(image)
-        return as_pixels(upright)
+        return as_rgb(upright)
 
 
 def _check(image: Image.Image, max_pixels: int) -> None:

@@ -23,7 +23,7 @@ from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.source import DecodedImage, ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_pixels
+from pirl_plugin.views.pixels import as_rgb
 
 _ENCODED = {"bytes", "path"}
 """Keys of an image of the package ``datasets`` that is not decoded."""
@@ -126,7 +126,7 @@ class MapSource(ImageSource):
             image = self._image_in(self._items[int(row)])
             if isinstance(image, (bytes, bytearray)):
                 return image
-            return as_pixels(image)
+            return as_rgb(image)
         except (OSError, UnreadableImageError, MemoryError, WrongItems):
             raise
         except Refused as error:

@@ -24,7 +24,7 @@ _Self = TypeVar("_Self", bound="Views")
 
 
 class Views(ABC):
-    """A transform from an image to a dictionary of uint8 views.
+    """A transform from an image to a dictionary of views.
 
     For new views, write a subclass with ``_make``, which makes them.
 
@@ -58,13 +58,14 @@ class Views(ABC):
         """Make the views of one image.
 
         Args:
-            image: a PIL image, a uint8 array (H, W, 3) or a uint8 tensor (3, H, W).
+            image: a PIL image, an array (H, W, C) or a tensor (C, H, W), with C >= 1 channels in
+                uint8, uint16 or float32.
             rng: generator of all draws; None: a generator with a seed from torch's generator, as
                 in torchvision's transforms.
 
         Returns:
-            uint8 views by name, of the same shapes for any image; a pretext task also has
-            ``label``, the number of its transformation.
+            Views by name, of the image's channels and type; a pretext task also has ``label``, the
+            number of its transformation.
 
         Raises:
             ValueError: ``image`` or ``rng`` has another type.
@@ -99,9 +100,9 @@ class Views(ABC):
         return cls(**{**photometric, **parameters})
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        """Return a random resized crop, augmented and perhaps flipped: uint8 (3, S, S)."""
+        """Return a random resized crop, augmented and perhaps flipped: (C, S, S)."""
         crop = random_resized_crop(pixels, self.image_scale, self.image_size, rng)
-        return render(crop, _CORNER, self.photometric.sample(rng, 1), self.image_size)[0]
+        return render(crop, _CORNER, self.photometric.sample(rng, 1, crop), self.image_size)[0]
 
 
 class ImageViews(Views):

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_generator, as_image, as_pixels
+from pirl_plugin.views.pixels import as_generator, as_image, as_pixels, is_rgb
 
 
 class CallableViews:
@@ -44,13 +44,13 @@ class CallableViews:
         """Make the views of one image.
 
         Args:
-            pixels: uint8 (3, H, W).
+            pixels: (C, H, W); the function gets a PIL image of RGB in uint8, else this tensor.
             rng: generator of all draws; None: the global generators.
 
         Raises:
             ValueError: the function returns something else.
         """
-        image = as_image(pixels)
+        image = as_image(pixels) if is_rgb(pixels) else pixels
         if self._takes_generator:
             views = self.function(image, rng=as_generator(rng))
         elif rng is None:

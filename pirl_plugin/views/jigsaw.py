@@ -117,13 +117,13 @@ class JigsawViews(Views):
         return {"images": image, "patches": patches}
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
-        """Return the order's number in the set, and uint8 (grid², 3, P, P) in that order."""
+        """Return the order's number in the set, and (grid², C, P, P) in that order."""
         crop = random_resized_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
         if self._turns:
             crop = _turn(crop, int(rng.integers(4)))
         number, order = self.permutations.draw(rng)
         corners = patch_offsets(self.patches_crop_size, self.grid, self.patch_size, rng)
-        rows = self.photometric.sample(rng, len(corners))
+        rows = self.photometric.sample(rng, len(corners), crop)
         if self.flip == "none":
             rows["flip"] = 0
         elif self.flip == "image":
@@ -200,10 +200,11 @@ def patch_offsets(
     return inside + corners
 
 
-def _turn(canvas: NDArray[np.uint8], quarters: int) -> NDArray[np.uint8]:
-    """Rotate (S, S, 3) counter-clockwise by whole pixels (twice as fast as by bytes)."""
-    turned = np.rot90(canvas.view("V3")[..., 0], quarters)
-    return np.ascontiguousarray(turned).view(np.uint8).reshape(canvas.shape)
+def _turn(canvas: NDArray[Any], quarters: int) -> NDArray[Any]:
+    """Rotate (S, S, C) counter-clockwise by whole pixels (twice as fast as by bytes)."""
+    pixel = f"V{canvas.shape[2] * canvas.itemsize}"
+    turned = np.rot90(canvas.view(pixel)[..., 0], quarters)
+    return np.ascontiguousarray(turned).view(canvas.dtype).reshape(canvas.shape)
 
 
 class PermutationSet:

@@ -334,19 +334,21 @@ def _render(canvas, corners, rows, out):
 
 
 def render(
-    canvas: NDArray[np.uint8], corners: NDArray[np.int32], rows: NDArray[Any], size: int
+    canvas: NDArray[Any], corners: NDArray[np.int32], rows: NDArray[Any], size: int
 ) -> torch.Tensor:
     """Cut views out of an image and apply each one's parameters.
 
     Args:
-        canvas: uint8 (H, W, 3), C-contiguous.
+        canvas: (H, W, C), C-contiguous, of uint8, uint16 or float32.
         corners: int32 (n, 2), top and left of each view in the canvas, pixels.
-        rows: structured array (n,), from ``Photometric.sample``.
+        rows: structured array (n,), from ``Photometric.sample`` for this canvas.
         size: side P of a view, pixels. Every view must lie inside the canvas.
 
     Returns:
-        uint8 (n, 3, P, P).
+        (n, C, P, P), of the type of the canvas.
     """
+    if "saturation" not in rows.dtype.names:
+        return torch.from_numpy(_render_channels(canvas, corners, rows, size))
     views = np.empty((len(rows), 3, size, size), np.uint8)
     _render(canvas, corners, rows, views)
     for v in np.flatnonzero(rows["equalize"] + rows["blur"]):
@@ -359,3 +361,24 @@ def render(
             view = view.filter(ImageFilter.GaussianBlur(float(row["blur"])))
         views[v] = np.asarray(view).transpose(2, 0, 1)
     return torch.from_numpy(views)
+
+
+def _render_channels(
+    canvas: NDArray[Any], corners: NDArray[np.int32], rows: NDArray[Any], size: int
+) -> NDArray[Any]:
+    """Render views of an image that is not RGB: brightness, contrast, noise, dropped channels."""
+    cut = [canvas[top : top + size, left : left + size] for top, left in corners]
+    views = np.stack(cut).transpose(0, 3, 1, 2).astype(np.float32)  # (n, C, P, P)
+    is_flipped = rows["flip"]
+    views[is_flipped] = views[is_flipped, ..., ::-1]
+    views *= rows["brightness"][..., None, None]
+    mean = views.mean(axis=(2, 3), keepdims=True)
+    views += (rows["contrast"][..., None, None] - 1) * (views - mean)
+    for view, row in zip(views, rows, strict=True):
+        if row["noise"]:
+            noise = np.random.default_rng(int(row["noise_seed"])).standard_normal(view.shape)
+            view += row["noise"] * view.std(axis=(1, 2), keepdims=True) * noise.astype(np.float32)
+    np.copyto(views, mean, where=rows["drop"][..., None, None])
+    if canvas.dtype != np.float32:
+        views = np.rint(views).clip(0, np.iinfo(canvas.dtype).max)
+    return views.astype(canvas.dtype)

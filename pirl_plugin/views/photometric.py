@@ -18,7 +18,11 @@ from numpy.typing import NDArray
 from pirl_plugin.system.failures import check, is_number
 from pirl_plugin.system.kernel_cache import CachedKernel
 
-_LIMITS = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
+_UNBOUNDED = ("brightness", "contrast", "saturation", "noise")
+_COLOR_OPTIONS = (
+    "saturation", "hue", "photometric_p", "equalize_p", "grayscale_p", "blur_p", "blur_sigma"
+)  # fmt: skip
+_CHANNEL_OPTIONS = ("noise", "channel_drop_p")
 
 # The uniform draws of a view, in the order of the generator. A new option takes the next one, so
 # the views of a seed stay as they are. More names than draws are an error at import.
@@ -82,12 +86,18 @@ class PhotometricArguments(TypedDict, total=False):
     grayscale_p: float
     blur_p: float
     blur_sigma: Sequence[float]
+    noise: float
+    channel_drop_p: float
     flip_p: float
 
 
 @dataclass(frozen=True)
 class Photometric:
     """Options of the photometric augmentation; each view draws its own parameters.
+
+    RGB images in uint8 use all options but ``noise`` and ``channel_drop_p``. Other images use only
+    these two, ``brightness``, ``contrast``, ``jitter_p`` and ``flip_p``, and each channel draws its
+    own values.
 
     Attributes:
         brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.
@@ -100,6 +110,8 @@ class Photometric:
         grayscale_p: probability of grayscale.
         blur_p: probability of a Gaussian blur.
         blur_sigma: smallest and largest standard deviation of the Gaussian blur, pixels.
+        noise: standard deviation of Gaussian noise, as a multiple of the channel's own.
+        channel_drop_p: probability of each channel to be replaced by its mean; one always stays.
         flip_p: probability of a horizontal flip.
 
     Raises:
@@ -116,6 +128,8 @@ class Photometric:
     grayscale_p: float = 0.2
     blur_p: float = 0.0
     blur_sigma: Sequence[float] = (0.1, 2.0)
+    noise: float = 0.0
+    channel_drop_p: float = 0.0
     flip_p: float = 0.5
 
     def __post_init__(self) -> None:
@@ -123,26 +137,65 @@ class Photometric:
             if field.name == "blur_sigma":
                 continue
             value = getattr(self, field.name)
-            limit = _LIMITS.get(field.name, 1.0)
+            limit = math.inf if field.name in _UNBOUNDED else 0.5 if field.name == "hue" else 1.0
             fits = is_number(value) and 0 <= value <= limit
             check(field.name, value, fits, f"a number in [0, {limit:g}]; 0 switches it off")
         limits = "two standard deviations in pixels, such as [0.1, 2.0]; blur_p = 0 switches it off"
         check_limits("blur_sigma", self.blur_sigma, math.inf, limits)
 
-    def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[Any]:
+    def used(self, is_rgb: bool) -> dict[str, Any]:
+        """Return the options for RGB images in uint8, or for all others, with their values."""
+        unused = _CHANNEL_OPTIONS if is_rgb else _COLOR_OPTIONS
+        names = [field.name for field in fields(self)]
+        return {name: getattr(self, name) for name in names if name not in unused}
+
+    def sample(
+        self, rng: np.random.Generator, num_views: int, canvas: NDArray[Any]
+    ) -> NDArray[Any]:
         """Draw the parameters of several views independently.
 
         Args:
-            rng: generator to draw from; a view always takes 20 numbers.
+            rng: generator to draw from; a view always takes the same number of draws.
             num_views: number of views.
+            canvas: (H, W, C), the image whose views these are.
 
         Returns:
-            A structured array (num_views,) of float32 with the fields of ``_PARAMETERS``.
+            A structured array (num_views,): for RGB in uint8 with the fields of ``_PARAMETERS``,
+            for other images with those of :meth:`_sample_channels`.
         """
+        if canvas.dtype != np.uint8 or canvas.shape[2] != 3:
+            return self._sample_channels(rng, num_views, canvas.shape[2])
         draws = rng.random((num_views, _NUM_DRAWS)).view(_DRAWS_TYPE)[:, 0]
         parameters = np.zeros(num_views, _PARAMETERS)
         _set_parameters(draws, self._options, parameters)
         return parameters
+
+    def _sample_channels(
+        self, rng: np.random.Generator, num_views: int, num_channels: int
+    ) -> NDArray[Any]:
+        """Draw parameters of views for each channel alone."""
+        each = (num_channels,)
+        rows = np.zeros(
+            num_views,
+            [
+                ("flip", bool),
+                ("brightness", np.float32, each),  # factors
+                ("contrast", np.float32, each),  # factors
+                ("noise", np.float32),  # multiple of a channel's standard deviation
+                ("noise_seed", np.int64),
+                ("drop", bool, each),
+            ],
+        )
+        is_jittered = rng.random((num_views, 1)) < self.jitter_p
+        for name, strength in (("brightness", self.brightness), ("contrast", self.contrast)):
+            factor = rng.uniform(max(0, 1 - strength), 1 + strength, (num_views, num_channels))
+            rows[name] = np.where(is_jittered, factor, 1)
+        rows["flip"] = rng.random(num_views) < self.flip_p
+        rows["noise"] = self.noise
+        rows["noise_seed"] = rng.integers(2**63, size=num_views)
+        rows["drop"] = rng.random((num_views, num_channels)) < self.channel_drop_p
+        rows["drop"][rows["drop"].all(axis=1)] = False
+        return rows
 
     @functools.cached_property
     def _options(self) -> NDArray[Any]:

@@ -17,6 +17,8 @@ _WORD = 2**64
 _EPOCH_BITS = 24
 _TRIES = 10
 _RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
+_TYPES = {"uint8": torch.uint8, "uint16": torch.uint16, "float32": torch.float32}
+_MOST_USUAL = 4  # channels: with more, an axis of this length or less is taken for the channels
 
 
 def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
@@ -60,38 +62,65 @@ def as_generator(rng: np.random.Generator | None) -> np.random.Generator:
 
 
 def as_pixels(image: Any) -> torch.Tensor:
-    """Return any image as a uint8 tensor (3, H, W), RGB.
+    """Return any image as a tensor (C, H, W) of uint8, uint16 or float32, with C >= 1.
 
     Args:
-        image: a PIL image (alpha is dropped, 16-bit greys are scaled); a uint8 array (H, W),
-            (H, W, 1), (H, W, 3) or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
+        image: an array (H, W) or (H, W, C) or a tensor (C, H, W) of these types; or a PIL image,
+            which becomes RGB in uint8, but 16-bit gray stays uint16, and float gray float32.
 
     Raises:
-        ValueError: it has another type or shape, values of 32 bits, or no pixels.
+        ValueError: it has another type or shape, or no pixels, or its channels seem to be on
+            another axis.
     """
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        if image.ndim == 3 and image.shape[2] == 1:
-            image = image[:, :, 0]
-        if image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4)):
-            image = Image.fromarray(image)
-    if isinstance(image, Image.Image):
-        if image.mode[0] in "IF":  # PIL's conversion would clip the values
-            image = _deep_grey_to_rgb(image)
-        else:
-            rgb = image if image.mode == "RGB" else image.convert("RGB")
-            image = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
-    is_bytes = isinstance(image, torch.Tensor) and image.dtype == torch.uint8
-    if not is_bytes or image.ndim != 3 or len(image) not in (1, 3, 4):
+    array = _array_of(image) if isinstance(image, Image.Image) else image
+    is_array = isinstance(array, np.ndarray) and array.dtype.name in _TYPES and array.ndim in (2, 3)
+    pixels = array
+    if is_array:
+        native = np.array(array, array.dtype.name)  # a writable copy in the machine's byte order
+        pixels = torch.from_numpy(np.atleast_3d(native)).permute(2, 0, 1)
+    is_tensor = isinstance(pixels, torch.Tensor) and pixels.dtype in _TYPES.values()
+    if not is_tensor or pixels.ndim != 3 or pixels.numel() == 0:
         raise Refused(
-            f"the image is {type_and_shape(image)}: expected a PIL image, a uint8 tensor "
-            f"(3, H, W) or an array (H, W, 3) of uint8; apply the views before ToTensor and "
-            f"Normalize"
+            f"the image is {type_and_shape(array)}: expected a PIL image, an array (H, W, C) or a "
+            f"tensor (C, H, W), with pixels in {', '.join(_TYPES)}"
         )
-    if image.numel() == 0:
-        height, width = image.shape[1:]
-        raise Refused(f"the image has {height} × {width} pixels: expected at least 1 × 1")
-    pixels: torch.Tensor = image[:3].expand(3, -1, -1)
+    channels, height, width = pixels.shape
+    if is_array and height < min(width, channels) and channels > _MOST_USUAL:
+        raise Refused(
+            f"the image is an array of shape {array.shape}, which seems to be (C, H, W): pass "
+            f"torch.from_numpy(array), or if it is (H, W, C), with .permute(2, 0, 1)"
+        )
+    if not is_array and width <= _MOST_USUAL < min(channels, height):
+        raise Refused(
+            f"the image is a tensor of shape {tuple(array.shape)}, which seems to be (H, W, C): "
+            f"pass tensor.permute(2, 0, 1)"
+        )
     return pixels
+
+
+def as_rgb(image: Any) -> torch.Tensor:
+    """Return an image of one, three or four channels as a uint8 tensor (3, H, W), RGB.
+
+    Args:
+        image: as in :func:`as_pixels`. Alpha is dropped, and 16-bit gray is scaled to 8 bits.
+
+    Raises:
+        ValueError: it is not an image, or has another number of channels or float values.
+    """
+    pixels = as_pixels(image)
+    if pixels.dtype == torch.uint16 and len(pixels) == 1:
+        pixels = (pixels.float() / 257).round().to(torch.uint8)
+    if pixels.dtype != torch.uint8 or len(pixels) not in (1, 3, 4):
+        raise Refused(
+            f"the image is {type_and_shape(pixels)}: expected RGB or gray with at most 16 bits; "
+            f"convert it to uint8"
+        )
+    return pixels[:3].expand(3, -1, -1)
+
+
+def is_rgb(pixels: torch.Tensor) -> bool:
+    """Return whether a tensor (C, H, W) is RGB in uint8."""
+    return pixels.dtype == torch.uint8 and len(pixels) == 3
 
 
 def as_image(pixels: torch.Tensor) -> Image.Image:
@@ -99,16 +128,14 @@ def as_image(pixels: torch.Tensor) -> Image.Image:
     return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
 
 
-def _deep_grey_to_rgb(image: Image.Image) -> torch.Tensor:
-    """Scale a 16-bit grey image to 8 bits."""
+def _array_of(image: Image.Image) -> NDArray[Any]:
+    """Return a PIL image as an array (H, W, 3), RGB in uint8, or (H, W) if it has more bits."""
     # PIL opens 16-bit PGM, and older PILs 16-bit PNG, with 32-bit values.
-    if not image.mode.startswith("I;16") and image.format not in ("PNG", "PPM"):
-        raise Refused(
-            f"the image has 32-bit values (mode {image.mode}), which do not define white: "
-            f"expected 8 or 16 bits; scale it"
-        )
-    grey = np.rint(np.asarray(image, np.float32) / 257).astype(np.uint8)
-    return torch.from_numpy(grey).expand(3, -1, -1)
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return np.array(image).astype(np.uint16)
+    if image.mode in ("I", "F"):  # PIL's conversion to RGB would clip the values
+        return np.array(image)
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def random_resized_crop_box(
@@ -155,27 +182,32 @@ def random_resized_crop_box(
 
 def random_resized_crop(
     pixels: torch.Tensor, scale: tuple[float, float], size: int, rng: np.random.Generator
-) -> NDArray[np.uint8]:
+) -> NDArray[Any]:
     """Crop a random box and resize it to a square, bilinear with antialiasing.
 
     :func:`random_resized_crop_box` draws the box. Torch's kernel for channels-last bytes differs
-    from PIL by about 0.02 grey levels on average. Copying the crop first is faster than resizing a
-    strided view.
+    from PIL by about 0.02 gray levels on average. Copying the crop first is faster than resizing a
+    strided view. Types other than uint8 are resized in float32; uint16 is rounded.
 
     Args:
-        pixels: uint8 (3, H, W), best channels-last.
+        pixels: (C, H, W), of uint8, uint16 or float32, best channels-last.
         scale: smallest and largest area of the box, shares of the image's area.
         size: side of the result, pixels.
         rng: generator to draw from.
 
     Returns:
-        uint8 (size, size, 3), C-contiguous.
+        (size, size, C), C-contiguous, of the type of ``pixels``.
     """
     image_height, image_width = pixels.shape[1:]
     box = random_resized_crop_box(image_height, image_width, scale, rng)
     top, left, height, width = box
     # With three dimensions torch would not detect channels-last.
     crop = pixels[None, :, top : top + height, left : left + width]
-    crop = crop.contiguous(memory_format=torch.channels_last)
+    if pixels.dtype == torch.uint8:
+        crop = crop.contiguous(memory_format=torch.channels_last)
+    else:
+        crop = crop.float()
     resized = F.interpolate(crop, size=(size, size), mode="bilinear", antialias=True)
+    if pixels.dtype == torch.uint16:
+        resized = resized.round().to(torch.uint16)
     return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())

@@ -46,6 +46,7 @@ def canvases():
 
 
 CANVASES = canvases()
+RGB = CANVASES["smooth"]
 CHECKSUMS = {
     "flip": 4001277502,
     "grayscale": 1484802608,
@@ -65,7 +66,7 @@ CHECKSUMS = {
 
 def both(canvas, parameters, size, count=24, seed=0):
     rng = np.random.default_rng(seed)
-    rows = Photometric(**parameters).sample(rng, count)
+    rows = Photometric(**parameters).sample(rng, count, canvas)
     corners = np.stack(
         [rng.integers(0, side - size + 1, count) for side in canvas.shape[:2]], axis=1
     ).astype(np.int32)
@@ -93,7 +94,7 @@ def test_kernel__hue_equals_pil_for_colours_of_all_kinds():
     colours = np.stack(np.meshgrid(values, values, values), axis=-1).reshape(-1, 3)
     side = int(np.sqrt(len(colours)))
     canvas = colours[: side * side].reshape(side, side, 3)
-    rows = Photometric(**OFF).sample(np.random.default_rng(0), 3)
+    rows = Photometric(**OFF).sample(np.random.default_rng(0), 3, RGB)
     rows["hue"] = (1e-4, -0.2, 0.37)
     args = (canvas, np.zeros((3, 2), np.int32), rows, side)
     np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
@@ -102,14 +103,14 @@ def test_kernel__hue_equals_pil_for_colours_of_all_kinds():
 def test_kernel__hue_equals_pil_for_all_colours():
     colours = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
     canvas = np.ascontiguousarray(colours[..., :3])
-    rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
+    rows = Photometric(**OFF).sample(np.random.default_rng(0), 1, RGB)
     rows["hue"] = 0.13
     args = (canvas, np.zeros((1, 2), np.int32), rows, 4096)
     assert bool((render_fused(*args) == render_pil(*args)).all())
 
 
 def test_kernel__extras_at_the_ends_of_their_ranges():
-    rows = Photometric(**OFF | {"photometric_p": 1.0}).sample(np.random.default_rng(0), 1)
+    rows = Photometric(**OFF | {"photometric_p": 1.0}).sample(np.random.default_rng(0), 1, RGB)
     for threshold, bits in itertools.product([0, 1, 128, 255, 256], [4, 8]):
         rows["solarize"] = threshold
         rows["posterize"] = bits
@@ -122,7 +123,7 @@ def test_kernel__extras_at_the_ends_of_their_ranges():
 
 def test_kernel__brightness_by_hand():
     canvas = np.array([[[10, 100, 250]]], np.uint8)
-    rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
+    rows = Photometric(**OFF).sample(np.random.default_rng(0), 1, RGB)
     rows["brightness"] = 1.25  # 12.5 → 12, 125, 312.5 → 255
     assert render_fused(canvas, np.zeros((1, 2), np.int32), rows, 1).flatten().tolist() == [
         12, 125, 255
@@ -130,7 +131,7 @@ def test_kernel__brightness_by_hand():
 
 
 def test_sample__parameters_have_the_distributions_named():
-    sample = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000)
+    sample = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000, RGB)
     for name, chance in (("flip", 0.5), ("grayscale", 0.2), ("extras", 0.66), ("equalize", 0.1)):
         assert set(np.unique(sample[name])) == {0, 1}
         assert abs(sample[name].mean() - chance) < 0.015  # 4 standard errors at most
@@ -153,7 +154,7 @@ def test_sample__parameters_have_the_distributions_named():
 
 
 def test_sample__parameters_are_independent():
-    sample = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000)
+    sample = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000, RGB)
     varied = [name for name in sample.dtype.names if name != "order" and np.ptp(sample[name])]
     correlation = np.corrcoef([sample[name] for name in varied]) - np.eye(len(varied))
     assert np.abs(correlation).max() < 0.035
@@ -161,20 +162,20 @@ def test_sample__parameters_are_independent():
 
 def test_sample__takes_the_same_draws_whatever_the_options():
     first, second = np.random.default_rng(0), np.random.default_rng(0)
-    Photometric().sample(first, 3)
-    Photometric(blur_p=1.0, jitter_p=0.1, hue=0.0).sample(second, 3)
+    Photometric().sample(first, 3, RGB)
+    Photometric(blur_p=1.0, jitter_p=0.1, hue=0.0).sample(second, 3, RGB)
     assert first.random() == second.random()
 
 
 def test_sample__parameters_of_a_seed_are_those_of_earlier_versions():
     """A new option that moves a draw of another one changes the views of all seeds."""
-    sample = Photometric(equalize_p=0.5, blur_p=0.5).sample(np.random.default_rng(7), 40)
+    sample = Photometric(equalize_p=0.5, blur_p=0.5).sample(np.random.default_rng(7), 40, RGB)
     checksums = {name: zlib.crc32(sample[name].astype("<f4").tobytes()) for name in CHECKSUMS}
     assert checksums == CHECKSUMS
 
 
 def test_sample__jitter_p_switches_the_four_together():
-    sample = Photometric(jitter_p=0.8).sample(np.random.default_rng(0), 10_000)
+    sample = Photometric(jitter_p=0.8).sample(np.random.default_rng(0), 10_000, RGB)
     factors = np.stack([sample[name] for name in ("brightness", "contrast", "saturation")])
     off = (factors == 1).all(axis=0) & (sample["hue"] == 0)
     assert abs(off.mean() - 0.2) < 0.016
