@@ -20,7 +20,7 @@ from pirl_plugin.images.labelled import LabelledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
 
-_COSTS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)  # scikit-learn's C, for rows with norms near 1
+_COSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # scikit-learn's C, for rows with norms near 1
 _FEW_IMAGES = 1000  # with fewer, five folds choose C and the layer, instead of one
 _MOST_SEARCHED = 2000  # training images that choose C
 _STEPS = 100  # of L-BFGS; a weakly regularized fit may stop there, and is measured as it is
@@ -93,8 +93,9 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     rows = (rows - mean) / scale
     basis: Tensor | None = None
     if len(rows) < rows.shape[1]:
-        basis = torch.linalg.qr(rows.T).Q  # (D, N)
-        rows = rows @ basis
+        # The basis is (D, N). In float32 it is exact enough for features of float16.
+        basis, coordinates = torch.linalg.qr(rows.T.float())
+        rows = coordinates.T.double()
     inputs = rows.numpy()
     search = GridSearchCV(
         LogisticRegression(max_iter=_STEPS),
@@ -116,7 +117,7 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
         weight = torch.cat([torch.zeros_like(weight), weight])
         bias = torch.cat([torch.zeros_like(bias), bias])
     if basis is not None:
-        weight = weight @ basis.T
+        weight = weight @ basis.T.double()
     weight = weight / scale
     return LogisticFit(
         weight=weight,
