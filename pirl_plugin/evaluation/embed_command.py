@@ -3,49 +3,52 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked_file
+from pirl_plugin.system.text import printable
 
 
 def main(arguments: list[str]) -> None:
     """Run the command: write the features, and name the images that cannot be read."""
     options = _parse(arguments)
     from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
-    from pirl_plugin.evaluation.features import load_network
+    from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images, predict
+    from pirl_plugin.evaluation.features import fill
+    from pirl_plugin.evaluation.network_options import identify_features, load_network
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.labelled import joined_labels
     from pirl_plugin.images.opening import open_source
     from pirl_plugin.models.trunks import LAST
 
+    source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
+    num_classes = 0
+    with suppress(NoLabels):
+        num_classes = len(source.classes)
+    labels = f"{num_classes} classes" if num_classes else "unlabeled"
+    print(f"images: {source.summary()}, {labels}")
     trunk = load_network(options, options.device)
-    columns = Columns(options.image_column, options.label_column)
-    source = open_source(options.data, columns=columns)
-    splits = {"": source}
-    try:
-        names, _ = joined_labels(splits)
-        classes = f"{len(names)} classes"
-    except NoLabels as reason:
-        classes = f"unlabeled ({reason})"
-    print(f"images: {source.summary()}, {classes}")
-
     classifier = read_classifier(options.checkpoint)
-    if classifier is not None:
-        options.layer = options.layer or classifier.layer
-        check_name("--layer", options.layer, [classifier.layer])
-        print(f"the classifier of {classifier.layer} has {len(classifier.classes)} classes")
     layer = options.layer or LAST
+    if classifier is not None:
+        layer = options.layer or classifier.layer
+        check_name("--layer", layer, [classifier.layer])
+        print(f"the classifier of {layer} has {len(classifier.classes)} classes")
     check_name("--layer", layer, trunk.layers)
+
+    about = {**identify_features(options, trunk, layer), **describe_images(source)}
     with locked_file(options.out, "--out"):
-        description = describe_features(options, trunk.network_config, splits)
-        file = FeatureFile(options.out, description, options.data, splits, classifier)
-        fill([file], [trunk], layer, options.batch, options.workers)
-    for name in file.unreadable_files():
-        print(f"unreadable, left out: {name}")
-    print(f"{options.out}: features of {int(file.readable.sum()):,} images, of the layer {layer}")
+        file = FeatureFile(options.out, about, source, options.data)
+        if not file.is_complete:
+            fill(file, [trunk], source, layer, options.batch, options.workers)
+            features = file.store.features[0]
+            columns = {} if classifier is None else predict(classifier, features)
+            file.write(columns, {"features": features.numpy()})
+    for name in file.unreadable_names():
+        print(f"unreadable, left out: {printable(name)}")
+    print(f"{options.out}: {layer} features of {int(file.store.readable.sum()):,} images")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.evaluation.feature_store import Batch, FeatureFile, FeatureStore
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.labelled import LabelledImages
@@ -31,9 +31,9 @@ from pirl_plugin.models.trunks import (
 )
 from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import check_space, naming_failures
 from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
+from pirl_plugin.system.text import printable
 from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait
 
 _MOST_WORKERS = 16
@@ -42,7 +42,6 @@ _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a proc
 # than on the layers: 26 ms an image of 128 px with EfficientNet-Lite0 and 128 images, 8 ms with 16.
 _CPU_BATCH = 16
 _LONGEST_STRIP = 100  # times its shorter side, before it is resized
-_MOST_HALF = torch.finfo(torch.float16).max
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
@@ -62,7 +61,7 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
-class Crops(Dataset[tuple[Tensor, bool]]):
+class Crops(Dataset[tuple[Tensor, bool, int]]):
     """Centre crops of the images of sources, which are joined.
 
     Args:
@@ -77,36 +76,12 @@ class Crops(Dataset[tuple[Tensor, bool]]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, row: int) -> tuple[Tensor, bool]:
-        """Return uint8 ``(3, size, size)`` and whether the image could be read."""
+    def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
+        """Return uint8 ``(3, size, size)``, whether the image could be read, and a digest."""
         image, is_valid = self._images.load(row, self._size)
-        return centre_crop(image, self._size), is_valid
-
-
-def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
-    """Load the trunk that a command's options name; print the network and the images it expects.
-
-    Args:
-        options: of ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
-        device: cpu, or cuda:N.
-    """
-    trunk = load_trunk(
-        options.checkpoint,
-        prefix=options.trunk,
-        timm=options.timm,
-        timm_options=dict(options.timm_option),
-        trust_pickle=options.trust_pickle,
-    )
-    config = trunk.network_config.with_values(
-        "option", size=options.size, mean=options.mean, std=options.std
-    )
-    trunk.network_config = config
-    print(f"network: {config.title}, {trunk.num_features:,} features")
-    print(f"input: {config}", flush=True)
-    if config.defaults:
-        given = ", ".join(f"--{name}" for name in config.defaults)
-        print(f"The weights do not record their images. To change a default: {given}", flush=True)
-    return trunk.to(device)
+        crop = centre_crop(image, self._size)
+        digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
+        return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 
 
 def extract_features(
@@ -158,7 +133,7 @@ def extract_features(
     readable = torch.empty(len(rows), dtype=torch.bool)
     start = 0
     with evaluating(trunk):
-        for (part,), valid in compute_features([trunk], [source], config, rows, batch, workers):
+        for (part,), valid, _ in compute_features([trunk], [source], config, rows, batch, workers):
             if start == 0:  # a whole tensor: joining parts would need twice the memory
                 features = torch.empty(len(rows), part.shape[1])
             end = start + len(valid)
@@ -166,54 +141,6 @@ def extract_features(
             readable[start:end] = valid
             start = end
     features[~readable] = torch.nan
-    return features, readable
-
-
-def store_features(
-    batches: Iterable[tuple[list[Tensor], Tensor]], num_images: int, folder: Path | None = None
-) -> tuple[list[Tensor], Tensor]:
-    """Store features in files without names, so that a killed command leaves nothing.
-
-    Args:
-        batches: from :func:`compute_features`.
-        num_images: in all batches.
-        folder: where the files are; None: the folder of temporary files.
-
-    Returns:
-        The features of each trunk, one after the other, float16 ``(N, D)``, of the N images that
-        can be read: see :func:`to_half`. They are mapped from files, and may be larger than the
-        memory. And bool ``(images,)``: which can be read.
-
-    Raises:
-        Refused: no image can be read.
-    """
-    remedy = "Choose an output folder on another disk."
-    if folder is None:
-        folder = Path(tempfile.gettempdir())
-        remedy = "Set the environment variable TMPDIR to a folder on another disk."
-    files: list[Any] = []
-    readable_parts = [torch.zeros(0, dtype=torch.bool)]
-    for parts, valid in batches:
-        if not files:
-            bytes_per_image = 2 * sum(part.shape[1] for part in parts)
-            check_space(folder, num_images * bytes_per_image, remedy)
-        with naming_failures(folder):
-            for number, part in enumerate(parts):
-                if number == len(files):
-                    files.append(tempfile.TemporaryFile(dir=folder, buffering=0))
-                files[number].write(to_half(part[valid]).cpu().numpy().tobytes())
-        readable_parts.append(valid)
-    readable = torch.cat(readable_parts)
-    num_readable = int(readable.sum())
-    if num_readable == 0:
-        raise Refused(
-            f"{len(readable)} images: expected images that can be read, found none; the warnings "
-            f"above name the reasons"
-        )
-    features = []
-    for file in files:
-        values = np.memmap(file, np.float16, "r+")
-        features.append(torch.from_numpy(values.reshape(num_readable, -1)))
     return features, readable
 
 
@@ -228,7 +155,8 @@ class LabelledFeatures:
         test_rows: int64 ``(M,)``, rows of the test images' source.
         train_labels: int64 ``(N,)``.
         test_labels: int64 ``(M,)``.
-        num_unreadable: number of images that have a class, and cannot be read.
+        num_unreadable: number of labeled, unreadable images, if all images were read.
+        is_shared: bool ``(M,)``, whether a test image has the pixels of a training image.
     """
 
     features: list[tuple[Tensor, Tensor]]
@@ -237,49 +165,60 @@ class LabelledFeatures:
     train_labels: Tensor
     test_labels: Tensor
     num_unreadable: int
+    is_shared: Tensor
 
     @classmethod
     def of_rows(
-        cls, images: LabelledImages, rows: Tensor, is_readable: Tensor, features: list[Tensor]
+        cls, images: LabelledImages, rows: Tensor, features: Sequence[Tensor], digests: Tensor
     ) -> LabelledFeatures:
         """Return the features of images with their labels.
 
         Args:
             images: training and test images.
-            rows: int64 ``(R,)``, sorted rows of images with a class, the training images first.
-            is_readable: bool ``(R,)``, whether each of them can be read: N + M of them.
+            rows: int64 ``(N + M,)``, sorted rows of labeled, readable images, the training images
+                first.
             features: of each layer of each network, ``(N + M, D)``.
+            digests: int64 ``(N + M,)``.
 
         Raises:
             Refused: there are no training images, only those of one class, or no test images.
         """
-        num_asked = len(rows)
-        rows = rows[is_readable]
         num_train = int((rows < len(images.train)).sum())
         if num_train in (0, len(rows)):
             raise Refused(
-                f"{images.train.path} and {images.test.path}: expected images that can be read, "
-                f"and have a class, in both, found {num_train} and {len(rows) - num_train}"
+                f"{images.train.path} has {num_train} labeled, readable images, and "
+                f"{images.test.path} has {len(rows) - num_train}. Both need some."
             )
         train_rows, test_rows = rows.tensor_split([num_train])
         train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])
         if len(train_labels.unique()) == 1:
             raise Refused(
-                f"{images.train.path}: expected images of two or more classes that can be read, "
-                f"found only those of {images.classes[int(train_labels[0])]}; repair the others"
+                f"All readable images of {images.train.path} have the class "
+                f"{images.classes[int(train_labels[0])]}. Repair the images of the other classes."
             )
         pairs = []
         for part in features:
             train, test = part.tensor_split([num_train])
             pairs.append((train, test))
+        train_digests, test_digests = digests.tensor_split([num_train])
         return cls(
             features=pairs,
             train_rows=train_rows,
             test_rows=test_rows - len(images.train),
             train_labels=train_labels,
             test_labels=test_labels,
-            num_unreadable=num_asked - len(rows),
+            num_unreadable=int((images.labels != NO_CLASS).sum()) - len(rows),
+            is_shared=torch.isin(test_digests, train_digests),
         )
+
+    def warn_of_shared_images(self, images: LabelledImages) -> None:
+        """Log the number of test images that are also training images."""
+        rows = self.test_rows[self.is_shared].tolist()
+        if rows:
+            logging.root.warning(
+                f"{len(rows)} of {len(self.test_rows)} test images are also training images, so "
+                f"accuracies are too high (first: {printable(images.test.path_of(rows[0]))})."
+            )
 
 
 def labelled_features(
@@ -311,18 +250,33 @@ def labelled_features(
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
     sources = [images.train, images.test]
     config = networks[0].network_config
-    batches = compute_features(networks, sources, config, rows, batch, workers, layers)
-    features, readable = store_features(batches, len(rows), folder)
-    return LabelledFeatures.of_rows(images, torch.tensor(rows), readable, features)
+    store = FeatureStore(len(rows), folder)
+    for part in compute_features(networks, sources, config, rows, batch, workers, layers):
+        store.append(part)
+    store.require_readable()
+    kept_rows = torch.tensor(rows)[store.readable]
+    return LabelledFeatures.of_rows(images, kept_rows, store.features, store.digests)
 
 
-def to_half(features: Tensor) -> Tensor:
-    """Round ``(N, D)`` to float16; rows that would overflow are scaled, so their cosines stay.
+def fill(
+    file: FeatureFile,
+    trunks: Sequence[AnyTrunk],
+    source: ImageSource,
+    layer: str,
+    batch: int,
+    workers: int | None,
+) -> None:
+    """Compute the features that a file does not have yet; the arguments are as below.
 
-    Deep networks with random weights have features up to 1e12.
+    Raises:
+        Refused: no image can be read.
     """
-    largest = features.abs().amax(dim=1, keepdim=True)
-    return (features / (largest / _MOST_HALF).clamp(min=1)).half()
+    rows = range(len(file.store.readable), len(source))
+    if rows:
+        config = trunks[0].network_config
+        for part in compute_features(trunks, [source], config, rows, batch, workers, [layer]):
+            file.append(part)
+    file.require_readable()
 
 
 @torch.no_grad()
@@ -334,7 +288,7 @@ def compute_features(
     batch: int = 128,
     workers: int | None = None,
     layers: Sequence[str] | None = None,
-) -> Iterator[tuple[list[Tensor], Tensor]]:
+) -> Iterator[Batch]:
     """Compute features a batch at a time, with a progress line.
 
     Args:
@@ -348,8 +302,8 @@ def compute_features(
         layers: names of layers; None: what the modules return.
 
     Yields:
-        The features ``(B, D)`` of each layer of each trunk, those of the first trunk first, on the
-        trunks' device, and bool ``(B,)``: which can be read.
+        The features of each layer of each trunk, those of the first trunk first, on the trunks'
+        device.
     """
     if workers is None:
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
@@ -363,7 +317,7 @@ def compute_features(
     device = torch.device("cpu") if parameter is None else parameter.device
     wait = Wait(images, TIMEOUT_MINUTES)
     with closing(Progress("features", len(rows))) as progress, reading(loader, wait) as batches:
-        for pixels, valid in batches:
+        for pixels, valid, digests in batches:
             parts = []
             for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
                 inputs = normalize_images(part, config.mean, config.std)
@@ -378,5 +332,5 @@ def compute_features(
             features = []
             for parts_of_layer in zip(*parts, strict=True):
                 features.append(torch.cat(parts_of_layer).flatten(1))
-            yield features, valid
+            yield Batch(features, valid, digests)
             progress.update(len(valid))

@@ -64,8 +64,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.features import labelled_features, load_network
+    from pirl_plugin.evaluation.features import labelled_features
     from pirl_plugin.evaluation.layer_comparison import compare_layers
+    from pirl_plugin.evaluation.network_options import load_network
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.labelled import open_labelled, save_split
     from pirl_plugin.models.trunks import LAST, untrained
@@ -88,7 +89,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     charts = []
     if options.features is not None:
         print(f"layers are not compared: --features has only {layer}")
-        measured = _features_of_files(options, list(networks.values()), images, layer)
+        measured = _features_of_file(options, list(networks.values()), images, layer)
     elif options.layer is None:
         compared = compare_layers(networks, images, options.k[0], options.temperature, *loading)
         print(compared.table())
@@ -99,6 +100,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         measured = labelled_features(list(networks.values()), [layer], images, None, *loading)
 
     accuracies, nearest = _classify(options, measured)
+    measured.warn_of_shared_images(images)
     results = {
         **accuracies,
         "layer": layer,
@@ -118,39 +120,37 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         write_json(options.out / RESULTS, results)
 
 
-def _features_of_files(
-    options: argparse.Namespace, networks: list[AnyTrunk], images: LabelledImages, layer: str
+def _features_of_file(
+    options: argparse.Namespace, trunks: list[AnyTrunk], images: LabelledImages, layer: str
 ) -> LabelledFeatures:
-    """Return the features of ``--features``, a file for each network, which are filled first."""
+    """Return the features in ``--features``, which are computed first if they are missing."""
     import torch
 
-    from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
-    from pirl_plugin.evaluation.features import LabelledFeatures
+    from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images, map_array
+    from pirl_plugin.evaluation.features import LabelledFeatures, fill
+    from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.images.classes import NO_CLASS
+    from pirl_plugin.images.joined import JoinedSource
 
-    splits = {"train": images.train, "val": images.test}
-    about = describe_features(options, networks[0].network_config, splits)
-    # The file is as embed writes it: with what the checkpoint's classifier predicts.
-    classifier = read_classifier(options.checkpoint)
-    if classifier is not None and classifier.layer != layer:
-        classifier = None
-    files = [FeatureFile(options.features, about, options.data, splits, classifier)]
-    if options.untrained:
-        beside = options.features.with_suffix(".untrained.npz")
-        files.append(FeatureFile(beside, {**about, "untrained": True}, options.data, splits))
-    fill(files, networks, layer, options.batch, options.workers)
-    # The files have all images that can be read, also those without a class.
-    has_class = torch.from_numpy(images.labels) != NO_CLASS
-    readable = files[0].readable
-    is_measured = has_class[readable]
-    features = []
-    for file in files:
-        half = file.half_features()
+    source = JoinedSource("the images", [images.train, images.test])
+    arrays = ["features", "untrained"][: len(trunks)]
+    about = {**identify_features(options, trunks[0], layer), **describe_images(source)}
+    about["arrays"] = arrays
+    file = FeatureFile(options.features, about, source, options.data)
+    if not file.is_complete:
+        fill(file, trunks, source, layer, options.batch, options.workers)
+        values = [features.numpy() for features in file.store.features]
+        file.write({}, dict(zip(arrays, values, strict=True)))
+    # The file has all readable images, also unlabeled ones.
+    rows = file.store.readable.nonzero()[:, 0]
+    is_labeled = torch.from_numpy(images.labels)[rows] != NO_CLASS
+    columns = []
+    for name in (*arrays, "digests"):
+        column = map_array(options.features, name)
         # Without a copy if possible: the features may be larger than the memory.
-        features.append(half if is_measured.all() else half[is_measured])
-    rows = has_class.nonzero()[:, 0]
-    return LabelledFeatures.of_rows(images, rows, readable[has_class], features)
+        columns.append(column if is_labeled.all() else column[is_labeled])
+    *features, digests = columns
+    return LabelledFeatures.of_rows(images, rows[is_labeled], features, digests)
 
 
 def _classify(

@@ -5,30 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.images.classes import NO_CLASS, NoLabels, join_classes
+from pirl_plugin.images.classes import NO_CLASS, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.folders import FolderSource, find_splits
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import atomic_write
 from pirl_plugin.system.text import printable
 
 _HELD_OUT = 0.2  # share of each class
 _LISTS = ("train.jsonl", "val.jsonl")
-_THREADS = 16  # they wait for the disk
-_CHUNK = 1000  # images that a thread takes at a time
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,6 @@ def _labelled(train: ImageSource, test: ImageSource) -> LabelledImages:
             f"for each class, or pass a list with labels."
         )
     test_labels = join_classes(classes, test.named_classes, test.path)
-    _say_shared(train, test)
     return LabelledImages(train, test, classes, np.concatenate([train.labels(), test_labels]))
 
 
@@ -185,57 +178,3 @@ def _write_list(file: Path, source: ImageSource) -> None:
         for path, label in zip(source.paths(), source.labels(), strict=True):
             row = {"path": os.path.abspath(path), "label": names[label]}
             lines.write(f"{json.dumps(row)}\n".encode())
-
-
-def _say_shared(train: ImageSource, test: ImageSource) -> None:
-    """Count once, in the log, the test images that are training images too.
-
-    Only files whose size occurs in both are read.
-    """
-    with ThreadPool(_THREADS) as threads:
-        train_sizes = np.array(threads.map(train.size_of, range(len(train)), _CHUNK))
-        test_sizes = np.array(threads.map(test.size_of, range(len(test)), _CHUNK))
-        common = np.intersect1d(train_sizes[train_sizes >= 0], test_sizes[test_sizes >= 0])
-        train_rows = np.flatnonzero(np.isin(train_sizes, common)).tolist()
-        test_rows = np.flatnonzero(np.isin(test_sizes, common)).tolist()
-        of_train = threads.map(partial(_digest_of_image, train), train_rows, _CHUNK)
-        of_test = threads.map(partial(_digest_of_image, test), test_rows, _CHUNK)
-        threads.close()
-        threads.join()  # before a loader forks its workers
-    digests = set(of_train) - {None}
-    is_shared = list(map(digests.__contains__, of_test))
-    if any(is_shared):
-        first = printable(test.path_of(test_rows[is_shared.index(True)]))
-        warn_once(
-            f"{test.path}: {sum(is_shared)} of {len(test)} test images are training images, too, "
-            f"so that accuracies are too high: {first} is the first"
-        )
-
-
-def _digest_of_image(source: ImageSource, row: int) -> bytes | None:
-    """Return the SHA-1 of an image's file; None if it cannot be read."""
-    try:
-        content = source.read(row)
-    except (OSError, ValueError):
-        return None
-    if isinstance(content, torch.Tensor):
-        return None
-    return hashlib.sha1(content, usedforsecurity=False).digest()
-
-
-def joined_labels(splits: Mapping[str, ImageSource]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the classes of one source, or of training and test images, joined by name.
-
-    Returns:
-        Names of the classes, and int64 ``(images,)``, an index into them for each image, those of
-        the training images first; −1: no class.
-
-    Raises:
-        NoLabels: a source has no labels.
-        Refused: a test image has another class than all training images.
-    """
-    train, *tests = splits.values()
-    if not train.classes:
-        raise NoLabels(f"{train.path} has no class folders")
-    joined = [join_classes(train.classes, test.named_classes, test.path) for test in tests]
-    return train.classes, np.concatenate([train.labels(), *joined])

@@ -98,14 +98,6 @@ class MapSource(ImageSource):
         """Return ``CLASS[ROW]``."""
         return f"{self.path}[{row}]"
 
-    def size_of(self, row: int) -> int:
-        """Return the size of one image's file, bytes; −1 if the items are no files."""
-        try:
-            image = self.read(row)
-        except (OSError, ValueError, MemoryError):
-            return -1
-        return -1 if isinstance(image, torch.Tensor) else len(image)
-
     def name_of(self, row: int) -> str:
         """Return the number of the item, and the image's column: an item may have several."""
         return f"{row} {self._key}"

@@ -78,10 +78,6 @@ class ShardSource(ImageSource):
             raise OSError(f"{self._tars[number]} ends within the image")
         return content
 
-    def size_of(self, row: int) -> int:
-        """Return the size of one image, bytes."""
-        return int(self._places[row, 2])
-
     def path_of(self, row: int) -> str:
         """Return ``TAR:MEMBER`` of one image, for messages."""
         tar = self._tars[int(self._places[row, 0])]

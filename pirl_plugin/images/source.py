@@ -127,13 +127,6 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """
         return read_file(self.path_of(row))
 
-    def size_of(self, row: int) -> int:
-        """Return the size of one image's file, bytes; −1 if it cannot be read."""
-        try:
-            return os.stat(self.path_of(row)).st_size
-        except OSError:
-            return -1
-
     def path_of(self, row: int) -> str:
         """Return the path of one image."""
         return os.path.join(self._root, os.fsdecode(self._images[row]))

@@ -9,11 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import (
-    compute_features,
-    labelled_features,
-    store_features,
-)
+from pirl_plugin.evaluation.feature_store import FeatureStore
+from pirl_plugin.evaluation.features import compute_features, labelled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
@@ -120,8 +117,11 @@ def read_unlabelled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), _UNLABELLED)
     trunks = list(networks.values())
-    batches = compute_features(trunks, [source], trunks[0].network_config, rows, workers=0)
-    features, is_readable = store_features(batches, len(rows))
-    readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
+    store = FeatureStore(len(rows))
+    for batch in compute_features(trunks, [source], trunks[0].network_config, rows, workers=0):
+        store.append(batch)
+    store.require_readable()
+    readable_rows = torch.tensor(rows)[store.readable].tolist()
     labels = torch.full((len(readable_rows),), NO_CLASS)
-    return Split(source, readable_rows, labels, [], dict(zip(networks, features, strict=True)))
+    features = dict(zip(networks, store.features, strict=True))
+    return Split(source, readable_rows, labels, [], features)

@@ -85,16 +85,12 @@ class OutputFile:
                 ) from error
         _check_writable(path.parent, text)
         # Pages are made again, and a file of features is checked for what it holds.
-        if path.exists() and path.suffix not in (".html", ".npz") and _in_run_folder(path):
+        is_in_run = (path.parent / LOCK).exists()
+        if is_in_run and path.exists() and path.suffix not in (".html", ".npz"):
             raise argparse.ArgumentTypeError(
                 f"{text} exists, in the folder of a run; choose another name, or delete it"
             )
         return path
-
-
-def _in_run_folder(path: Path) -> bool:
-    """Return whether a folder above a file has the lock of a run."""
-    return any((folder / LOCK).exists() for folder in path.resolve().parents)
 
 
 def _check_writable(folder: Path, text: str) -> None:

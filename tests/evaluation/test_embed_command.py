@@ -46,7 +46,7 @@ def test_embed__writes_features_and_files_of_images_without_classes(
     checkpoint, photos, tmp_path, capsys
 ):
     npz = np.load(embed(checkpoint, photos, tmp_path / "f.npz"), allow_pickle=False)
-    assert set(npz.files) == {"features", "files", "unreadable", "progress"}
+    assert set(npz.files) == {"features", "files", "digests", "unreadable", "progress"}
     assert npz["files"].tolist() == ["0.png", "1.png", "3.png", "4.png", "5.png", "6.png"]
     expected, readable = extract_features(load_trunk(checkpoint), photos, size=32)
     assert readable.tolist() == [True, True, False, True, True, True, True]
@@ -61,15 +61,15 @@ def test_embed__writes_features_and_files_of_images_without_classes(
     unfinished = tmp_path / "f.npz.unfinished"
     assert not unfinished.exists()
     # A file that could read nothing leaves nothing, and a stopped one names its folder.
-    with pytest.raises(ValueError, match="expected images that can be read, found none"):
+    with pytest.raises(ValueError, match="None of the 1 images could be read"):
         embed(checkpoint, photos / "2.png", tmp_path / "g.npz")
     embed(checkpoint, photos / "1.png", tmp_path / "g.npz")
     progress = json.loads(str(npz["progress"]))
-    progress["about"]["size"] = 64
+    progress["about"]["image size"] = 64
     unfinished.mkdir()
     (unfinished / "progress.json").write_text(json.dumps(progress))
     (tmp_path / "f.npz").unlink()
-    with pytest.raises(ValueError, match=f"{unfinished}: .* another size; .* remove it"):
+    with pytest.raises(ValueError, match=f"{unfinished} was computed for a different image size"):
         embed(checkpoint, photos, tmp_path / "f.npz")
 
 
@@ -82,16 +82,20 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
     assert np.array_equal(np.array(values, np.float32), whole)
     table = pandas.read_parquet(embed(checkpoint, photos, tmp_path / "f.parquet"))
     assert np.array_equal(np.stack(table["features"]), whole)
-    progress = [(tmp_path / f"f.{kind}.json").read_text() for kind in ("csv", "parquet")]
-    assert progress[0] == progress[1]  # with it, the same command finds the file whole
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".csv", ".parquet"}
+    for name in ("f.csv", "f.parquet"):
+        with pytest.raises(ValueError, match=r"exists\. Choose another file name, or delete it"):
+            embed(checkpoint, photos, tmp_path / name)
 
 
-def test_embed__writes_names_that_are_no_utf8_into_a_parquet_file(checkpoint, photos, tmp_path):
-    for name in (b"caf\xe9", b"tea"):
-        folder = os.fsencode(tmp_path / "photos") + b"/" + name
+@pytest.mark.parametrize("name", ["f.parquet", "f.csv"])
+def test_embed__writes_names_that_are_no_utf8_into_a_table(name, checkpoint, photos, tmp_path):
+    for class_name in (b"caf\xe9", b"tea"):
+        folder = os.fsencode(tmp_path / "photos") + b"/" + class_name
         os.makedirs(folder)
         shutil.copy(photos / "0.png", folder + b"/a.png")
-    table = pandas.read_parquet(embed(checkpoint, tmp_path / "photos", tmp_path / "f.parquet"))
+    read = pandas.read_csv if name == "f.csv" else pandas.read_parquet
+    table = read(embed(checkpoint, tmp_path / "photos", tmp_path / name))
     assert table["file"].tolist() == ["caf\\xe9/a.png", "tea/a.png"]
     assert table["class"].tolist() == ["caf\\xe9", "tea"]
 
@@ -102,9 +106,6 @@ def test_embed__names_the_class_of_labelled_images(checkpoint, tmp_path):
         rows = list(csv.DictReader(file))
     columns = [tuple(row[name] for name in ("file", "label", "class")) for row in rows]
     assert columns[:2] == [("class0/0.png", "0", "class0"), ("class0/2.png", "0", "class0")]
-    again = (tmp_path / "f.csv").stat().st_mtime_ns
-    embed(checkpoint, data, tmp_path / "f.csv")
-    assert (tmp_path / "f.csv").stat().st_mtime_ns == again  # nothing is computed again
 
 
 def test_embed__of_training_and_test_images_asks_for_one(checkpoint, tmp_path):
@@ -125,9 +126,9 @@ def test_knn__reads_its_file_of_features(checkpoint, tmp_path):
     results = [(tmp_path / name / "results.json").read_text() for name in ("memory", "file")]
     assert results[0] == results[1]
     assert file.stat().st_mtime_ns == written
-    untrained = np.load(tmp_path / "f.untrained.npz")["features"]
-    assert untrained.shape == (12, 128)
-    assert not np.array_equal(untrained, np.load(file)["features"])
+    content = np.load(file)
+    assert content["untrained"].shape == (12, 128)
+    assert not np.array_equal(content["untrained"], content["features"])
 
 
 def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
@@ -140,7 +141,7 @@ def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
     run([*words, "--layer", "res3", "--features", str(file), "--out", str(out), "--no-untrained"])
     results = json.loads((out / "results.json").read_text())
     assert (results["layer"], results["knn_top1"]) == ("res3", 100.0)
-    with pytest.raises(ValueError, match=r"knn\.npz: expected .* another layer; name another file"):
+    with pytest.raises(ValueError, match=r"knn\.npz was computed for a different layer\. Choose"):
         run([*words, "--features", str(file), "--no-untrained"])
 
 

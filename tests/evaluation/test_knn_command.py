@@ -1,6 +1,7 @@
 """``pirl-plugin knn`` on generated images."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -12,8 +13,14 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.feature_file import FeatureFile
-from pirl_plugin.evaluation.features import Crops, compute_features, store_features, to_half
+from pirl_plugin.evaluation.feature_store import (
+    Batch,
+    FeatureFile,
+    FeatureStore,
+    describe_images,
+    map_array,
+)
+from pirl_plugin.evaluation.features import Crops, compute_features
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
@@ -47,10 +54,15 @@ def test_knn__joins_the_classes_of_lists_by_name(checkpoint, data, tmp_path):
         files = sorted((data / split).rglob("*.png"))
         lines = ["path,label", *(f"{file},{file.parent.name}" for file in files)]
         (tmp_path / f"{split}.csv").write_text("\n".join(lines))
-    results = knn(checkpoint, tmp_path, tmp_path / "out", "--size", "32", "--no-untrained")
+    lists = ["--train", str(tmp_path / "train.csv"), "--val", str(tmp_path / "val.csv")]
+    words = ["--checkpoint", str(checkpoint), *lists, "--size", "32", "--no-untrained"]
+    words = ["knn", *words, "--out", str(tmp_path)]
+    run(words)
+    results = json.loads((tmp_path / "results.json").read_text())
     assert (results["knn_top1"], results["classes"]) == (100.0, 3)
     (tmp_path / "val.csv").write_text("\n".join([lines[0], *lines[3:]]))  # not of class0
-    results = knn(checkpoint, tmp_path, tmp_path / "out", "--size", "32", "--no-untrained")
+    run(words)
+    results = json.loads((tmp_path / "results.json").read_text())
     assert (results["knn_top1"], results["test_images"]) == (100.0, 4)
 
 
@@ -85,10 +97,12 @@ def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
     batches = compute_features([trunk], [source], NetworkConfig(size=32), range(12), batch=5)
-    features, readable = store_features(batches, 12)
+    store = FeatureStore(12)
+    for batch in batches:
+        store.append(batch)
     expected = trunk(normalize_images(pixels(Crops([source], 32))), ["flatten"])[0]
-    torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
-    assert readable.all()
+    torch.testing.assert_close(store.features[0].float(), expected, rtol=1e-3, atol=1e-3)
+    assert store.readable.all()
 
 
 def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkeypatch):
@@ -110,7 +124,7 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         knn(checkpoint, folder, tmp_path, *kept)
     progress = tmp_path / "f.npz.unfinished" / "progress.json"
     assert json.loads(progress.read_text())["done"] == 12
-    with (progress.parent / "features.f32").open("ab") as stored:
+    with (progress.parent / "0.bin").open("ab") as stored:
         stored.write(b"a batch that the progress does not count")
     seen.clear()
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
@@ -119,24 +133,21 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     assert not progress.parent.exists()
     with np.load(file, allow_pickle=False) as npz:
         assert (npz["features"].dtype, npz["features"].shape) == (np.float32, (17, 512))
-        about = json.loads(str(npz["progress"]))["about"]
-        half = FeatureFile(file, about, folder, {}).half_features()
-        assert np.array_equal(half, npz["features"].astype(np.float16))
+        assert np.array_equal(map_array(file, "features"), npz["features"])
         assert npz["files"][0] == "train/class0/3.png"
         assert npz["unreadable"].tolist() == ["train/class0/0.png"]
         assert npz["labels"].tolist() == [0] * 3 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
         assert npz["classes"].tolist() == ["class0", "class1", "class2"]
-        assert npz["splits"].tolist() == ["train"] * 11 + ["val"] * 6
-    with pytest.raises(ValueError, match=r"f\.npz: expected .* another size; name another file"):
+    with pytest.raises(ValueError, match=r"was computed for a different image size\. Choose"):
         knn(checkpoint, folder, tmp_path, *kept, "--size", "16")
-    with pytest.raises(ValueError, match=r"another mean and std; name"):
+    with pytest.raises(ValueError, match=r"for a different mean and std\. Choose"):
         knn(checkpoint, folder, tmp_path, *kept, "--mean", "0.5", "0.5", "0.5")
     (folder / "val" / "class0" / "0.png").unlink()
-    with pytest.raises(ValueError, match=r"another list of images; name"):
+    with pytest.raises(ValueError, match=r"for a different list of images\. Choose"):
         knn(checkpoint, folder, tmp_path, *kept)
     other = tmp_path / "other.npz"
     np.savez(other, features=np.zeros(3))
-    with pytest.raises(ValueError, match=r"other\.npz: expected features that this command wrote"):
+    with pytest.raises(ValueError, match=r"other\.npz is damaged, or another program wrote it"):
         knn(checkpoint, data, tmp_path, *options, "--features", str(other))
 
 
@@ -154,15 +165,15 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         (["embed", "--out", "f.txt"], "--out: f.txt: expected a name that ends in .npz, .csv"),
         (["linear", "--report", "file/r.html"], "--report: file/r.html: expected a path that can"),
         (["knn", "--report", "run/config.yaml"], "--report: run/config.yaml: expected a name that"),
-        (["export", "--out", "run/a/log.txt"], "--out: run/a/log.txt exists, in the folder of a"),
+        (["export", "--out", "run/log.txt"], "--out: run/log.txt exists, in the folder of a"),
     ],
 )
 def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch, capsys):
     """They were refused when all features had been computed."""
     (tmp_path / "file").touch()
-    (tmp_path / "run" / "a").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").touch()
-    (tmp_path / "run" / "a" / "log.txt").touch()
+    (tmp_path / "run" / "log.txt").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were damaged
     other_options = ["--data", "no_folder"]
@@ -177,19 +188,38 @@ def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch
 @pytest.mark.parametrize("in_file", [False, True])
 def test_features__beyond_the_range_of_float16_keep_their_direction(in_file, data, tmp_path):
     """Deep networks with random weights have them; the sentence blamed the checkpoint."""
-    splits = {"": FolderSource(data / "train")}
-    count = len(splits[""])
+    source = FolderSource(data / "train")
+    count = len(source)
     features = torch.randn(count, 5, generator=torch.Generator().manual_seed(0))
     features[1:] *= 1e12
-    half = to_half(features).float()
+    store = FeatureStore(count)
     if in_file:
-        file = FeatureFile(tmp_path / "a.npz", {"content of images": ""}, data, splits)
-        file.append(features, torch.ones(count, dtype=torch.bool))
-        file.finish()
-        half = file.half_features().float()
-    torch.testing.assert_close(half[0], features[0].half().float(), rtol=0, atol=0)  # as before
+        store = FeatureFile(tmp_path / "a.npz", describe_images(source), source).store
+    store.append(Batch([features], torch.ones(count, dtype=torch.bool), torch.arange(count)))
+    half = store.features[0].float()
+    torch.testing.assert_close(half[0], features[0], rtol=1e-3, atol=0)
     cosines = torch.nn.functional.cosine_similarity(half, features)
     torch.testing.assert_close(cosines, torch.ones(count))
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_knn__counts_test_images_that_are_training_images(
+    in_file, checkpoint, data, tmp_path, monkeypatch, caplog
+):
+    """Each image is read once, while features are computed."""
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    shutil.copy(folder / "train" / "class1" / "1.png", folder / "val" / "class1" / "copy.png")
+    read = []
+    load = FolderSource.load
+    monkeypatch.setattr(FolderSource, "load", lambda *row: read.append(row) or load(*row))
+    options = ["--size", "32", "--layer", "last", "--no-untrained", "--workers", "0"]
+    if in_file:
+        options += ["--features", str(tmp_path / "f.npz")]
+    knn(checkpoint, folder, tmp_path / "out", *options)
+    message = f"1 of 7 test images are also training images.*first: {folder}/val/class1/copy.png"
+    assert len(re.findall(message, caplog.text)) == 1
+    assert len(read) == 19
 
 
 def test_knn__leaves_no_file_of_features(checkpoint, data, tmp_path, monkeypatch):
@@ -224,7 +254,7 @@ def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
     assert [results[key] for key in ("train_images", "test_images", "unreadable")] == [11, 6, 1]
     for path in (folder / "val").rglob("*.*"):
         path.write_bytes(b"no image")
-    with pytest.raises(ValueError, match="expected images that can be read"):
+    with pytest.raises(ValueError, match=r"labeled, readable images, and .* has 0"):
         knn(checkpoint, folder, tmp_path, "--size", "32")
     shutil.copytree(data / "val", folder / "val", dirs_exist_ok=True)
     for name in ("class1", "class2"):

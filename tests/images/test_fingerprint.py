@@ -84,7 +84,7 @@ def test_features__of_replaced_images_are_computed_again(measure, tmp_path, capl
         one.rename(other)
         (val / "other.png").rename(one)
     assert measure(data="moved")["knn_top1"] == 0
-    assert "computed again, because images of the same names changed" in caplog.text
+    assert "computed again, because its images have changed" in caplog.text
 
 
 def test_features__of_images_that_could_not_be_read_are_tried_again(measure, tmp_path, monkeypatch):
@@ -105,15 +105,15 @@ def test_features__of_images_that_could_not_be_read_are_tried_again(measure, tmp
 
 
 def test_features__in_a_part_that_lost_its_end_are_computed_again(measure, tmp_path, monkeypatch):
-    from pirl_plugin.evaluation.feature_file import FeatureFile
+    from pirl_plugin.evaluation.feature_store import FeatureFile
 
-    finish = FeatureFile.finish
-    monkeypatch.setattr(FeatureFile, "finish", lambda self: exit())
+    write = FeatureFile.write
+    monkeypatch.setattr(FeatureFile, "write", lambda *columns: exit())
     with pytest.raises(SystemExit):
         measure()
-    part = tmp_path / "f.npz.unfinished" / "features.f32"
+    part = tmp_path / "f.npz.unfinished" / "0.bin"
     os.truncate(part, part.stat().st_size // 2)
-    monkeypatch.setattr(FeatureFile, "finish", finish)
+    monkeypatch.setattr(FeatureFile, "write", write)
     assert measure()["knn_top1"] == 100
     assert np.abs(np.load(tmp_path / "f.npz")["features"]).max(axis=1).min() > 0
 

@@ -24,7 +24,7 @@ from pirl_plugin.images.names import DISK_FOLDER
 from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, add_member, grey, in_memory, open_kind, path_of, write_kind
+from tests.helpers.kinds import KINDS, add_member, grey, in_memory, path_of, write_kind
 
 
 def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
@@ -258,15 +258,6 @@ def test_tar__counts_what_it_leaves_out_and_reads_hard_links(tmp_path, caplog):
         ".json (1)",
     ):
         assert reason in caplog.text
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_images__in_train_and_test_are_counted_once(kind, tmp_path, caplog):
-    images = [("a", grey(1)), ("b", grey(2)), ("b", grey(3))]
-    root = write_kind(kind, tmp_path, {"train": images, "test": [images[1], ("a", grey(9))]})
-    for _ in range(2):
-        open_kind(kind, root, "train", "test")
-    assert caplog.text.count("1 of 2 test images are training images, too") == 1
 
 
 def test_tar__of_class_folders_has_their_classes(tmp_path):

@@ -20,7 +20,7 @@ from torchvision.datasets import ImageFolder
 from vissl.data.disk_dataset import DiskImageDataset
 
 from pirl_plugin.checkpoints.read import read_checkpoint, read_config
-from pirl_plugin.evaluation.feature_file import FeatureFile
+from pirl_plugin.evaluation.feature_store import FeatureFile
 from pirl_plugin.images import prepare
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, check_paths
@@ -70,7 +70,7 @@ def indexed(path):
 
 
 def features(path):
-    FeatureFile(path, {}, path.parent, {})
+    FeatureFile(path, {}, open_source([torch.zeros(3, 8, 8)]))
 
 
 def detection_config(path):

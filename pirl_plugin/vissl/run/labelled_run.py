@@ -67,7 +67,7 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     Raises:
         Refused: the folder of ``--out`` belongs to another command.
     """
-    from pirl_plugin.evaluation.features import load_network
+    from pirl_plugin.evaluation.network_options import load_network
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.labelled import open_labelled, save_split
 

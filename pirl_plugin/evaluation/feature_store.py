@@ -1,0 +1,393 @@
+"""Features on the disk, stored while they are computed, and the files that ``embed`` writes.
+
+``NAME.npz`` holds, for the N readable images: ``features`` float32 (N, D), ``files`` (N,),
+``digests`` int64 (N,), equal for images with equal pixels, and if known ``labels`` (N,) and
+``classes`` (their names); if the checkpoint has a classifier, ``predicted`` (N,), class names, and
+``probability`` float32 (N,). ``unreadable`` names the other images. ``numpy.load`` reads it.
+Tables, ``NAME.csv`` and ``NAME.parquet``, have a row for each readable image.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import os
+import struct
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pirl_plugin.checkpoints.classifier import Classifier
+from pirl_plugin.images.classes import NoLabels
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.comparison import differences
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import (
+    atomic_write,
+    check_space,
+    digest_of,
+    naming_failures,
+    remove,
+    write_json,
+)
+from pirl_plugin.system.text import printable
+
+_CONTENT = "content of images"
+_PROGRESS = "progress.json"
+_BLOCK = 4096  # images at a time, when a file is read or written
+_MOST_HALF = torch.finfo(torch.float16).max
+
+
+class Batch(NamedTuple):
+    """Features of B images.
+
+    Attributes:
+        features: of each layer of each network, floating ``(B, D)``.
+        readable: bool ``(B,)``, whether each image could be read.
+        digests: int64 ``(B,)``, equal for images whose crops have equal pixels.
+    """
+
+    features: list[Tensor]
+    readable: Tensor
+    digests: Tensor
+
+
+class FeatureStore:
+    """Features on the disk, which may be larger than the memory.
+
+    Args:
+        num_images: images in all batches.
+        folder: for files without names, so that a killed command leaves nothing; None: the folder
+            for temporary files. They hold float16, see :func:`to_half`.
+        parts: folder of named files instead, with which a stopped command resumes. They hold
+            float32.
+
+    Attributes:
+        readable: bool ``(images,)``, whether each image could be read.
+        row_bytes: size of a row of each array.
+    """
+
+    def __init__(
+        self, num_images: int, folder: Path | None = None, parts: Path | None = None
+    ) -> None:
+        self.num_images = num_images
+        self.readable = torch.zeros(0, dtype=torch.bool)
+        self.row_bytes: list[int] = []
+        self._parts = parts
+        self._folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self._remedy = "Choose an output folder on another disk."
+        if folder is None:
+            self._remedy = "Set the environment variable TMPDIR to a folder on another disk."
+        self._files: list[Any] = []  # one for each array of features, and the last for digests
+
+    def append(self, batch: Batch) -> None:
+        """Store the features of the next images."""
+        encode = to_half if self._parts is None else torch.Tensor.float
+        arrays = [encode(part[batch.readable]) for part in batch.features]
+        arrays.append(batch.digests[batch.readable, None])
+        if not self._files:
+            row_bytes = [array.shape[1] * array.element_size() for array in arrays]
+            check_space(self._folder, self.num_images * sum(row_bytes), self._remedy)
+            self.open_files(row_bytes)
+        with naming_failures(self._folder):
+            for file, array in zip(self._files, arrays, strict=True):
+                file.write(array.cpu().numpy().tobytes())
+                if self._parts is not None:
+                    os.fsync(file.fileno())
+        self.readable = torch.cat([self.readable, batch.readable])
+
+    def open_files(self, row_bytes: list[int]) -> None:
+        """Open a file for each array, with the rows of the readable images."""
+        self.row_bytes = row_bytes
+        num_rows = int(self.readable.sum())
+        with naming_failures(self._folder):
+            for number, size in enumerate(row_bytes):
+                if self._parts is None:
+                    self._files.append(tempfile.TemporaryFile(dir=self._folder, buffering=0))
+                    continue
+                self._parts.mkdir(exist_ok=True)
+                file = (self._parts / f"{number}.bin").open("a+b", buffering=0)
+                file.truncate(num_rows * size)  # without a batch that was not counted
+                self._files.append(file)
+
+    def require_readable(self) -> None:
+        """Raise ``Refused`` if no image could be read."""
+        if not self.readable.any():
+            raise Refused(
+                f"None of the {self.num_images:,} images could be read; see the warnings above."
+            )
+
+    @property
+    def features(self) -> list[Tensor]:
+        """Each array of features, ``(N, D)`` for the N readable images, mapped from its file."""
+        dtype = np.float16 if self._parts is None else np.float32
+        return [self._map(file, dtype) for file in self._files[:-1]]
+
+    @property
+    def digests(self) -> Tensor:
+        """Digest of each readable image, int64 ``(N,)``."""
+        return self._map(self._files[-1], np.int64)[:, 0]
+
+    def _map(self, file: BinaryIO, dtype: type) -> Tensor:
+        values = np.memmap(file, dtype, "r+")
+        return torch.from_numpy(values.reshape(int(self.readable.sum()), -1))
+
+
+class FeatureFile:
+    """A file of features, perhaps not yet complete.
+
+    Args:
+        path: ``.npz``, ``.csv`` or ``.parquet``.
+        about: JSON that identifies images and networks, see :func:`describe_images`.
+        source: images.
+        root: folder to which the names in the file are relative; None: they are absolute.
+
+    Attributes:
+        store: the features of the images that have been read.
+        is_complete: whether the file has the features of all images.
+
+    Raises:
+        Refused: the file holds other features, or it is a table.
+    """
+
+    def __init__(
+        self, path: Path, about: Mapping[str, Any], source: ImageSource, root: Path | None = None
+    ) -> None:
+        self.path = path
+        self.is_complete = False
+        self._source = source
+        self._prefix = "" if root is None else os.path.join(root, "")
+        self._about: dict[str, Any] = json.loads(json.dumps(about))  # as it will be read
+        self._parts = path.with_name(f"{path.name}.unfinished")
+        self.store = FeatureStore(len(source), path.parent, self._parts)
+        if path.exists() and path.suffix != ".npz":
+            raise Refused(f"{path} exists. Choose another file name, or delete it.")
+        progress = self._read_progress()
+        if progress is None or not self._is_current(progress):
+            return
+        self.store.readable = torch.ones(progress["done"], dtype=torch.bool)
+        self.store.readable[progress["unreadable"]] = False
+        self.is_complete = path.exists()
+        if not self.is_complete:
+            self.store.open_files(progress["row_bytes"])
+
+    def append(self, batch: Batch) -> None:
+        """Store the features of the next images; the same command resumes after them."""
+        self.store.append(batch)
+        write_json(self._parts / _PROGRESS, self._progress())
+
+    def write(
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        features: Mapping[str, NDArray[np.float32]],
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Write the file, and remove its parts.
+
+        Args:
+            columns: further columns for the N readable images.
+            features: name → ``(N, D)``.
+            order: int64 ``(N,)``, the order of the rows in a table; None: as read.
+        """
+        readable = self.store.readable.numpy()
+        names = np.array([self._name_of(row) for row in range(len(self._source))])
+        table = {"file": names[readable], **self._labels(readable), **columns}
+        if self.path.suffix == ".npz":
+            renamed = {"file": "files", "label": "labels"}
+            arrays = {renamed.get(name, name): values for name, values in table.items()}
+            if arrays.pop("class", None) is not None:
+                arrays["classes"] = np.array(self._source.classes)
+            arrays["digests"] = self.store.digests.numpy()
+            arrays["unreadable"] = np.array(self.unreadable_names(), dtype=np.str_)
+            arrays["progress"] = np.array(json.dumps(self._progress()))
+            with atomic_write(self.path) as file:
+                np.savez(file, **features, **arrays)  # type: ignore[arg-type]
+        else:
+            for name, values in table.items():
+                if values.dtype.kind == "U":  # names of files and folders need not be UTF-8
+                    table[name] = np.array(list(map(printable, values.tolist())), object)
+            if order is not None:
+                table = {name: values[order] for name, values in table.items()}
+                features = {name: values[order] for name, values in features.items()}
+            write = _write_csv if self.path.suffix == ".csv" else _write_parquet
+            write(self.path, table, features)
+        remove(self._parts)
+        self.is_complete = True
+
+    def require_readable(self) -> None:
+        """Raise ``Refused``, and remove the parts, if no image could be read."""
+        if not self.store.readable.any():
+            remove(self._parts)
+        self.store.require_readable()
+
+    def unreadable_names(self) -> list[str]:
+        """Return the names of the images that could not be read."""
+        return [self._name_of(row) for row in self._unreadable_rows()]
+
+    def _unreadable_rows(self) -> list[int]:
+        rows: list[int] = (~self.store.readable).nonzero()[:, 0].tolist()
+        return rows
+
+    def _name_of(self, row: int) -> str:
+        return self._source.path_of(row).removeprefix(self._prefix)
+
+    def _labels(self, readable: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        try:
+            labels = self._source.labels()[readable]
+        except NoLabels:
+            return {}
+        if not self._source.classes:
+            return {}
+        names = np.array([*self._source.classes, ""])  # the last is for NO_CLASS, −1
+        return {"label": labels, "class": names[labels]}
+
+    def _progress(self) -> dict[str, Any]:
+        return {
+            "about": self._about,
+            "done": len(self.store.readable),
+            "unreadable": self._unreadable_rows(),
+            "row_bytes": self.store.row_bytes,
+        }
+
+    def _read_progress(self) -> dict[str, Any] | None:
+        """Return what an earlier command wrote; None if it wrote nothing."""
+        file = self.path if self.path.exists() else self._parts / _PROGRESS
+        if not file.exists():
+            return None
+        try:
+            if file == self.path:
+                with np.load(file, allow_pickle=False) as npz:
+                    progress = json.loads(str(npz["progress"]))
+            else:
+                progress = json.loads(file.read_text())
+            return {name: progress[name] for name in self._progress()}
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise Refused(
+                f"{file} is damaged, or another program wrote it. Choose another file name, or "
+                f"delete it."
+            ) from error
+
+    def _is_current(self, progress: Mapping[str, Any]) -> bool:
+        """Return whether stored features are those of the images as they are now.
+
+        They are not if images have changed, if an image that could not be read can be read now, or
+        if a part has lost its end.
+
+        Raises:
+            Refused: they are features of other images or of another network.
+        """
+        recorded = progress["about"]
+        differs = differences(self._about, recorded, free=[_CONTENT])
+        if differs:
+            keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
+            path = self.path if self.path.exists() else self._parts
+            raise Refused(
+                f"{path} was computed for a different {keys}. Choose another file name, or delete "
+                f"it."
+            )
+        is_same = recorded.get(_CONTENT) == self._about[_CONTENT]
+        is_readable = any(self._source[row].is_readable for row in progress["unreadable"])
+        if is_same and not is_readable and (self.path.exists() or self._has_rows(progress)):
+            return True
+        logging.root.warning(f"{self.path} is computed again, because its images have changed")
+        self.path.unlink(missing_ok=True)
+        return False
+
+    def _has_rows(self, progress: Mapping[str, Any]) -> bool:
+        num_rows = progress["done"] - len(progress["unreadable"])
+        for number, size in enumerate(progress["row_bytes"]):
+            part = self._parts / f"{number}.bin"
+            if not part.is_file() or part.stat().st_size < num_rows * size:
+                return False
+        return True
+
+
+def describe_images(source: ImageSource) -> dict[str, Any]:
+    """Return JSON that identifies the images of a source and their labels."""
+    names, content = source.fingerprint()
+    labels = ""
+    with suppress(NoLabels):
+        labels = digest_of([*source.classes, *map(str, source.labels())])
+    return {"list of images": names, _CONTENT: [content, labels]}
+
+
+def predict(classifier: Classifier, features: Tensor) -> dict[str, NDArray[Any]]:
+    """Return the columns ``predicted``, class names, and ``probability``, float32."""
+    classes = np.array(classifier.classes)
+    predicted = []
+    probabilities = []
+    for part in features.split(_BLOCK):
+        index, probability = classifier.predict(part)
+        predicted.append(classes[index.numpy()])
+        probabilities.append(probability.numpy())
+    return {
+        "predicted": np.concatenate(predicted),
+        "probability": np.concatenate(probabilities),
+    }
+
+
+def map_array(path: Path, name: str) -> Tensor:
+    """Map an array of an ``.npz`` file, which :func:`numpy.savez` does not compress.
+
+    Raises:
+        Refused: the file has no such array.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            start = archive.getinfo(f"{name}.npy").header_offset
+        with path.open("rb") as file:
+            file.seek(start + 26)  # in the header of a zip entry: the sizes of its last two fields
+            file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            # Copied on writing: torch warns of arrays that are read-only.
+            return torch.from_numpy(np.memmap(path, dtype, "c", file.tell(), shape))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise Refused(f"{path} has no array {name}; pass a file of pirl-plugin embed.") from error
+
+
+def _write_csv(
+    path: Path, table: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
+) -> None:
+    matrix = next(iter(features.values()), np.empty((len(table["file"]), 0), np.float32))
+    with atomic_write(path) as file:
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        writer = csv.writer(text)
+        writer.writerow([*table, *(f"feature{number}" for number in range(matrix.shape[1]))])
+        for row, values in enumerate(matrix):
+            writer.writerow([*(column[row] for column in table.values()), *values.tolist()])
+        text.flush()
+        text.detach()  # otherwise it would close the file
+
+
+def _write_parquet(
+    path: Path, table: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
+) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    columns: dict[str, Any] = dict(table)
+    for name, matrix in features.items():
+        values = pyarrow.array(matrix.reshape(-1))
+        columns[name] = pyarrow.FixedSizeListArray.from_arrays(values, matrix.shape[1])
+    with atomic_write(path) as file:
+        parquet.write_table(pyarrow.table(columns), file, row_group_size=_BLOCK)
+
+
+def to_half(features: Tensor) -> Tensor:
+    """Round ``(N, D)`` to float16; rows that would overflow are scaled, so their cosines stay.
+
+    Deep networks with random weights have features up to 1e12.
+    """
+    largest = features.abs().amax(dim=1, keepdim=True)
+    return (features / (largest / _MOST_HALF).clamp(min=1)).half()

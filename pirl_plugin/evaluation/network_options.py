@@ -1,0 +1,52 @@
+"""The network that the options of a command name."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.images.source import content_stamp
+from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.arguments import weights_name
+
+
+def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
+    """Load the trunk that a command's options name; print the network and the images it expects.
+
+    Args:
+        options: of ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
+        device: cpu, or cuda:N.
+    """
+    trunk = load_trunk(
+        options.checkpoint,
+        prefix=options.trunk,
+        timm=options.timm,
+        timm_options=dict(options.timm_option),
+        trust_pickle=options.trust_pickle,
+    )
+    config = trunk.network_config.with_values(
+        "option", size=options.size, mean=options.mean, std=options.std
+    )
+    trunk.network_config = config
+    print(f"network: {config.title}, {trunk.num_features:,} features")
+    print(f"input: {config}", flush=True)
+    if config.defaults:
+        given = ", ".join(f"--{name}" for name in config.defaults)
+        print(f"The weights do not record their images. To change a default: {given}", flush=True)
+    return trunk.to(device)
+
+
+def identify_features(options: argparse.Namespace, trunk: AnyTrunk, layer: str) -> dict[str, Any]:
+    """Return JSON that identifies a network's features, whatever the images."""
+    checkpoint = [weights_name(options)]
+    if options.checkpoint is not None:
+        checkpoint.append(content_stamp(options.checkpoint))
+    config = trunk.network_config
+    return {
+        "checkpoint": checkpoint,
+        "network": {"trunk": options.trunk, "timm": [options.timm, *options.timm_option]},
+        "layer": layer,
+        "image size": config.size,
+        "mean and std": [*config.mean, *config.std],
+    }
