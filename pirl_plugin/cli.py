@@ -16,8 +16,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("pirl_plugin.vissl.run.launch:main", "pre-train, or run a benchmark, in VISSL"),
     "quickstart": ("pirl_plugin.quickstart.command:main", "pre-train, evaluate and report"),
     "knn": ("pirl_plugin.evaluation.knn_command:main", "k-nearest-neighbour classification"),
-    "embed": ("pirl_plugin.evaluation.embed_command:main", "features of any images, in a file"),
-    "linear": ("pirl_plugin.vissl.linear:main", "linear classifiers: VISSL's benchmark"),
+    "embed": (
+        "pirl_plugin.evaluation.embed_command:main",
+        "write features and predicted classes of any images",
+    ),
+    "linear": (
+        "pirl_plugin.vissl.linear:main",
+        "classify images: fit a linear classifier on frozen features",
+    ),
     "finetune": ("pirl_plugin.vissl.finetune:main", "all layers and a classifier, on labels"),
     "export": ("pirl_plugin.checkpoints.export:main", "for Detectron2, torchvision or timm"),
     "prepare": ("pirl_plugin.images.prepare:main", "a copy of images that is read faster"),

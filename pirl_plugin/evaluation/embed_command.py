@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import argparse
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.failures import check_name
+from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import locked_file
 from pirl_plugin.system.text import printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pirl_plugin.checkpoints.classifier import Classifier
+    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
 
 
 def main(arguments: list[str]) -> None:
     """Run the command: write the features, and name the images that cannot be read."""
     options = _parse(arguments)
     from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images, predict
+    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery, describe_images
     from pirl_plugin.evaluation.features import fill
     from pirl_plugin.evaluation.network_options import identify_features, load_network
+    from pirl_plugin.evaluation.sorting import check_folder_names, sort_images
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.opening import open_source
+    from pirl_plugin.images.source import content_stamp
     from pirl_plugin.models.trunks import LAST
 
     source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
@@ -37,18 +46,52 @@ def main(arguments: list[str]) -> None:
         check_name("--layer", layer, [classifier.layer])
         print(f"the classifier of {layer} has {len(classifier.classes)} classes")
     check_name("--layer", layer, trunk.layers)
+    if options.sort_into is not None:
+        if classifier is None:
+            raise Refused(
+                "--sort-into needs predicted classes. Pass a classifier.torch of pirl-plugin "
+                "linear or finetune as --checkpoint."
+            )
+        check_folder_names(classifier.classes)
+    network = identify_features(options, trunk, layer)
+    about: dict[str, Any] = {**network, **describe_images(source)}
+    gallery = None
+    if options.nearest is not None:
+        gallery = Gallery(options.nearest, network)
+        about["--nearest"] = content_stamp(options.nearest)
 
-    about = {**identify_features(options, trunk, layer), **describe_images(source)}
     with locked_file(options.out, "--out"):
         file = FeatureFile(options.out, about, source, options.data)
         if not file.is_complete:
             fill(file, [trunk], source, layer, options.batch, options.workers)
-            features = file.store.features[0]
-            columns = {} if classifier is None else predict(classifier, features)
-            file.write(columns, {"features": features.numpy()})
+            _write(file, classifier, gallery, options.no_features)
+    rows = file.store.readable.nonzero()[:, 0].tolist()
+    if options.sort_into is not None:
+        sort_images(options.sort_into, source, rows, file.predicted.tolist())
+        print(f"{options.sort_into}: {len(rows):,} images in a folder for each class")
     for name in file.unreadable_names():
         print(f"unreadable, left out: {printable(name)}")
-    print(f"{options.out}: {layer} features of {int(file.store.readable.sum()):,} images")
+    print(f"{options.out}: {len(rows):,} images, layer {layer}")
+
+
+def _write(
+    file: FeatureFile, classifier: Classifier | None, gallery: Gallery | None, no_features: bool
+) -> None:
+    """Add predictions and nearest images to the features of all images, and write the file."""
+    import numpy as np
+
+    from pirl_plugin.evaluation.feature_store import predict
+
+    features = file.store.features[0]
+    columns: dict[str, NDArray[Any]] = {}
+    if classifier is not None:
+        columns |= predict(classifier, features)
+    if gallery is not None:
+        columns |= gallery.find_nearest(file.readable_names(), features, file.store.digests)
+    order = None
+    if no_features and classifier is not None:
+        order = np.lexsort((-columns["probability"], columns["predicted"]))
+    file.write(columns, {} if no_features else {"features": features.numpy()}, order)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -64,7 +107,24 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         kinds.FEATURES,
         weights=kinds.WEIGHTS,
     )
+    add = parser.add_argument
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
     file = kinds.OutputFile((".npz", ".csv", ".parquet"))
-    parser.add_argument("--out", type=file, required=True, help=out)
-    return parser.parse_args(arguments)
+    add("--out", type=file, required=True, help=out)
+    no_features = "leave features out of a table; sort it by predicted class and probability"
+    add("--no-features", action="store_true", help=no_features)
+    sort_into = "link each image into DIR/CLASS by its predicted class (a copy where links fail)"
+    add("--sort-into", metavar="DIR", type=kinds.output_folder, help=sort_into)
+    nearest = (
+        "add the nearest image in a file of embed, and its cosine similarity; for images in that "
+        "file, the nearest other image"
+    )
+    add("--nearest", metavar="NAME.npz", type=kinds.user_path, help=nearest)
+    options = parser.parse_args(arguments)
+    if options.out.exists() and options.out.suffix != ".npz":
+        parser.error(f"--out: {options.out} exists; choose another name, or delete it")
+    if options.out.exists() and options.out.suffix != ".npz":
+        parser.error(f"--out: {options.out} exists; choose another name, or delete it")
+    if options.no_features and options.out.suffix == ".npz":
+        parser.error("--no-features: the file needs another ending, .csv or .parquet")
+    return options

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
+from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.comparison import differences
@@ -157,7 +158,7 @@ class FeatureFile:
         is_complete: whether the file has the features of all images.
 
     Raises:
-        Refused: the file holds other features, or it is a table.
+        Refused: the file holds other features.
     """
 
     def __init__(
@@ -165,13 +166,12 @@ class FeatureFile:
     ) -> None:
         self.path = path
         self.is_complete = False
+        self._predicted: NDArray[Any] | None = None
         self._source = source
         self._prefix = "" if root is None else os.path.join(root, "")
         self._about: dict[str, Any] = json.loads(json.dumps(about))  # as it will be read
         self._parts = path.with_name(f"{path.name}.unfinished")
         self.store = FeatureStore(len(source), path.parent, self._parts)
-        if path.exists() and path.suffix != ".npz":
-            raise Refused(f"{path} exists. Choose another file name, or delete it.")
         progress = self._read_progress()
         if progress is None or not self._is_current(progress):
             return
@@ -200,8 +200,7 @@ class FeatureFile:
             order: int64 ``(N,)``, the order of the rows in a table; None: as read.
         """
         readable = self.store.readable.numpy()
-        names = np.array([self._name_of(row) for row in range(len(self._source))])
-        table = {"file": names[readable], **self._labels(readable), **columns}
+        table = {"file": self.readable_names(), **self._labels(readable), **columns}
         if self.path.suffix == ".npz":
             renamed = {"file": "files", "label": "labels"}
             arrays = {renamed.get(name, name): values for name, values in table.items()}
@@ -223,12 +222,26 @@ class FeatureFile:
             write(self.path, table, features)
         remove(self._parts)
         self.is_complete = True
+        self._predicted = columns.get("predicted")
 
     def require_readable(self) -> None:
         """Raise ``Refused``, and remove the parts, if no image could be read."""
         if not self.store.readable.any():
             remove(self._parts)
         self.store.require_readable()
+
+    @property
+    def predicted(self) -> NDArray[np.str_]:
+        """Predicted class names ``(N,)`` of a complete file."""
+        if self._predicted is None:
+            with np.load(self.path, allow_pickle=False) as npz:
+                self._predicted = npz["predicted"]
+        return self._predicted
+
+    def readable_names(self) -> NDArray[np.str_]:
+        """Return the names of the N readable images."""
+        rows = self.store.readable.nonzero()[:, 0].tolist()
+        return np.array([self._name_of(row) for row in rows])
 
     def unreadable_names(self) -> list[str]:
         """Return the names of the images that could not be read."""
@@ -334,6 +347,54 @@ def predict(classifier: Classifier, features: Tensor) -> dict[str, NDArray[Any]]
         "predicted": np.concatenate(predicted),
         "probability": np.concatenate(probabilities),
     }
+
+
+class Gallery:
+    """The features in a file of ``embed``, among which the nearest image is searched.
+
+    Args:
+        path: ``.npz``.
+        network: JSON that identifies the network and layer, which must be those of the file.
+
+    Raises:
+        Refused: the file is missing, another program wrote it, or it is of another network.
+    """
+
+    def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
+        self.features = map_array(path, "features")
+        self.digests = map_array(path, "digests")
+        with np.load(path, allow_pickle=False) as npz:
+            self.names = npz["files"]
+            about = json.loads(str(npz["progress"]))["about"]
+        recorded = {key: about.get(key) for key in network}
+        differs = differences(json.loads(json.dumps(network)), recorded)
+        if differs:
+            keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
+            raise Refused(f"{path} was computed for a different {keys}. Compute it again.")
+
+    def find_nearest(
+        self, names: NDArray[np.str_], features: Tensor, digests: Tensor
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns ``nearest``, a name, and ``similarity``, the cosine.
+
+        The file's image with the same name and pixels is not taken.
+
+        Args:
+            names: names of N images.
+            features: ``(N, D)``.
+            digests: int64 ``(N,)``.
+        """
+        rows, cosines = find_neighbors(features, self.features, 2)
+        first = rows[:, 0]
+        is_itself = (self.names[first] == names) & (self.digests[first] == digests).numpy()
+        if rows.shape[1] == 1:  # the file has one image
+            nearest = np.where(is_itself, "", self.names[first])
+            return {"nearest": nearest, "similarity": cosines[:, 0].numpy()}
+        choice = torch.from_numpy(is_itself)[:, None].long()
+        return {
+            "nearest": self.names[rows.gather(1, choice)[:, 0]],
+            "similarity": cosines.gather(1, choice)[:, 0].numpy(),
+        }
 
 
 def map_array(path: Path, name: str) -> Tensor:

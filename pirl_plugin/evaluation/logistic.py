@@ -190,12 +190,16 @@ class LayerFit:
         classifier: fitted to all training images.
         cost: scikit-learn's C.
         held_out_top1: accuracy on held-out training images, percent.
-        test_right: bool ``(M,)``, whether it classifies each test image correctly.
+        predicted: int64 ``(M,)``, label of each test image by the classifier.
+        probability: float64 ``(M,)``, of these labels.
+        test_right: bool ``(M,)``, whether they are correct.
     """
 
     classifier: Classifier
     cost: float
     held_out_top1: float
+    predicted: NDArray[np.int64]
+    probability: NDArray[np.float64]
     test_right: NDArray[np.bool_]
 
     @property
@@ -213,14 +217,21 @@ class LogisticFits:
         best: the one of the layer that the held-out training images choose.
         num_train: number of labeled, readable training images.
         num_held_out: number of those that chose C and the layer.
-        num_test: number of labeled, readable test images.
+        test_rows: int64 ``(M,)``, rows of the labeled, readable test images in their source.
+        test_labels: int64 ``(M,)``.
     """
 
     fits: list[LayerFit]
     best: LayerFit
     num_train: int
     num_held_out: int
-    num_test: int
+    test_rows: NDArray[np.int64]
+    test_labels: NDArray[np.int64]
+
+    @property
+    def num_test(self) -> int:
+        """Number of labeled, readable test images."""
+        return len(self.test_labels)
 
     def table(self) -> str:
         """Return a line for each layer."""
@@ -231,11 +242,31 @@ class LogisticFits:
             f"  {'':8}{'held out':>10}{'test':>8}{'C':>10}",
         ]
         for fit in self.fits:
+            chosen = "  chosen" if fit is self.best else ""
             lines.append(
                 f"  {fit.classifier.layer:8}{fit.held_out_top1:10.2f}{fit.test_top1:8.2f}"
-                f"{fit.cost:10g}"
+                f"{fit.cost:10g}{chosen}"
             )
         return "\n".join(lines)
+
+    def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
+        """Return label → accuracy of the best fit, percent, and number of test images."""
+        accuracies = {}
+        for label in np.unique(self.test_labels).tolist():
+            is_right = self.best.test_right[self.test_labels == label]
+            accuracies[label] = (100 * float(is_right.mean()), len(is_right))
+        return accuracies
+
+    def confusion(self, num_classes: int) -> NDArray[np.int64]:
+        """Return the number of test images of each class, by row, with each prediction."""
+        counts = np.zeros((num_classes, num_classes), np.int64)
+        np.add.at(counts, (self.test_labels, self.best.predicted), 1)
+        return counts
+
+    def confident_mistakes(self) -> NDArray[np.int64]:
+        """Return the test images with wrong predictions, the most probable prediction first."""
+        wrong = np.flatnonzero(~self.best.test_right)
+        return wrong[np.argsort(-self.best.probability[wrong], kind="stable")]
 
 
 def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -> LogisticFits:
@@ -260,16 +291,25 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
         print(f"fits a logistic regression to {layer}, {train.shape[1]:,} dimensions", flush=True)
         fit = fit_logistic(train, train_labels)
         held_out_right[layer] = torch.from_numpy(fit.held_out_right)
+        probability, column = fit.scores(test).softmax(dim=1).max(dim=1)
+        predicted = fit.labels[column.numpy()]
         fits[layer] = LayerFit(
             classifier=fit.classifier(images.classes, layer),
             cost=fit.cost,
             held_out_top1=round(100 * float(fit.held_out_right.mean()), 2),
-            test_right=fit.predict(test) == test_labels,
+            predicted=predicted,
+            probability=probability.numpy(),
+            test_right=predicted == test_labels,
         )
     chosen = choose_layer(held_out_right, len(train_labels))
-    num_held_out = len(held_out_right[chosen])
+    measured.warn_of_shared_images(images)
     return LogisticFits(
-        list(fits.values()), fits[chosen], len(train_labels), num_held_out, len(test_labels)
+        fits=list(fits.values()),
+        best=fits[chosen],
+        num_train=len(train_labels),
+        num_held_out=len(held_out_right[chosen]),
+        test_rows=measured.test_rows.numpy(),
+        test_labels=test_labels,
     )
 
 

@@ -10,8 +10,11 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import centre_crop
@@ -23,6 +26,8 @@ from pirl_plugin.views.pixels import as_image
 
 _PICTURE = 112  # side of a small picture, pixels
 _NUM_QUERIES = 6
+_CELL = 26  # side of a cell of the confusion matrix, pixels
+_NAME = 24  # characters of a name beside it
 NUM_NEIGHBORS = 6
 """Neighbours of each query on the page."""
 
@@ -148,6 +153,21 @@ class Neighbors:
     queries: Sequence[Query]
 
 
+@dataclass(frozen=True)
+class Mistake:
+    """A wrongly classified image.
+
+    Attributes:
+        picture: the image, with the name of its class.
+        predicted: name of the predicted class.
+        probability: of the prediction, 0 to 1.
+    """
+
+    picture: Picture
+    predicted: str
+    probability: float
+
+
 def show_neighbors(
     train: ShownImages, queries: ShownImages, nearest: Mapping[str, Tensor]
 ) -> Neighbors:
@@ -186,6 +206,8 @@ def write_page(
     chance: float = 0.0,
     training: Training | None = None,
     neighbors: Neighbors | None = None,
+    confusion: str = "",
+    mistakes: Sequence[Mistake] = (),
     commands: Mapping[str, str] | None = None,
     remark: str = "",
 ) -> None:
@@ -201,6 +223,8 @@ def write_page(
         chance: share of the most frequent class, percent.
         training: how the network was trained.
         neighbors: nearest neighbours.
+        confusion: of :func:`draw_confusion`.
+        mistakes: wrongly classified test images.
         commands: next steps: purpose → command.
         remark: a paragraph after the commands.
     """
@@ -221,10 +245,44 @@ def write_page(
         chance=chance,
         training=training,
         neighbors=neighbors,
+        confusion=confusion,
+        mistakes=mistakes,
         commands=commands,
         remark=remark,
     )
     write_text(path, text)
+
+
+def draw_confusion(names: Sequence[str], counts: NDArray[np.int64]) -> str:
+    """Draw a confusion matrix.
+
+    Args:
+        names: names of the C classes.
+        counts: ``(C, C)``, images of each class, by row, with each prediction.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    margin = 4 + 7 * min(_NAME, max(map(len, names)))  # pixels, for a name
+    side = margin + _CELL * len(names)
+    parts = [f'<svg class="confusion" viewBox="0 0 {side} {side}" width="{side}">']
+    for row, name in enumerate(names):
+        text = escape(name if len(name) <= _NAME else f"{name[: _NAME - 1]}…")
+        center = margin + _CELL * row + _CELL // 2 + 4
+        parts.append(f'<text x="{margin - 6}" y="{center}" text-anchor="end">{text}</text>')
+        turned = f'transform="translate({center},{margin - 6}) rotate(-90)"'
+        parts.append(f"<text {turned}>{text}</text>")
+        for column in np.flatnonzero(counts[row]).tolist():
+            count = int(counts[row, column])
+            share = count / int(counts[row].sum())
+            left = margin + _CELL * column
+            color = "good" if row == column else "bad"
+            parts.append(
+                f'<rect x="{left}" y="{margin + _CELL * row}" width="{_CELL - 1}" '
+                f'height="{_CELL - 1}" fill="var(--{color})" fill-opacity="{0.1 + share / 2:.2f}"/>'
+                f'<text x="{left + _CELL // 2}" y="{center}" text-anchor="middle">{count}</text>'
+            )
+    return "".join([*parts, "</svg>"])
 
 
 def data_address(image: Tensor) -> str:

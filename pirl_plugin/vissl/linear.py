@@ -1,16 +1,24 @@
-"""``pirl-plugin linear``: linear classifiers on frozen features, by VISSL or scikit-learn."""
+"""``pirl-plugin linear``: linear classifiers on a checkpoint's frozen features.
+
+scikit-learn fits them to features that are computed once; with ``--fit vissl``, VISSL's benchmark
+trains them.
+"""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.host_config import require_host
+from pirl_plugin.system.text import printable
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
+    from pirl_plugin.evaluation.logistic import LogisticFits
+    from pirl_plugin.images.labelled import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 # (depth, width) -> overlay with the pooling for this network's layers, as in App. C of the paper.
@@ -23,6 +31,8 @@ _OVERLAYS = {
 
 
 _TITLE = "Linear classifiers on frozen features"
+_MOST_CLASSES = 30  # that the console lists
+_MISTAKES = 12  # pictures on the page
 
 
 def main(argv: list[str]) -> int:
@@ -59,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _fit_logistic(options: argparse.Namespace) -> None:
-    """Fit logistic regressions, print the top-1 of each layer, and save the best classifier."""
+    """Fit logistic regressions, print accuracies, and write the classifier of the chosen layer."""
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.logistic import fit_layers
@@ -67,16 +77,80 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     trunk, images = labelled_run.load_trunk_and_images(options)
     trunk.to(arguments.device("auto"))
     layers = [options.layer] if options.layer else trunk.layers
+    file = options.out / CLASSIFIER_FILE
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers)
-        print(fitted.table())
-        file = options.out / CLASSIFIER_FILE
         save_trunk(trunk.cpu(), file, fitted.best.classifier)
+    print(fitted.table())
+    by_class = fitted.accuracy_by_class()
+    print("Accuracy by class, percent, and test images:")
+    for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
+        top1, count = by_class[label]
+        print(f"  {top1:6.2f} {count:7,}  {printable(images.classes[label])}")
+    if len(by_class) > _MOST_CLASSES:
+        print(f"  and {len(by_class) - _MOST_CLASSES} classes with higher accuracies")
     print(f"{file}: the network and a classifier on {fitted.best.classifier.layer}")
+    next_command = (
+        f"pirl-plugin embed --checkpoint {shlex.quote(str(file))} --data PHOTOS --out photos.csv "
+        f"--no-features --sort-into sorted"
+    )
+    print(f"To sort other photos:\n  {next_command}")
     if options.report is not None:
-        accuracies = {fit.classifier.layer: fit.test_top1 for fit in fitted.fits}
-        numbers = (fitted.num_train, fitted.num_test)
-        labelled_run.write_report(options, _TITLE, trunk, images, accuracies, *numbers)
+        _write_page(options, trunk, images, fitted, {"Sort other photos": next_command})
+
+
+def _write_page(
+    options: argparse.Namespace,
+    trunk: AnyTrunk,
+    images: LabelledImages,
+    fitted: LogisticFits,
+    commands: dict[str, str],
+) -> None:
+    import torch
+
+    from pirl_plugin.evaluation.page import (
+        Accuracy,
+        Chart,
+        Mistake,
+        ShownImages,
+        draw_confusion,
+    )
+
+    accuracies = {}
+    for fit in fitted.fits:
+        chosen = " (chosen)" if fit is fitted.best else ""
+        accuracies[f"{fit.classifier.layer}{chosen}"] = fit.test_top1
+    classes = images.classes
+    bars = [
+        Accuracy(classes[label], top1, count)
+        for label, (top1, count) in fitted.accuracy_by_class().items()
+    ]
+    rows = fitted.test_rows.tolist()
+    shown = ShownImages(images.test, rows, torch.from_numpy(fitted.test_labels), classes)
+    mistakes = []
+    for number in fitted.confident_mistakes()[:_MISTAKES].tolist():
+        predicted = classes[fitted.best.predicted[number]]
+        probability = float(fitted.best.probability[number])
+        mistakes.append(Mistake(shown.picture(number), predicted, probability))
+    best = fitted.best
+    labelled_run.write_report(
+        options,
+        _TITLE,
+        trunk,
+        images,
+        accuracies,
+        fitted.num_train,
+        fitted.num_test,
+        [Chart(f"{best.classifier.layer} by class", bars)],
+        introduction=(
+            f"{options.out / 'classifier.torch'} has the classifier of {best.classifier.layer}, "
+            f"which held-out training images chose: {best.held_out_top1:.1f} % of "
+            f"{fitted.num_held_out:,} were correct. The test images chose nothing."
+        ),
+        confusion=draw_confusion(classes, fitted.confusion(len(classes))),
+        mistakes=mistakes,
+        commands=commands,
+    )
 
 
 def choose_benchmark(trunk: AnyTrunk) -> list[str]:
@@ -109,21 +183,21 @@ def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = labelled_run.command_parser(
         "linear",
-        "Train linear classifiers on a checkpoint's frozen features.",
-        "--timm tf_efficientnet_lite0 --pretrained --data DIR --fit logistic",
+        "Classify images: fit a linear classifier to a checkpoint's frozen features.",
+        "--timm tf_efficientnet_lite0 --pretrained --data DIR",
         "runs/linear",
     )
     add = parser.add_argument
     fit = (
-        "vissl: VISSL's benchmark, which trains for 28 epochs; logistic: scikit-learn's logistic "
-        "regression on features that are computed once, with a classifier file"
+        "logistic: scikit-learn's logistic regression on features that are computed once, and a "
+        "file of the classifier; vissl: VISSL's benchmark, which trains for 28 epochs"
     )
-    add("--fit", choices=("vissl", "logistic"), default="vissl", help=fit)
-    layer = "with --fit logistic: only this layer (default: all; the best one is saved)"
+    add("--fit", choices=("logistic", "vissl"), default="logistic", help=fit)
+    layer = "fit only this layer (default: each, and the held-out images choose one)"
     add("--layer", metavar="NAME", help=layer)
     options = parser.parse_args(argv)
     if options.fit == "vissl" and options.layer is not None:
-        parser.error("--layer needs --fit logistic; VISSL's benchmark trains on every layer")
+        parser.error("--layer: --fit vissl trains on every layer; omit one of the two")
     if options.fit == "logistic" and options.overrides:
         parser.error(f"{options.overrides[0]}: overrides need --fit vissl")
     return options

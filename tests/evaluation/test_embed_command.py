@@ -84,7 +84,7 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
     assert np.array_equal(np.stack(table["features"]), whole)
     assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".csv", ".parquet"}
     for name in ("f.csv", "f.parquet"):
-        with pytest.raises(ValueError, match=r"exists\. Choose another file name, or delete it"):
+        with pytest.raises(SystemExit):
             embed(checkpoint, photos, tmp_path / name)
 
 
@@ -112,6 +112,24 @@ def test_embed__of_training_and_test_images_asks_for_one(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, separable=True)
     with pytest.raises(ValueError, match=r"holds train and test\. Pass one, such as"):
         embed(checkpoint, data, tmp_path / "f.csv")
+
+
+def test_nearest__is_another_image(checkpoint, photos, tmp_path):
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder)
+    shutil.copy(folder / "0.png", folder / "copy.png")
+    file = embed(checkpoint, folder, tmp_path / "f.npz")
+    words = ["--nearest", str(file), "--no-features"]
+    table = pandas.read_csv(embed(checkpoint, folder, tmp_path / "own.csv", *words))
+    nearest = dict(zip(table["file"], table["nearest"], strict=True))
+    assert nearest["0.png"] == "copy.png"
+    assert nearest["copy.png"] == "0.png"
+    assert all(name != other for name, other in nearest.items())
+    assert table["similarity"].max() == pytest.approx(1)
+    table = pandas.read_csv(embed(checkpoint, photos, tmp_path / "new.csv", *words))
+    assert table["nearest"][0] == "copy.png"
+    with pytest.raises(ValueError, match=r"f\.npz was computed for a different layer"):
+        embed(checkpoint, photos, tmp_path / "g.csv", *words, "--layer", "res3")
 
 
 def test_knn__reads_its_file_of_features(checkpoint, tmp_path):

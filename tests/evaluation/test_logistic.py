@@ -23,7 +23,7 @@ def checkpoint(tmp_path_factory):
 
 def fit(checkpoint, data, out, *words):
     command = ["linear", "--checkpoint", str(checkpoint), "--data", str(data), "--out", str(out)]
-    assert run([*command, "--size", "32", "--fit", "logistic", *words]) == 0
+    assert run([*command, "--size", "32", *words]) == 0
     return out / "classifier.torch"
 
 
@@ -44,7 +44,7 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     file = fit(checkpoint, data, tmp_path / "out", "--layer", "res3")
     printed = capsys.readouterr().out
     assert "29 training and 18 test images" in printed
-    _, top1, cost = re.findall(r"^  res3 +([0-9.]+) +([0-9.]+) +(\S+)$", printed, re.M)[0]
+    _, top1, cost = re.findall(r"^  res3 +([0-9.]+) +([0-9.]+) +(\S+)  chosen$", printed, re.M)[0]
 
     # In knn's file of features.
     network = ["--checkpoint", str(file), "--size", "32", "--no-untrained", "--layer", "res3"]
@@ -67,11 +67,44 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     assert 100 * right.mean() == pytest.approx(float(top1), abs=0.01)
 
 
+def test_report__has_classes_mistakes_and_the_next_command(checkpoint, tmp_path, capsys):
+    counts = {"train": 30, "val": 18}
+    data = write_classes(tmp_path / "data", counts, separable=False, classes=3)
+    page = tmp_path / "report.html"
+    fit(checkpoint, data, tmp_path / "out", "--layer", "last", "--report", str(page))
+    printed = capsys.readouterr().out
+    by_class = re.findall(r"^ +([0-9.]+) +6  class(\d)$", printed, re.M)
+    assert sorted(label for _, label in by_class) == ["0", "1", "2"]
+    (top1,) = re.findall(r"^  last +[0-9.]+ +([0-9.]+) +\S+  chosen$", printed, re.M)
+    assert sum(float(accuracy) for accuracy, _ in by_class) / 3 == pytest.approx(
+        float(top1), abs=0.1
+    )
+    html = page.read_text()
+    num_wrong = round(18 * (1 - float(top1) / 100))
+    assert html.count("predicted: class") == min(12, num_wrong)
+    assert "last (chosen)" in html
+    cells = re.findall(r'text-anchor="middle">(\d+)<', html)
+    assert sum(map(int, cells)) == 18
+    next_command = re.findall("^  (pirl-plugin embed .*)$", printed, re.M)[0]
+    assert next_command in html
+    command = next_command.replace("PHOTOS", str(data / "val"))
+    command = command.replace("photos.csv", str(tmp_path / "photos.csv"))
+    command = command.replace(" sorted", f" {tmp_path / 'sorted'}")
+    assert run([*command.split()[1:], "--size", "32"]) == 0
+    table = pandas.read_csv(tmp_path / "photos.csv")
+    assert list(table) == ["file", "label", "class", "predicted", "probability"]
+    ordered = table.sort_values(["predicted", "probability"], ascending=[True, False])
+    assert ordered.index.tolist() == list(range(18))
+    for row in table.itertuples():
+        links = [*(tmp_path / "sorted" / row.predicted).iterdir()]
+        assert (data / "val" / row.file) in [link.resolve() for link in links]
+
+
 def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_path, capsys):
     data = write_classes(tmp_path / "data", {"train": 24, "val": 6}, separable=True, classes=3)
     file = fit(checkpoint, data, tmp_path / "out")
     printed = capsys.readouterr().out
-    layers = re.findall(r"^  (\S+) +[0-9.]+ +([0-9.]+) +\S+$", printed, re.M)
+    layers = re.findall(r"^  (\S+) +[0-9.]+ +([0-9.]+) +\S+(?:  chosen)?$", printed, re.M)
     assert [name for name, _ in layers] == ["conv1", "res2", "res3", "res4", "res5", "last"]
     assert f"{file}: the network and the classifier of last" in printed  # all are right
     # Other commands write files of the same names.
@@ -96,10 +129,10 @@ def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_pat
 
 def test_linear__refuses_options_of_the_other_fit(checkpoint, tmp_path, capsys):
     command = ["linear", "--checkpoint", str(checkpoint), "--data", str(tmp_path)]
-    for words in (["--layer", "res2"], ["--fit", "logistic", "config.OPTIMIZER.num_epochs=3"]):
+    for words in (["--fit", "vissl", "--layer", "res2"], ["config.OPTIMIZER.num_epochs=3"]):
         with pytest.raises(SystemExit):
             run([*command, *words])
-        assert " need" in capsys.readouterr().err
+        assert "--fit vissl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])

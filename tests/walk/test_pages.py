@@ -53,7 +53,7 @@ def test_block__runs_to_its_end(page, number, text, folder_of):
             check_run(config.parent)
     if "pirl-plugin knn" in text:
         assert knn_top1(output) == 100
-    if "pirl-plugin linear" in text and "--fit" not in text:
+    if "--fit vissl" in text:
         assert max(linear_top1(output).values()) >= 90
     for results in re.findall(r"paper/results\.py .*--out ([\w/]+)", text):
         tables = json.loads((folder / results / "results.json").read_text())["tables"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.files import claim_folder, locked, locked_file
@@ -90,8 +90,12 @@ def write_report(
     num_train: int,
     num_tested: int,
     charts: Sequence[Chart] = (),
+    **sections: Any,
 ) -> None:
-    """Write ``--report``: accuracies, numbers of images, and charts."""
+    """Write ``--report``: accuracies, numbers of images, and charts.
+
+    Other sections are arguments of :func:`~pirl_plugin.evaluation.page.write_page`.
+    """
     import numpy as np
 
     from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
@@ -110,7 +114,9 @@ def write_report(
     chance = 100 * counts.max() / counts.sum()
     charts = [Chart("", bars), *charts]
     with locked_file(options.report, "--report"):
-        write_page(options.report, title, charts=charts, chance=chance, settings=settings)
+        write_page(
+            options.report, title, charts=charts, chance=chance, settings=settings, **sections
+        )
     print(f"{options.report}: the accuracies")
 
 

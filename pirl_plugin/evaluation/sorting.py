@@ -1,0 +1,84 @@
+"""Sort images into a folder for each class."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+import torch
+from PIL import Image
+
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import naming_failures
+from pirl_plugin.views.pixels import as_image
+
+
+def check_folder_names(classes: Sequence[str]) -> None:
+    """Check that class names are names of folders.
+
+    Raises:
+        Refused: one is not.
+    """
+    for name in classes:
+        if name in ("", ".", "..") or "/" in name or not name.isprintable():
+            raise Refused(
+                f"The class name {name!r} cannot be the name of a folder. Rename the class, or "
+                f"omit --sort-into."
+            )
+
+
+def sort_images(
+    folder: Path, source: ImageSource, rows: Sequence[int], classes: Sequence[str]
+) -> None:
+    """Put a symbolic link to each image, or a copy, into ``folder/CLASS``.
+
+    Nothing is overwritten: an image with the name of another gets a suffix.
+
+    Args:
+        folder: is made.
+        source: images.
+        rows: N rows of the source.
+        classes: N class names, checked by :func:`check_folder_names`.
+    """
+    with naming_failures(folder):
+        for row, name in zip(rows, classes, strict=True):
+            target = folder / name
+            target.mkdir(parents=True, exist_ok=True)
+            _place(target, source, row)
+
+
+def _place(folder: Path, source: ImageSource, row: int) -> None:
+    """Link or copy an image, under the first free name."""
+    original = os.path.abspath(source.path_of(row))
+    name = PurePath(source.name_of(row))
+    for number in itertools.count(1):
+        suffix = f"_{number}" if number > 1 else ""
+        path = folder / f"{name.stem}{suffix}{name.suffix}"
+        try:
+            if os.path.isfile(original):
+                path.symlink_to(original)
+                return
+        except FileExistsError:
+            if path.is_symlink() and os.readlink(path) == original:
+                return
+            continue
+        except OSError:  # a file system without links
+            pass
+        content = source.read(row)
+        if isinstance(content, torch.Tensor):
+            stream = io.BytesIO()
+            as_image(content).save(stream, "PNG")
+            content = stream.getvalue()
+        if not name.suffix:
+            kind = Image.open(io.BytesIO(content)).format or ""
+            path = path.with_name(f"{path.name}.{kind.lower()}")
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+            return
+        except FileExistsError:
+            continue

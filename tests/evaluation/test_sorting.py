@@ -1,0 +1,46 @@
+"""Images in a folder for each predicted class."""
+
+import pytest
+
+from pirl_plugin.evaluation.sorting import check_folder_names, sort_images
+from pirl_plugin.images.opening import FolderSource
+from tests.helpers.images import save_grey
+
+
+@pytest.fixture
+def source(tmp_path):
+    for number, name in enumerate(("a/1.png", "b/1.png")):
+        save_grey(tmp_path / "photos" / name, number)
+    return FolderSource(tmp_path / "photos")
+
+
+def test_sort_images__links_images_of_equal_names(source, tmp_path):
+    folder = tmp_path / "out"
+    (folder / "cat").mkdir(parents=True)
+    (folder / "cat" / "1.png").write_text("mine")
+    for _ in range(2):  # again, without new links
+        sort_images(folder, source, [0, 1], ["cat", "cat"])
+    assert sorted(path.name for path in (folder / "cat").iterdir()) == [
+        "1.png",
+        "1_2.png",
+        "1_3.png",
+    ]
+    assert (folder / "cat" / "1.png").read_text() == "mine"
+    assert (folder / "cat" / "1_3.png").resolve() == tmp_path / "photos" / "b" / "1.png"
+
+
+def test_sort_images__copies_where_links_fail(source, tmp_path, monkeypatch):
+    def fail(*paths):
+        raise PermissionError
+
+    monkeypatch.setattr("pathlib.Path.symlink_to", fail)
+    sort_images(tmp_path / "out", source, [0, 1], ["cat", "cat"])
+    copy = tmp_path / "out" / "cat" / "1_2.png"
+    assert copy.read_bytes() == (tmp_path / "photos" / "b" / "1.png").read_bytes()
+    assert not copy.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", "a\x1b[31m"])
+def test_check_folder_names__refuses(name):
+    with pytest.raises(ValueError, match="cannot be the name of a folder"):
+        check_folder_names(["cat", name])
