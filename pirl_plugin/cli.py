@@ -50,6 +50,9 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     from pirl_plugin.system.processes import share_import_path
     from pirl_plugin.system.watcher import watching
 
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # OpenMP's threads spin for microseconds before they sleep: docs/speed.md has the figures.
+        os.environ.setdefault("GOMP_SPINCOUNT", "300")
     # Before the watcher listens, and after, Python would print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     prepare_streams()

@@ -82,7 +82,7 @@ def test_install__starts_the_bootstrap_and_uninstall_leaves_nothing(
         "import sys; names = lambda: [type(f).__name__ for f in sys.meta_path];"
         "print('PIRLBootstrap' in names(), 'pirl_plugin' in sys.modules);"
         "import vissl; print('ImportHook' in names(), 'pirl_plugin' in sys.modules);"
-        "from pirl_plugin.system.host_config import config_root;"
+        "from pirl_plugin.vissl.host_config import config_root;"
         "print((config_root() / 'config/pretrain/pirl/jigsaw_8node.yaml').is_file())"
     )
     result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)

@@ -31,7 +31,7 @@ import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
 from pirl_plugin import ImageDataset, JigsawViews, cli, collate_views, normalize_images
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.system.host_config import quoted, require_host
+from pirl_plugin.vissl.host_config import quoted, require_host
 
 _VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"  # config= of VISSL's own PIRL
 

@@ -20,7 +20,7 @@ from timing import interleave, summary
 import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
 from pirl_plugin import cli
 from pirl_plugin.method.loss import PIRLLoss
-from pirl_plugin.system.host_config import require_host
+from pirl_plugin.vissl.host_config import require_host
 
 _DIM = 128
 _MODEL = 194_000_000  # bytes of a ResNet-50 and its optimiser

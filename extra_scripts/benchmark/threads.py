@@ -23,10 +23,10 @@ from shared import add_rounds, new_parser, print_table, report
 from pirl_plugin import cli
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.arguments import WholeNumber
-from pirl_plugin.system.host_config import require_host
+from pirl_plugin.vissl.host_config import require_host
 
 _SETTINGS = {  # variable=value -> what it is
-    "GOMP_SPINCOUNT=300": "what pirl-plugin train sets",
+    "GOMP_SPINCOUNT=300": "what pirl-plugin sets",
     "GOMP_SPINCOUNT=300000": "OpenMP's default",
     "OMP_WAIT_POLICY=PASSIVE": "",
     "OMP_WAIT_POLICY=ACTIVE": "",

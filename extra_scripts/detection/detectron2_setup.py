@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin import __version__
 from pirl_plugin.system.failures import MissingPackage, Refused
-from pirl_plugin.system.host_config import config_root
+from pirl_plugin.vissl.host_config import config_root
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode

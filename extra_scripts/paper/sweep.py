@@ -28,8 +28,8 @@ from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negativ
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import claim_folder, locked, write_json, write_text
-from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.watcher import watching
+from pirl_plugin.vissl.host_config import quoted
 
 
 @dataclass(frozen=True)

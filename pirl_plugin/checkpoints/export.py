@@ -14,7 +14,6 @@ from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked_file
-from pirl_plugin.system.host_config import quoted
 
 
 def export_checkpoint(
@@ -94,7 +93,7 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
     std = list(config.std)
     if to == "vissl":
         overrides = [
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(out.absolute())}",
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out.absolute()}",
             f"config.DATA.MEAN={mean}",
             f"config.DATA.STD={std}",
         ]

@@ -10,13 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from pirl_plugin.system.kernel_cache import CachedKernel
+from pirl_plugin.system.kernel_cache import compiled
 
 _PART = 256  # rows of a partial sum: in float32, a sum of partial sums rounds less
 _ANY_ORDER = {"reassoc", "contract"}  # the compiler may reorder sums, so it can vectorise them
 
 
-@partial(CachedKernel, fastmath=_ANY_ORDER)
+@partial(compiled, fastmath=_ANY_ORDER)
 def score_rows(rows, queries, scores):
     """Fill ``scores`` with the products of each image's rows and queries.
 
@@ -34,7 +34,7 @@ def score_rows(rows, queries, scores):
                 scores[i, t, k] = total
 
 
-@partial(CachedKernel, fastmath=_ANY_ORDER)
+@partial(compiled, fastmath=_ANY_ORDER)
 def sum_rows(rows, weights, sums):
     """Add weighted sums of each image's rows to ``sums``.
 
@@ -55,7 +55,7 @@ def sum_rows(rows, weights, sums):
             sums[i] += part
 
 
-@CachedKernel
+@compiled
 def fill_integers(keys, bounds, out):
     """Fill ``out`` with the numbers of ``pirl_plugin.method.negatives._integers``.
 

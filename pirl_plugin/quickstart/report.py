@@ -9,6 +9,7 @@ import datetime
 import importlib.metadata
 import io
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
@@ -26,10 +28,10 @@ from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import LINE_KEY
+from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.quickstart.images import Data, Split
 from pirl_plugin.quickstart.methods import METHODS
-from pirl_plugin.system.console import next_commands
 from pirl_plugin.system.files import read_json_lines
 from pirl_plugin.system.text import counted
 from pirl_plugin.views.base import Views
@@ -93,12 +95,34 @@ def write_report(
             samples=_samples(train, results["seed"], method.views),
         ),
         neighbors=show_neighbors(train, test, method.title),
-        commands=next_commands(checkpoints["pirl"], data.folder, quickstart=out),
+        commands=longer_trainings(out, data.folder)
+        | next_commands(checkpoints["pirl"], data.folder),
         remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
         f"{network['WIDTH_MULTIPLIER']}. They have the network of the longer training.",
         settings=_settings(data, results, config, test),
         **outcome,
     )
+
+
+def longer_trainings(out: Path, images: Path) -> dict[str, str]:
+    """Return purpose → command for other images, or for a larger network.
+
+    Args:
+        out: the run's folder.
+        images: the training images; below ``out``, they are the drawn sample images.
+    """
+    train = f"{program_name()} train config=pretrain/pirl/own_images"
+    if not torch.cuda.is_available():
+        train += " +config/pirl/machines=cpu_small"
+    longer = "A longer training of a larger network on"
+    if not images.is_relative_to(out):
+        paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{images}]")
+        return {f"{longer} these images": f"{train} {paths}"}
+    own = shlex.quote(str(out.with_name(f"{out.name}_own")))
+    return {
+        "The same on your own images": f"{program_name()} quickstart --data DIR --out {own}",
+        f"{longer} your own images": f"{train} 'config.DATA.TRAIN.DATA_PATHS=[DIR]'",
+    }
 
 
 def _settings(

@@ -39,7 +39,6 @@ from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.files import claim_folder, digest_of, read_json_lines, write_json
-from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.processes import (
     own_command,
     processor_name,
@@ -82,10 +81,10 @@ def quick_linear(data: Data, checkpoint: Path) -> list[str]:
     return [
         "config=benchmark/pirl/quick_linear",
         *list_overlay(data),
-        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
-        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(data.val))}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+        f"config.DATA.TEST.DATA_PATHS=[{data.val}]",
         f"config.MODEL.HEAD.NUM_CLASSES={len(data.labelled.classes)}",
-        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
     ]
 
 
@@ -208,7 +207,7 @@ def run_host(
     """
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{title}", flush=True)
-    folder = f"config.CHECKPOINT.DIR={quoted(out)}"
+    folder = f"config.CHECKPOINT.DIR={out}"
     command = [*(script or own_command("train")), *overrides, folder]
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
@@ -245,7 +244,7 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
         "config=pretrain/pirl/quick_jigsaw",
         *list_overlay(data),
         *method.overrides,
-        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
         f"config.OPTIMIZER.num_epochs={epochs}",
         f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={max(1, epochs // 4)}",
         "config.LOG_FREQUENCY=5",

@@ -5,15 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shlex
 import shutil
 import sys
-import sysconfig
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from pirl_plugin.system.host_config import quoted
 
 
 def put(text: str, stream: str = "stdout") -> None:
@@ -102,62 +97,3 @@ class Progress:
 
 LINE = Progress(stream="stdout")
 """The progress line of this process's run."""
-
-
-def program_name() -> str:
-    """Return how a shell starts ``pirl-plugin``: by its path if PATH does not have it."""
-    on_path = shutil.which("pirl-plugin")
-    for scheme in (sysconfig.get_default_scheme(), "posix_user"):
-        script = Path(sysconfig.get_path("scripts", scheme), "pirl-plugin")
-        if script.is_file():
-            is_on_path = on_path is not None and script.samefile(on_path)
-            return "pirl-plugin" if is_on_path else shlex.quote(str(script))
-    return "pirl-plugin"
-
-
-def next_commands(
-    checkpoint: Path,
-    images: Path,
-    to: str = "torchvision",
-    quickstart: Path | None = None,
-) -> dict[str, str]:
-    """Return next steps with a checkpoint: purpose → the command with its paths.
-
-    Args:
-        checkpoint: the checkpoint of a pre-training run.
-        images: the training images. They have labels if they are ``train``, or a file such as
-            ``train.csv``, beside ``val`` of the same kind.
-        to: the format of the export: torchvision or timm.
-        quickstart: folder of the quickstart's run, which also has longer trainings as next steps.
-    """
-    program = program_name()
-    labelled = images.stem == "train" and images.with_stem("val").exists()
-    file = f"--checkpoint {shlex.quote(str(checkpoint))}"
-    data = f"--data {shlex.quote(str(images.parent)) if labelled else 'DIR'}"
-    linear = shlex.quote(str(checkpoint.with_name("linear")))
-    export = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
-    return {
-        **(_longer_trainings(program, quickstart, images) if quickstart else {}),
-        "kNN accuracy on labelled images": f"{program} knn {file} {data}",
-        "Linear benchmark on labelled images": f"{program} linear {file} {data} --out {linear}",
-        "The network for other programs": f"{program} export {file} --to {to} --out {export}",
-    }
-
-
-def _longer_trainings(program: str, quickstart: Path, images: Path) -> dict[str, str]:
-    """Return the next steps of the quickstart with other images, or with a larger network."""
-    import torch
-
-    longer = "A longer training of a larger network on"
-    train = f"{program} train config=pretrain/pirl/own_images"
-    if not torch.cuda.is_available():
-        train += " +config/pirl/machines=cpu_small"
-    if not images.is_relative_to(quickstart):
-        paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{quoted(images)}]")
-        return {f"{longer} these images": f"{train} {paths}"}
-    # These are the drawn sample images.
-    out = shlex.quote(str(quickstart.with_name(f"{quickstart.name}_own")))
-    return {
-        "The same on your own images": f"{program} quickstart --data DIR --out {out}",
-        f"{longer} your own images": f"{train} 'config.DATA.TRAIN.DATA_PATHS=[DIR]'",
-    }

@@ -38,7 +38,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
 
-from pirl_plugin.system.kernel_cache import CachedKernel
+from pirl_plugin.system.kernel_cache import compiled
 
 _CHUNK = 1024  # pixels at a time: their floats fit the first-level cache
 
@@ -313,7 +313,7 @@ def _greyscale(r, g, b):
         b[x] = grey
 
 
-@CachedKernel
+@compiled
 def _render(canvas, corners, rows, out):
     """Fill ``out`` with the views before equalisation (with its greyscale) and blur."""
     size = out.shape[3]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import check, is_number
-from pirl_plugin.system.kernel_cache import CachedKernel
+from pirl_plugin.system.kernel_cache import compiled
 
 _UNBOUNDED = ("brightness", "contrast", "saturation", "noise")
 _COLOR_OPTIONS = (
@@ -228,7 +228,7 @@ def _factor(strength, draw):
     return _between(max(0.0, 1.0 - strength), 1.0 + strength, draw)
 
 
-@CachedKernel
+@compiled
 def _set_parameters(draws, options, parameters):
     """Set the parameters from the draws, in one compiled call instead of thirty of numpy.
 

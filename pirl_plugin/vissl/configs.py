@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pirl_plugin.system.arguments import command_parser
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.host_config import config_root, require_host
+from pirl_plugin.vissl.host_config import config_root, require_host
 
 _GROUPS = {
     "pretrain/pirl": "Pre-training, config=NAME",

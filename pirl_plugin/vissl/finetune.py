@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked
-from pirl_plugin.system.host_config import quoted, require_host
 from pirl_plugin.system.processes import own_command
 from pirl_plugin.system.watcher import run_command
+from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
     print("The same from random weights:", flush=True)
     from_random = [
         "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=",
-        f"config.CHECKPOINT.DIR={quoted(folder)}",
+        f"config.CHECKPOINT.DIR={folder}",
     ]
     # In another process, because VISSL cannot run twice in one.
     return run_command(own_command("train", *overrides, *from_random))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.files import locked
-from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.text import printable
+from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pirl_plugin.system.host_config import config_root, quoted
+from pirl_plugin.vissl.host_config import config_root, quoted
 from tests.helpers.configs import cases, compose
 
 ROOT = config_root() / "config"

@@ -7,7 +7,7 @@ from fvcore.common.config import CfgNode
 from published import DETECTION_ROWS as ROWS
 
 from pirl_plugin.system.comparison import flat
-from pirl_plugin.system.host_config import config_root
+from pirl_plugin.vissl.host_config import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}
 FINE_TUNED = {  # the appendix: rate, warm-up, steps, iterations

@@ -6,7 +6,7 @@ import copy
 import functools
 from typing import Any
 
-from pirl_plugin.system.host_config import config_root
+from pirl_plugin.vissl.host_config import config_root
 from pirl_plugin.vissl.import_hook import finder
 
 finder.install()

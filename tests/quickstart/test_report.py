@@ -1,6 +1,7 @@
 """What the report says follows from what was measured."""
 
 import re
+import shlex
 from collections import Counter
 
 import numpy as np
@@ -26,6 +27,18 @@ def test_verdict__follows_from_all_measures(subtests):
             verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})
             assert verdict.kind == kind
             assert text in verdict.text
+
+
+def test_longer_trainings__name_the_data_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out = tmp_path / "runs" / "a b"
+    drawn = report.longer_trainings(out, out / "sample_data" / "train")
+    assert "--data DIR" in drawn["The same on your own images"]
+    assert f"'{out}_own'" in drawn["The same on your own images"]
+    own = report.longer_trainings(out, tmp_path / "my photos")
+    longer = own["A longer training of a larger network on these images"]
+    assert "machines=cpu" in longer
+    assert shlex.split(longer)[-1] == f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}/my photos]"
 
 
 def test_accuracy_facts__chance_is_the_most_frequent_class():

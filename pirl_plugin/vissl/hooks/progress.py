@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import final_checkpoint
-from pirl_plugin.system.console import LINE, next_commands, put
+from pirl_plugin.evaluation.next_commands import next_commands
+from pirl_plugin.system.console import LINE, put
 from pirl_plugin.system.text import counted, span
 from pirl_plugin.vissl.adapters.networks import size_of_transforms
 from pirl_plugin.vissl.task import QuietHook

@@ -20,7 +20,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from pirl_plugin.system.failures import Refused, in_one_sentence
-from pirl_plugin.system.host_config import config_root, literal
+from pirl_plugin.vissl.host_config import config_root, literal
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
 from pirl_plugin.vissl.run.overrides import compose_overrides
 from pirl_plugin.vissl.run.rank import follow_torchrun

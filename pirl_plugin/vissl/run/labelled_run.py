@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.files import claim_folder, locked, locked_file
-from pirl_plugin.system.host_config import quoted
+from pirl_plugin.vissl.host_config import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,7 +143,7 @@ def run_overrides(
     for split, source in (("TRAIN", images.train), ("TEST", images.test)):
         name = SOURCE_NAMES[type(source)]
         overrides += [
-            f"config.DATA.{split}.DATA_PATHS=[{quoted(source.path)}]",
+            f"config.DATA.{split}.DATA_PATHS=[{source.path}]",
             f"config.DATA.{split}.DATA_SOURCES=[{name}]",
             f"config.DATA.{split}.LABEL_SOURCES=[{name}]",
         ]
@@ -158,8 +158,8 @@ def run_overrides(
         f"config.DATA.TRAIN.CROP_SIZE={config.size}",
         f"config.DATA.MEAN={list(config.mean)}",
         f"config.DATA.STD={list(config.std)}",
-        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(weights)}",
-        f"config.CHECKPOINT.DIR={quoted(options.out)}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={weights}",
+        f"config.CHECKPOINT.DIR={options.out}",
     ]
     if not any("pirl/machines=" in override for override in options.overrides):
         machine = "1gpu" if torch.cuda.is_available() else "cpu"

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pirl_plugin.system.console import prepare_streams, put
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.files import locked, write_json
-from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.processes import how_it_ended, share_import_path
 from pirl_plugin.system.watcher import (
     GRACE_S,
@@ -31,6 +30,7 @@ from pirl_plugin.system.watcher import (
     requested,
     watching,
 )
+from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run.rank import (
     LOST_RANK,
     another_rank_ended,
@@ -64,9 +64,6 @@ def main(overrides: list[str]) -> int:
         return 0 if overrides else 2
     require_host()
     gc.disable()  # saves a quarter of the time to import torch and VISSL
-    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
-        # OpenMP's threads spin for microseconds before they sleep: docs/speed.md has the figures.
-        os.environ["GOMP_SPINCOUNT"] = "300"
     from pirl_plugin.vissl.run import compose as composing
 
     composed = composing.compose(overrides)

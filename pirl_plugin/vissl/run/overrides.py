@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.host_config import config_root, quoted
+from pirl_plugin.vissl.host_config import config_root, quoted
 
 # Keys with one path or, for the first two, a list of paths.
 _PATH_KEYS = re.compile(

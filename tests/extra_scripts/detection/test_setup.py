@@ -5,7 +5,7 @@ import pytest
 import torch
 from detectron2_setup import find_config, load_config, metric_kind
 
-from pirl_plugin.system.host_config import config_root
+from pirl_plugin.vissl.host_config import config_root
 from tests.helpers.detection import needs_detectron2
 
 pytestmark = needs_detectron2

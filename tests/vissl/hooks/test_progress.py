@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.system.console import LINE, next_commands, program_name
+from pirl_plugin.evaluation.next_commands import next_commands, program_name
+from pirl_plugin.system.console import LINE
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.hooks.progress import ProgressHook

@@ -4,7 +4,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from pirl_plugin.system.host_config import quoted
+from pirl_plugin.vissl.host_config import quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS
 from pirl_plugin.vissl.run.overrides import readable_override
 from tests.helpers.configs import compose

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pirl_plugin.system.host_config import NOT_INSTALLED
 from pirl_plugin.system.watcher import STOPPING, Interrupted
+from pirl_plugin.vissl.host_config import NOT_INSTALLED
 from pirl_plugin.vissl.run import launch
 from pirl_plugin.vissl.run.rank import LOST_RANK
 from tests.helpers.host_runs import run, settings, state

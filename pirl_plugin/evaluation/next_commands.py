@@ -1,0 +1,39 @@
+"""The commands that a user may run next with a checkpoint."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+
+def program_name() -> str:
+    """Return how a shell starts ``pirl-plugin``: by its path, unless PATH finds it."""
+    script = Path(sys.executable).with_name("pirl-plugin")
+    on_path = shutil.which("pirl-plugin")
+    if not script.is_file() or (on_path is not None and script.samefile(on_path)):
+        return "pirl-plugin"
+    return shlex.quote(str(script))
+
+
+def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:
+    """Return purpose → command for a pre-training checkpoint.
+
+    Args:
+        checkpoint: the checkpoint file.
+        images: the training images. They have labels if they are ``train``, or a file such as
+            ``train.csv``, beside ``val`` of the same kind.
+        to: export format, torchvision or timm.
+    """
+    program = program_name()
+    labelled = images.stem == "train" and images.with_stem("val").exists()
+    file = f"--checkpoint {shlex.quote(str(checkpoint))}"
+    data = f"--data {shlex.quote(str(images.parent)) if labelled else 'DIR'}"
+    linear = shlex.quote(str(checkpoint.with_name("linear")))
+    export = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
+    return {
+        "kNN accuracy on labeled images": f"{program} knn {file} {data}",
+        "Linear classifier on labeled images": f"{program} linear {file} {data} --out {linear}",
+        "The network for other programs": f"{program} export {file} --to {to} --out {export}",
+    }
