@@ -214,9 +214,10 @@ def read_config(file: Path) -> dict[str, Any]:
         Refused: the file is not a YAML mapping.
     """
     safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is
-    config = None
-    with suppress(yaml.YAMLError, UnicodeDecodeError):
+    try:
         config = yaml.load(file.read_text("utf-8"), Loader=safe)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        config = type(error).__name__
     if not isinstance(config, dict):
-        raise Refused(f"{file} is damaged. Restore the configuration of the run, or delete it.")
+        raise Refused(f"{file} is damaged ({config}). Restore it, or delete it.")
     return config

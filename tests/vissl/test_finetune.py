@@ -168,9 +168,11 @@ def test_overrides__compose_to_the_network_of_the_trunk(network):
     assert not model.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY
 
 
-def test_overrides__have_no_folder_beside_out(capsys):
+def test_overrides__have_no_folder_beside_out(tmp_path, capsys):
     # The accuracies would be those of an earlier run in --out.
-    words = ["--checkpoint", "10.torch", "--data", "data", "config.CHECKPOINT.DIR=runs/other"]
+    (tmp_path / "10.torch").touch()
+    words = ["--checkpoint", str(tmp_path / "10.torch"), "--data", "data"]
+    words.append("config.CHECKPOINT.DIR=runs/other")
     with pytest.raises(SystemExit):
         _parse(words)
     assert "set the folder with --out" in capsys.readouterr().err
@@ -198,7 +200,9 @@ def test_finetune__of_separable_classes_in_one_command(tmp_path):
         assert name in page
 
 
-def test_finetune__refuses_a_report_without_scikit_learn_at_its_start(monkeypatch):
+def test_finetune__refuses_a_report_without_scikit_learn_at_its_start(tmp_path, monkeypatch):
+    file = tmp_path / "10.torch"
+    file.touch()
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ModuleNotFoundError, match="scikit-learn is not installed"):
-        run(["finetune", "--checkpoint", "gone", "--data", "gone", "--report", "r.html"])
+        run(["finetune", "--checkpoint", str(file), "--data", "gone", "--report", "r.html"])

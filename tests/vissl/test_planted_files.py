@@ -253,5 +253,5 @@ def test_labels__that_are_plain_arrays_are_read(tmp_path):
 
 def test_labels__of_another_number_than_images_are_refused(tmp_path):
     np.save(tmp_path / "labels.npy", np.array([0, 1]))
-    with pytest.raises(ValueError, match=r"LABEL_PATHS = .*: expected 3 labels, .* found 2"):
+    with pytest.raises(ValueError, match=r"LABEL_PATHS = .*: expected 3 labels, .* got 2"):
         labels(tmp_path / "labels.npy")

@@ -101,6 +101,12 @@ class PIRLDataset(GenericSSLDataset):
                 if os.path.isfile(path):  # not "", for a source without a label file
                     np.load(path, "r")  # raises without allow_pickle
         super().load_labels()
+        for labels, images in zip(self.label_objs, self.data_objs, strict=False):
+            if len(labels) != len(images):
+                raise Refused(
+                    f"config.DATA.{self.split}.LABEL_PATHS = {self.label_paths}: expected "
+                    f"{len(images)} labels, one per image, got {len(labels)}"
+                )
 
     def _init_image_and_label_subset(self) -> None:
         """Draw the images of ``DATA_LIMIT`` from the labeled ones; VISSL would draw from all."""

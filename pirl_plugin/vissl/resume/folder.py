@@ -271,4 +271,4 @@ def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
         if not file.is_file():
             raise ValueError(f"its memory bank's file {file} is missing")
         if sha256_of(file) != digest:
-            raise ValueError(f"its memory bank's file {file} has another checksum")
+            raise ValueError(f"its memory bank's file {file} does not match its checksum")

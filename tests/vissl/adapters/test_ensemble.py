@@ -42,7 +42,7 @@ def test_ensemble__runs_no_code_of_a_planted_file(tmp_path):
 
     file = write_checkpoint(tmp_path / "10.torch", DEPTH=10)
     torch.save({**torch.load(file, weights_only=True), "args": Planted()}, file)
-    with pytest.raises(ValueError, match=r"10\.torch cannot be read .*open"):
+    with pytest.raises(ValueError, match=r"10\.torch is damaged.*open"):
         ensemble([str(file)], DEPTH=10)
     assert not (tmp_path / "ran").exists()
 
