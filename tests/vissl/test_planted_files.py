@@ -64,11 +64,6 @@ def listed(path):
     open_source(path, "pirl_disk_filelist").paths()
 
 
-def indexed(path):
-    (path.parent / "0.tar").touch()
-    open_source(path.parent)
-
-
 def features(path):
     FeatureFile(path, {}, open_source([torch.zeros(3, 8, 8)]))
 
@@ -105,11 +100,6 @@ def pickled(planted, path):
     path.write_bytes(pickle.dumps(planted))
 
 
-def index(planted, path):
-    objects = np.array([planted, planted], dtype=object)
-    np.savez(path, tars=objects, sizes=[0], names=["0.png"], members=[0])
-
-
 def progress(planted, path):
     np.savez(path, progress=np.array(planted, dtype=object))
 
@@ -130,8 +120,6 @@ def test_planted_code__is_refused_and_not_run(tmp_path, subtests):
         ("images.pkl", pickled, named),
         ("images.npy", array, listed),
         ("images.npy", pickled, listed),
-        ("index.npz", index, indexed),
-        ("index.npz", pickled, indexed),
         ("features.npz", progress, features),
         ("features.npz", pickled, features),
         ("model.torch", saved, read_checkpoint),
