@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import sweep
 
-from pirl_plugin.quickstart.images import Data
+from pirl_plugin.quickstart.images import find_data
 from tests.helpers.configs import compose
 from tests.helpers.sweeps import finish, finish_svm
 
@@ -60,7 +60,7 @@ def test_overrides__compose_to_the_swept_value(scale, image_folder, tmp_path, su
             options = _options(
                 image_folder, tmp_path, name=name, scale=scale, linear=["config.SEED_VALUE=7"]
             )
-            data = Data(image_folder / "train", image_folder / "val", 20)
+            data = find_data(image_folder)
             last = VALUES[name][method][-1]
             config = compose(*sweep.pretraining(options, data, sweep.Model(method, last)))
             if name in ("lambda", "negatives"):
@@ -114,7 +114,7 @@ def test_permutations__are_measured_on_voc07_for_both_methods(scale, host, image
     table = (tmp_path / "out" / "results.md").read_text()
     assert "| Number of permutations | PIRL, SVM on VOC07, mAP, % | Jigsaw, SVM on" in table
     assert "| 10 | 60.0 | 60.0 |" in table
-    overrides = sweep.benchmark(options, Data(image_folder, None, 20), tmp_path / "weights.torch")
+    overrides = sweep.benchmark(options, find_data(image_folder), tmp_path / "weights.torch")
     config = compose(*overrides)
     assert config.DATA.TRAIN.DATA_PATHS == [str(voc)]
     assert config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY
