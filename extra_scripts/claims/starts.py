@@ -14,6 +14,9 @@ the processor time of these, ``npid_continued:5`` NPID continued from published 
 ``published@128`` frozen weights at 128 px, and ``tuned/npid:40`` a network of NPID that is
 fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it.
 
+``--costs`` measures what an image costs each method. Give it on an idle machine: tables of time and
+rows of equal time need it.
+
 Finished rows are in ``OUT/starts.json`` and are not repeated: the same command continues. The rows
 that cost least come first. ``starts_report.py`` makes the tables.
 """
@@ -232,6 +235,7 @@ def main() -> None:
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
     add("--image-size", type=int, default=64)
     add("--published-size", type=int, default=128, help="at which their cost is measured")
+    add("--costs", action="store_true", help="measure the costs of an image, on an idle machine")
     add("--precision", choices=("float32", "bfloat16"), help="of ResNets (default: the faster)")
     options = parser.parse_args()
     options.precision = options.precision or fast_precision()
@@ -246,10 +250,12 @@ def main() -> None:
         other = json.loads(options.chosen.read_text("utf-8"))
         rows.content["selection_setting"] = other["setting"]
         rows.content["selection"] = other["selection"]
-    if not rows.content["costs"]:
+    if options.costs:
         rows.content["costs"] = costs_of(comparison)
         write_json(rows.file, rows.content)
     costs = rows.content["costs"]
+    if not costs and any(name.is_time for name in named):
+        parser.error("rows with equal time follow from the costs of an image: give --costs")
     todo = [name.row(costs, options.image_size) for name in named]
     todo.sort(key=lambda row: (row.is_tuned, costs.get(row.start, 0) * row.passes))
     for seed, row in itertools.product(options.seeds, todo):

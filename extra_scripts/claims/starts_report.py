@@ -30,7 +30,7 @@ def accuracy_table(sets: list[Accuracies], rows: list[Row], measures: dict[str, 
         sets,
         [(row.title, lambda one, measure, row=row: _mean(one.of(row, measure))) for row in rows],
         measures,
-        [f"{seconds_of([one.content for one in sets], row):,.0f}" for row in rows],
+        [_seconds(sets, row) for row in rows],
     )
 
 
@@ -68,6 +68,11 @@ def _table(
             cells += [seconds[number]] if seconds else []
             lines.append(f"| {' | '.join([question, *cells])} |")
     return "\n".join(lines)
+
+
+def _seconds(sets: list[Accuracies], row: Row) -> str:
+    seconds = seconds_of([one.content for one in sets], row)
+    return "–" if seconds is None else f"{seconds:,.0f}"
 
 
 def _mean(accuracy: Accuracy | None) -> Interval | None:
@@ -122,6 +127,8 @@ def questions_of(
 def equal_time_passes(one: Accuracies, rows: list[Row], passes: int) -> int | None:
     """Return the passes of NPID's row that takes the time of so many of PIRL; None: none does."""
     costs = one.content["costs"]
+    if not costs:
+        return None
     equal = passes * costs["pirl_jigsaw"] / costs["npid"]
     run = [row.passes for row in rows if row.start == "npid"]
     nearest = min(run, key=lambda count: abs(count - equal), default=0)
@@ -264,7 +271,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"{options.name}.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same rows give the same bytes
-    figure(sets).savefig(options.out / f"{options.name}.svg", metadata={"Date": None})
+    if all(one.content["costs"] for one in sets):
+        figure(sets).savefig(options.out / f"{options.name}.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -157,14 +157,15 @@ class Accuracies:
         return sorted(names)
 
 
-def seconds_of(contents: list[dict[str, Any]], row: Row) -> float:
-    """Return the processor time of a row, seconds: the median of the data sets.
+def seconds_of(contents: list[dict[str, Any]], row: Row) -> float | None:
+    """Return the processor time of a row, seconds: the median of the sets with measured costs.
 
     It follows from the costs of an image, and holds the training, the bank's first rows, and
     reading the features of all photos once. The median leaves out a set whose costs were measured
     beside other work.
     """
-    return statistics.median(_seconds(content, row) for content in contents)
+    seconds = [_seconds(content, row) for content in contents if content["costs"]]
+    return statistics.median(seconds) if seconds else None
 
 
 def _seconds(content: dict[str, Any], row: Row) -> float:

@@ -131,7 +131,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     monkeypatch.setattr(starts, "fast_precision", lambda: "float32")
     words = ["--data", photos, "--out", tmp_path, "--images", 40, "--seeds", 1, "--image-size", 32]
     words += ["--rows", "histograms", "random", "npid:1", "tuned/random", "tuned/npid:1"]
-    run(monkeypatch, starts, *words)
+    run(monkeypatch, starts, *words, "--costs")
     file = tmp_path / "starts.json"
     content = json.loads(file.read_text())
     assert content["setting"]["train_images"] == 40
