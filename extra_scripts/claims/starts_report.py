@@ -174,22 +174,6 @@ def selection_table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def layer_table(one: Accuracies) -> str:
-    """Return the last and the best layer's accuracy of each frozen row on a set."""
-    measures = {**ALL_LABELS, **{key: f"linear, {title}" for key, title in FEW_LABELS.items()}}
-    titles = ["last, best layer", "seeds", *measures.values(), "best layers"]
-    lines = [f"| {' | '.join(titles)} |", "|---|" + "---|" * (len(titles) - 1)]
-    for row in one.rows:
-        if row.is_tuned or row.start == "histograms":
-            continue
-        cells = [row.title, str(len(one.of(row, "knn best").top1))]  # type: ignore[union-attr]
-        for measure in measures:
-            both = [one.of(row, f"{measure} {layer}") for layer in ("last", "best")]
-            cells.append(", ".join(f"{found.top1.mean():.1f}" for found in both if found))
-        lines.append(f"| {' | '.join([*cells, ', '.join(one.layers(row))])} |")
-    return "\n".join(lines)
-
-
 def figure(sets: list[Accuracies]) -> Figure:
     """Draw linear accuracy over processor time: a panel for each set, a line for each method."""
     drawn = Figure(figsize=(3.4 * len(sets), 3.6), layout="constrained")
@@ -264,8 +248,6 @@ def main() -> None:
     if any(row.is_tuned for row in rows):
         blocks += ["## Fine-tuning on few labels"]
         blocks += [difference_table(sets, [*tuned_questions(sets)], FEW_LABELS)]
-    for one in sets:
-        blocks += [f"## Layers: {one.content['setting']['data']}", layer_table(one)]
     if sets[0].content["selection"]:
         blocks += ["## How to continue from published weights", selection_table(sets[0].content)]
     options.out.mkdir(parents=True, exist_ok=True)

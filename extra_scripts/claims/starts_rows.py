@@ -146,16 +146,6 @@ class Accuracies:
         is_fixed = row.start in WITHOUT_SEED and measure.split()[0] in ALL_LABELS
         return Accuracy(top1, self.photos, right, is_fixed)
 
-    def layers(self, row: Row) -> list[str]:
-        """Return the names of the layers that are best in kNN or for all labels."""
-        names = {
-            entry[measure]["layer"].removeprefix("net.")
-            for entry in self.content["frozen"]
-            for measure in ALL_LABELS
-            if Row(entry["start"], entry["passes"], entry["size"]) == row
-        }
-        return sorted(names)
-
 
 def seconds_of(contents: list[dict[str, Any]], row: Row) -> float | None:
     """Return the processor time of a row, seconds: the median of the sets with measured costs.
