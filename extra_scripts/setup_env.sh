@@ -17,15 +17,24 @@ inputs=("$root/pyproject.toml" "$root/setup.py" "$root/constraints.txt"
 wanted=$(cat "${inputs[@]}" | cksum; echo "$root")
 
 # Install the package with some extras, unless the environment has them for the same inputs. The
-# constraints are the tested versions.
+# constraints are the tested versions. torch and torchvision stay as they are if they are there, such
+# as the smaller CPU build.
 install_extras() {
   local stamp=$venv/.pirl_plugin.$1
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then return; fi
+  local constraints=$root/constraints.txt
+  if "$PYTHON" -c "import torch, torchvision" 2> /dev/null; then
+    constraints=$venv/constraints.txt
+    grep -vE "^torch(vision)?==" "$root/constraints.txt" > "$constraints"
+  fi
   local install=("$PYTHON" -m pip install --disable-pip-version-check)
-  if command -v uv > /dev/null; then install=(uv pip install --python "$PYTHON"); fi
-  "${install[@]}" --editable "$root[$1]" --constraint "$root/constraints.txt"
+  "${install[@]}" --editable "$root[$1]" --constraint "$constraints"
   # VISSL's own version pins would make pip fail.
   "${install[@]}" --no-deps vissl==0.1.6
+  "$PYTHON" -c 'import torch, torchvision as tv
+build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
+print(f"torch {torch.__version__} ({build} build), torchvision {tv.__version__}")'
+  echo "$venv: $(du -sh "$venv" | cut -f1)"
   echo "$wanted" > "$stamp"
 }
 
