@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-import yaml
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_store import (
     Batch,
@@ -305,18 +305,13 @@ def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path)
         knn("nowhere", data, tmp_path)
 
 
-@pytest.mark.parametrize("where", ["DATA", "HOOKS.PIRL_INPUT"])
-def test_knn__takes_size_and_statistics_of_the_run(where, checkpoint, data, tmp_path, monkeypatch):
+def test_knn__takes_size_and_statistics_of_the_record(checkpoint, data, tmp_path, monkeypatch):
     """Runs of 64 px were measured at 224, with the mean and deviation of ImageNet."""
-    shutil.copy(checkpoint, tmp_path / "checkpoint.torch")
-    statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
-    config = {"DATA": {"TRAIN": {"TRANSFORMS": [{"name": "PIRLJigsaw", "image_size": 64}]}}}
-    if where == "DATA":
-        config["DATA"] |= {key.upper(): values for key, values in statistics.items()}
-    else:  # what training reads, whatever DATA says
-        config["HOOKS"] = {"PIRL_INPUT": statistics}
-        config["DATA"] |= {"MEAN": [0.9] * 3, "STD": [0.9] * 3}
-    (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(config))
+    trunk = load_trunk(checkpoint)
+    trunk.network_config = trunk.network_config.with_values(
+        "test", size=64, mean=[0.1, 0.2, 0.3], std=[0.5, 0.6, 0.7]
+    )
+    save_trunk(trunk, tmp_path / "checkpoint.torch")
     images = pixels(Crops([FolderSource(data / "val")], 64))
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     seen, forward = [], ResNetTrunk.forward

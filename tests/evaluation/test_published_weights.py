@@ -17,7 +17,8 @@ from pirl_plugin.system.failures import Refused
 from tests.helpers.images import save_grey
 
 NAME = "test_vit"
-REPOSITORY = "models--timm--test_vit.r160_in1k"  # of the default weights, in the hub's cache
+TAGGED = "test_vit.r160_in1k"
+REPOSITORY = f"models--timm--{TAGGED}"  # of the default weights, in the hub's cache
 
 
 EMBED_EACH = """
@@ -70,7 +71,7 @@ def test_published_weights__are_those_of_the_hub_or_are_refused_in_one_sentence(
     first, second = result.stdout.split("status: ")[1:]
     assert first.startswith("0\n")
     assert "mean 0.5 0.5 0.5" in result.stdout  # timm's for this network
-    words = ["--checkpoint", str(folder / "weights.pth"), "--timm", NAME, "--size", "32"]
+    words = ["--checkpoint", str(folder / "weights.pth"), "--timm", TAGGED, "--size", "32"]
     words += ["--data", str(folder / "photos"), "--out", str(folder / "file.npz")]
     embed_command.main(words)
     with np.load(folder / "hub.npz") as fetched, np.load(folder / "file.npz") as read:
