@@ -1,4 +1,4 @@
-"""``pirl-plugin embed``: a file of a checkpoint's features of any images."""
+"""``pirl-plugin embed``: write features and predicted classes of any images to a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import locked_file
 from pirl_plugin.system.text import printable
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
 
 
-def main(arguments: list[str]) -> None:
-    """Run the command: write the features, and name the images that cannot be read."""
-    options = _parse(arguments)
+def main(argv: list[str]) -> None:
+    """Write the file, and name unreadable images."""
+    options = _parse(argv)
     from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery, describe_images
     from pirl_plugin.evaluation.features import fill
@@ -94,33 +94,33 @@ def _write(
     file.write(columns, {} if no_features else {"features": features.numpy()}, order)
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def _parse(argv: list[str]) -> argparse.Namespace:
     data = "images: a folder, a list, tars or a Hugging Face data set, with or without classes"
-    parser = kinds.command_parser(
+    parser = arguments.command_parser(
         "embed",
         "Write a checkpoint's features of any images to a file and, if it has a classifier, the "
         "predicted classes. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
-        kinds.NETWORK,
-        {"--data": dict(metavar="PATH", type=kinds.user_path, required=True, help=data)},
-        kinds.IMAGES,
-        kinds.FEATURES,
-        weights=kinds.WEIGHTS,
+        arguments.NETWORK,
+        {"--data": dict(metavar="PATH", type=arguments.user_path, required=True, help=data)},
+        arguments.IMAGES,
+        arguments.FEATURES,
+        weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
-    file = kinds.OutputFile((".npz", ".csv", ".parquet"))
+    file = arguments.OutputFile((".npz", ".csv", ".parquet"))
     add("--out", type=file, required=True, help=out)
     no_features = "leave features out of a table; sort it by predicted class and probability"
     add("--no-features", action="store_true", help=no_features)
     sort_into = "link each image into DIR/CLASS by its predicted class (a copy where links fail)"
-    add("--sort-into", metavar="DIR", type=kinds.output_folder, help=sort_into)
+    add("--sort-into", metavar="DIR", type=arguments.output_folder, help=sort_into)
     nearest = (
         "add the nearest image in a file of embed, and its cosine similarity; for images in that "
         "file, the nearest other image"
     )
-    add("--nearest", metavar="NAME.npz", type=kinds.user_path, help=nearest)
-    options = parser.parse_args(arguments)
+    add("--nearest", metavar="NAME.npz", type=arguments.user_path, help=nearest)
+    options = parser.parse_args(argv)
     if options.out.exists() and options.out.suffix != ".npz":
         parser.error(f"--out: {options.out} exists; choose another name, or delete it")
     if options.out.exists() and options.out.suffix != ".npz":

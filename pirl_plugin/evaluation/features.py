@@ -1,4 +1,4 @@
-"""Frozen features of images: read, crop at the centre, and compute, a batch at a time."""
+"""Frozen image features: read images, crop their center, and compute features in batches."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LONGEST_STRIP = 100  # times its shorter side, before it is resized
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
-    """Resize the shorter side of an image to 8/7 of ``size`` (256 for 224), and crop the middle.
+    """Resize an image's shorter side to 8/7 of ``size`` (256 for 224), and crop the center.
 
     Args:
         image: uint8 ``(3, H, W)``.
@@ -62,10 +62,10 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
 
 
 class Crops(Dataset[tuple[Tensor, bool, int]]):
-    """Centre crops of the images of sources, which are joined.
+    """Center crops of the images in joined sources.
 
     Args:
-        sources: the sources of images.
+        sources: image sources.
         size: side of the crops, pixels.
     """
 
@@ -107,7 +107,7 @@ def extract_features(
         mean: mean of each channel, 0 to 1; None: as in the training, or else ImageNet's.
         std: standard deviation of each channel; None as for ``mean``.
         batch: images at a time.
-        workers: processes that decode; None: from the number of cores and of images.
+        workers: decoding processes; None: chosen by the numbers of cores and images.
 
     Returns:
         float32 ``(N, D)`` on the CPU, and bool ``(N,)``, whether each image could be read. The
@@ -146,17 +146,17 @@ def extract_features(
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """Features of the N training and M test images that have a class and can be read.
+    """Features of N training and M test images, which are labeled and readable.
 
     Attributes:
-        features: of each layer of each network, those of the first network first: float16
-            ``(N, D)`` and ``(M, D)``. They may be larger than the memory.
-        train_rows: int64 ``(N,)``, rows of the training images' source.
-        test_rows: int64 ``(M,)``, rows of the test images' source.
+        features: ``(N, D)`` and ``(M, D)`` for each layer of each network, those of the first
+            network first. They may be larger than the memory.
+        train_rows: int64 ``(N,)``, rows in the source of training images.
+        test_rows: int64 ``(M,)``, rows in the source of test images.
         train_labels: int64 ``(N,)``.
         test_labels: int64 ``(M,)``.
         num_unreadable: number of labeled, unreadable images, if all images were read.
-        is_shared: bool ``(M,)``, whether a test image has the pixels of a training image.
+        is_shared: bool ``(M,)``, whether a test image's pixels equal those of a training image.
     """
 
     features: list[tuple[Tensor, Tensor]]
@@ -171,13 +171,13 @@ class LabelledFeatures:
     def of_rows(
         cls, images: LabelledImages, rows: Tensor, features: Sequence[Tensor], digests: Tensor
     ) -> LabelledFeatures:
-        """Return the features of images with their labels.
+        """Combine features with labels.
 
         Args:
             images: training and test images.
             rows: int64 ``(N + M,)``, sorted rows of labeled, readable images, the training images
                 first.
-            features: of each layer of each network, ``(N + M, D)``.
+            features: ``(N + M, D)`` for each layer of each network.
             digests: int64 ``(N + M,)``.
 
         Raises:
@@ -230,20 +230,20 @@ def labelled_features(
     workers: int | None = None,
     folder: Path | None = None,
 ) -> LabelledFeatures:
-    """Compute the features of layers; read each image once.
+    """Compute the features of several layers, reading each image once.
 
     Args:
-        networks: networks of the same kind, in evaluation mode, on one device.
+        networks: of the same architecture, in evaluation mode, on one device.
         layers: names of layers.
         images: training and test images.
-        rows: sorted rows of images with a class; those of test images follow those of all training
-            images. None: all that have a class.
+        rows: sorted rows of labeled images, those of test images counted after all training
+            images; None: all labeled images.
         batch: images at a time.
-        workers: processes that decode; None: from the number of cores and of images.
-        folder: where the features are stored; None: the folder of temporary files.
+        workers: decoding processes; None: chosen by the numbers of cores and images.
+        folder: for temporary features; None: the system's folder for temporary files.
 
     Raises:
-        Refused: no training image, or no test image, can be read and has a class; or the training
+        Refused: no training image, or no test image, is labeled and readable; or the training
             images have only one class.
     """
     if rows is None:
@@ -266,7 +266,15 @@ def fill(
     batch: int,
     workers: int | None,
 ) -> None:
-    """Compute the features that a file does not have yet; the arguments are as below.
+    """Compute the features that a file lacks.
+
+    Args:
+        file: the file.
+        trunks: see :func:`compute_features`.
+        source: its images.
+        layer: name of the layer.
+        batch: images at a time.
+        workers: see :func:`compute_features`.
 
     Raises:
         Refused: no image can be read.
@@ -294,15 +302,15 @@ def compute_features(
     Args:
         trunks: modules that map images to features ``(B, …)``, or to a list of such tensors, in
             evaluation mode, on one device; with ``layers``, trunks of :mod:`pirl_plugin.models`.
-        images: sources of images, which are joined in this order.
+        images: sources, which are joined in this order.
         config: the images that the trunks expect.
-        rows: N rows of the joined sources.
+        rows: N rows in the joined sources.
         batch: images at a time.
-        workers: processes that decode; None: from the number of cores and of images.
+        workers: decoding processes; None: chosen by the numbers of cores and images.
         layers: names of layers; None: what the modules return.
 
     Yields:
-        The features of each layer of each trunk, those of the first trunk first, on the trunks'
+        Features for each layer of each trunk, those of the first trunk first, on the trunks'
         device.
     """
     if workers is None:

@@ -1,4 +1,4 @@
-"""Nearest neighbours in feature space, and the weighted kNN classifier.
+"""Nearest neighbors in feature space, and the weighted kNN classifier.
 
 Wu et al. 2018, "Unsupervised Feature Learning via Non-Parametric Instance Discrimination",
 Sec. 3.4 (https://arxiv.org/abs/1805.01978): the k training images with the highest cosine
@@ -24,22 +24,22 @@ def knn_accuracy(
 ) -> float:
     """Return the top-1 accuracy of the weighted cosine kNN classifier (Wu et al. 2018, Sec. 3.4).
 
-    Features need not be normalised. If classes have equal votes, the smallest label wins.
+    Features are normalized here. If classes have equal votes, the smallest label wins.
 
     Args:
         train_features: (N, D) floating, on any device; the gallery.
-        train_labels: (N,) int64, any whole numbers.
+        train_labels: (N,) int64, any integers.
         test_features: (M, D) floating, moved to the device of `train_features`.
         test_labels: (M,) int64; a label without training images counts as an error.
-        k: neighbours that vote, clipped to N.
+        k: number of neighbors that vote, at most N.
         temperature: τ of the votes exp(s / τ).
 
     Returns:
         The accuracy in percent, 0 to 100.
 
     Raises:
-        ValueError: the number of labels is wrong, labels are not whole numbers, features are not
-            finite, or k or temperature is not above 0.
+        ValueError: labels and features differ in number, labels are not integers, features are
+            not finite or have no rows, or k or temperature is not positive.
 
     Example:
         >>> train = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -56,21 +56,22 @@ def knn_accuracy(
 def leave_one_out_accuracy(
     features: Tensor, labels: Tensor, k: int = 20, temperature: float = 0.07
 ) -> float:
-    """Return the top-1 accuracy of :func:`knn_accuracy` if all other rows classify each row.
+    """Return the top-1 accuracy when each row is classified by all others.
 
-    For rows of a memory bank, it shows the progress of training (as in Wu et al. 2018).
+    On a memory bank, it shows how training progresses (as in Wu et al. 2018). See
+    :func:`knn_accuracy`.
 
     Args:
-        features: (N, D) floating, N at least 2; for instance rows of a memory bank.
-        labels: (N,) int64, any whole numbers.
-        k: neighbours that vote, clipped to N − 1.
+        features: (N, D) floating, N at least 2.
+        labels: (N,) int64, any integers.
+        k: number of neighbors that vote, at most N − 1.
         temperature: τ of the votes exp(s / τ).
 
     Returns:
         The accuracy in percent, 0 to 100.
 
     Raises:
-        ValueError: as in :func:`knn_accuracy`, or there is a single row.
+        ValueError: as for :func:`knn_accuracy`, or there is a single row.
 
     Example:
         >>> rows = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
@@ -94,26 +95,26 @@ def find_neighbors(
     block: int = 65_536,
     device: torch.device | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Find the k nearest gallery rows of each query by cosine, in blocks of both.
+    """Find the k gallery rows nearest to each query by cosine similarity.
 
-    Besides the inputs, the memory holds one block of the gallery in float32, its scores with a
-    chunk of queries, and the result.
+    Both are processed in blocks: besides the inputs and the result, memory holds one gallery block
+    in float32 and its scores with one chunk of queries.
 
     Args:
         query: (M, D) floating. A query that is in the gallery finds itself first.
         gallery: (N, D) floating.
-        k: number of neighbours, clipped to N.
-        leave_one_out: the queries are the gallery, and a row is not a neighbour of itself.
+        k: number of neighbors, at most N.
+        leave_one_out: the queries are the gallery, and no row is its own neighbor.
         chunk: queries at a time.
         block: gallery rows at a time.
-        device: device of the computation; None: the gallery's.
+        device: where to compute; None: on the gallery's device.
 
     Returns:
-        Row numbers int64 (M, k) and cosines float32 (float64 for a float64 gallery) (M, k), the
+        Row numbers int64 (M, k), and cosines (M, k) in float32 (float64 for a float64 gallery),
         most similar first, on ``device``.
 
     Raises:
-        ValueError: features are not finite, or there is no neighbour.
+        ValueError: features are not finite, or there is no neighbor.
 
     Example:
         >>> gallery = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
@@ -123,7 +124,7 @@ def find_neighbors(
     device = device or gallery.device
     k = min(k, len(gallery) - leave_one_out)
     if k < 1:
-        raise Refused(f"k = {k} of {len(gallery)} rows: expected at least one neighbour")
+        raise Refused(f"k = {k} of {len(gallery)} rows: expected at least one neighbor")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
@@ -152,7 +153,7 @@ def vote(
     temperature: float = 0.07,
     chunk: int = 256,
 ) -> Tensor:
-    """Return the class that wins the vote of each test image's neighbours.
+    """Return the class that wins each test image's vote.
 
     Args:
         rows: (M, k) int64, from :func:`find_neighbors`; take its first columns for a smaller k.
@@ -162,10 +163,10 @@ def vote(
         chunk: test images at a time.
 
     Returns:
-        int64 ``(M,)``, on the device of the labels.
+        int64 ``(M,)``, on the labels' device.
 
     Raises:
-        ValueError: τ is not above 0.
+        ValueError: τ is not positive.
     """
     if not temperature > 0:
         raise Refused(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
@@ -175,7 +176,7 @@ def vote(
     predicted = torch.empty_like(rows[:, 0])
     for start in range(0, len(rows), chunk):
         part = slice(start, start + chunk)
-        # The class of each neighbour, and the sum of the weights of each class.
+        # Each neighbor's class, and the sum of weights by class
         ballots = train_class[rows[part]]  # (chunk, k)
         votes = weights.new_zeros(len(ballots), len(classes))
         predicted[part] = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]
@@ -183,7 +184,7 @@ def vote(
 
 
 def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) -> float:
-    """Return the percentage of neighbours that have the class of their query (precision at k).
+    """Return the percentage of neighbors with the query's class (precision at k).
 
     Args:
         rows: (M, k) int64, from :func:`find_neighbors`.

@@ -1,4 +1,4 @@
-"""``pirl-plugin knn``: the weighted kNN classifier on a checkpoint's frozen features."""
+"""``pirl-plugin knn``: a weighted kNN classifier on a checkpoint's frozen features."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system import arguments
 from pirl_plugin.system.files import claim_folder, locked_file
 
 if TYPE_CHECKING:
@@ -20,37 +20,46 @@ if TYPE_CHECKING:
 RESULTS = "results.json"
 
 
-def main(arguments: list[str]) -> None:
-    """Run the command: print the accuracies, and write ``results.json`` into ``--out``.
+def main(argv: list[str]) -> None:
+    """Print the accuracies, and write ``results.json`` into ``--out``.
 
     Raises:
         FileNotFoundError: the checkpoint or the images do not exist.
-        ValueError: train and val have different classes or only one, no image can be read, or
-            ``--out`` is another command's folder.
+        ValueError: there is only one class, ``val`` has a class that ``train`` lacks, no image is
+            readable, or another command wrote to ``--out``.
     """
-    parser = kinds.command_parser(
+    parser = arguments.command_parser(
         "knn",
-        "Measure a k-nearest-neighbour classifier on a checkpoint's frozen features, and an "
-        "untrained network for comparison.",
+        "Measure a k-nearest-neighbor classifier on a checkpoint's frozen features, and on an "
+        "untrained network's.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
-        kinds.NETWORK,
-        kinds.LABELLED_DATA,
-        kinds.IMAGES,
-        kinds.FEATURES,
-        weights=kinds.WEIGHTS,
+        arguments.NETWORK,
+        arguments.LABELLED_DATA,
+        arguments.IMAGES,
+        arguments.FEATURES,
+        weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
-    add("--out", type=kinds.output_folder, help="folder for results.json")
-    number = kinds.WholeNumber(1)
-    add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
-    page = "write a page with the accuracies and some nearest neighbours"
-    add("--report", metavar="FILE.html", type=kinds.OutputFile((".html",)), help=page)
-    temperature = "temperature of the votes"
-    add("--temperature", type=kinds.positive_number, default=0.07, help=temperature)
-    features = "file of embed, NAME.npz: read if it exists, or else written; a stopped one resumes"
-    add("--features", type=kinds.OutputFile((".npz",)), help=features)
+    add("--out", type=arguments.output_folder, help="folder for results.json")
+    number = arguments.WholeNumber(1)
+    add(
+        "-k",
+        "--k",
+        type=number,
+        nargs="+",
+        default=[20],
+        help="numbers of neighbors; the first gives knn_top1",
+    )
+    page = "write a page with the accuracies and some nearest neighbors"
+    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
+    temperature = "temperature for the votes"
+    add("--temperature", type=arguments.positive_number, default=0.07, help=temperature)
+    features = (
+        "keep the features of one layer in NAME.npz, for later calls and for a stopped command"
+    )
+    add("--features", type=arguments.OutputFile((".npz",)), help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(argv)
 
     results_file = None if options.out is None else options.out / RESULTS
     outputs = {"--out": results_file, "--report": options.report, "--features": options.features}
@@ -82,7 +91,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
     layer = options.layer or LAST
-    # The features of each network: from files, or as the layers were compared by, or computed.
+    # Take the features from the file, from the comparison of layers, or compute them.
     loading = (options.batch, options.workers, options.out)
     measured: LabelledFeatures | None = None
     top1_by_layer: dict[str, list[float]] = {}
@@ -105,7 +114,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         **accuracies,
         "layer": layer,
         "top1_by_layer": top1_by_layer,
-        "checkpoint": kinds.weights_name(options),
+        "checkpoint": arguments.weights_name(options),
         "data": None if options.data is None else str(options.data.resolve()),
         "train": images.train.path,
         "val": images.test.path,
@@ -115,7 +124,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     }
     if options.report is not None:
         _write_report(options, results, images, measured, nearest, charts)
-        print(f"In {options.report}: accuracies and nearest neighbours")
+        print(f"In {options.report}: accuracies and nearest neighbors")
     if options.out is not None:
         write_json(options.out / RESULTS, results)
 
@@ -156,16 +165,16 @@ def _features_of_file(
 def _classify(
     options: argparse.Namespace, measured: LabelledFeatures
 ) -> tuple[dict[str, Any], Tensor]:
-    """Classify the test images by the features of each network, and print the accuracies.
+    """Classify the test images by each network's features, and print the accuracies.
 
     Args:
-        options: of the command.
-        measured: features of the checkpoint and, unless ``--no-untrained``, of an untrained
-            network; N training and M test images.
+        options: from the command line.
+        measured: features from the checkpoint and, unless ``--no-untrained``, from an untrained
+            network, for N training and M test images.
 
     Returns:
-        Results: ``knn_top1`` and others in percent, and numbers of images; and the checkpoint's
-        neighbours, int64 ``(M, max k)``: numbers of training images, the nearest first.
+        Results such as ``knn_top1`` (percent) and the numbers of images; and the checkpoint's
+        neighbors, int64 ``(M, max k)``: numbers of training images, nearest first.
     """
     from pirl_plugin.evaluation.knn import find_neighbors, vote
 
@@ -219,9 +228,9 @@ def _write_report(
     nearest: Tensor,
     charts: list[Chart],
 ) -> None:
-    """Write ``--report``: the accuracies, and a few test images with their nearest neighbours.
+    """Write ``--report``: the accuracies, and some test images with their nearest neighbors.
 
-    The given charts follow that of the accuracies by k.
+    The given charts follow the accuracies by k.
     """
     from pirl_plugin.evaluation import page
 
@@ -238,7 +247,7 @@ def _write_report(
         bars.append(page.Accuracy(name, results["untrained_top1"], len(test_rows), True))
     page.write_page(
         options.report,
-        "k nearest neighbours of frozen features",
+        "Nearest neighbors in frozen features",
         charts=[page.Chart("", bars), *charts],
         chance=results["chance_top1"],
         neighbors=page.show_neighbors(gallery, queries, {"": nearest}),

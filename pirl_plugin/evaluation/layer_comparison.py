@@ -1,4 +1,4 @@
-"""Compare the layers of a network by kNN, on a sample of labelled images."""
+"""Compare a network's layers by kNN, on a sample of labeled images."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MOST_IMAGES = 5000  # of a split
 
 @dataclass(frozen=True)
 class LayerComparison:
-    """The kNN accuracies of a network's layers.
+    """kNN accuracies by layer.
 
     Attributes:
-        networks: their names.
-        top1: layer → top-1 of each network on the test images, percent.
-        k: neighbours that voted.
+        networks: names.
+        top1: layer → top-1 on the test images, percent, for each network.
+        k: number of neighbors that voted.
         num_train: number of training images.
         num_test: number of test images.
-        pooled: each network's pooled features, if they are of all images with a class; or None.
-        advice: another layer of the first network that is better than its pooled features, in a
-            sentence; or nothing.
+        pooled: each network's pooled features, if they cover all labeled images; or None.
+        advice: a sentence about a layer of the first network that is clearly better than its
+            pooled features; may be empty.
     """
 
     networks: Sequence[str]
@@ -46,7 +46,7 @@ class LayerComparison:
     advice: str
 
     def table(self) -> str:
-        """Return a line for each layer, under the names of the networks, and the advice."""
+        """Return a line for each layer, below the network names, and the advice."""
         drawn = ", drawn with seed 0" if self.pooled is None else ""
         first = (
             f"Layers by kNN top-1, percent (k = {self.k}, {self.num_train:,} training and "
@@ -58,7 +58,7 @@ class LayerComparison:
         return "\n".join([*lines, self.advice] if self.advice else lines)
 
     def chart(self) -> Chart:
-        """Return the accuracies for a page; all networks but the first are references."""
+        """Return the accuracies for a page; networks after the first are references."""
         bars = []
         for layer, accuracies in self.top1.items():
             for name, top1 in zip(self.networks, accuracies, strict=True):
@@ -76,21 +76,21 @@ def compare_layers(
     workers: int | None = None,
     folder: Path | None = None,
 ) -> LayerComparison:
-    """Measure every layer of networks on at most 5,000 training and 5,000 test images.
+    """Measure every layer on at most 5,000 training and 5,000 test images, drawn with seed 0.
 
-    The images are drawn with seed 0. Each is read once.
+    Each image is read once.
 
     Args:
-        networks: name → network; they are of the same kind, in evaluation mode, on one device.
+        networks: name → network, of the same architecture, in evaluation mode, on one device.
         images: training and test images.
-        k: neighbours that vote.
-        temperature: of the votes.
+        k: number of neighbors that vote.
+        temperature: τ of the votes exp(s / τ).
         batch: images at a time.
-        workers: processes that decode; None: from the number of cores and of images.
-        folder: where the features are stored; None: the folder of temporary files.
+        workers: decoding processes; None: chosen by the numbers of cores and images.
+        folder: for temporary features; None: the system's folder for temporary files.
 
     Raises:
-        Refused: no training image, or no test image, can be read and has a class.
+        Refused: no training image, or no test image, is labeled and readable.
     """
     trunks = list(networks.values())
     layers = trunks[0].layers
@@ -125,7 +125,7 @@ def compare_layers(
 
 
 def draw_rows(labels: NDArray[np.int64], most: int) -> list[int]:
-    """Draw at most so many rows of images with a class, in their order."""
+    """Draw at most ``most`` rows of labeled images; return them in order."""
     rows = np.flatnonzero(labels != NO_CLASS)
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))

@@ -1,6 +1,6 @@
-"""The page of all reports: one HTML file that loads nothing from outside.
+"""The page for all reports: one HTML file that loads nothing from outside.
 
-``page.html.j2`` has its text; a section is shown if its values are given.
+``page.html.j2`` has the text; it shows the sections whose values are given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUM_QUERIES = 6
 _CELL = 26  # side of a cell of the confusion matrix, pixels
 _NAME = 24  # characters of a name beside it
 NUM_NEIGHBORS = 6
-"""Neighbours of each query on the page."""
+"""Neighbors shown for each query."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Accuracy:
         name: what was measured, such as a layer.
         percent: top-1, 0 to 100.
         count: number of test images.
-        is_reference: whether it is only for comparison, such as an untrained network.
+        is_reference: whether it is only a comparison, such as an untrained network.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Accuracy:
 
     @property
     def error(self) -> float:
-        """Half of the 95 % interval, percent, by the normal approximation.
+        """Half the 95 % interval, percent, by the normal approximation.
 
         Example:
             >>> round(Accuracy("kNN", 30.0, 400).error, 2)  # 196 √(0.3 · 0.7 / 400)
@@ -78,13 +78,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Training:
-    """What a page shows of a training.
+    """What a page shows about training.
 
     Attributes:
-        loss: its mean at the beginning and at the end.
+        loss: mean loss at the start and at the end.
         plots: ``<svg>`` elements.
-        task: what the network learns, in a sentence.
-        samples: for some images, title → ``data:`` address of the image and of its views.
+        task: a sentence about what the network learns.
+        samples: title → ``data:`` URL of an image or view, for some images.
     """
 
     loss: tuple[float, float]
@@ -95,13 +95,13 @@ class Training:
 
 @dataclass(frozen=True)
 class ShownImages:
-    """Images of a split, of which a page shows some.
+    """Images of a split, some of which a page shows.
 
     Attributes:
-        source: source of the images.
-        rows: N rows of the source.
-        labels: int64 ``(N,)``, indices into ``classes``; −1: no class.
-        classes: names of the classes; nothing without classes.
+        source: the images.
+        rows: N rows in the source.
+        labels: int64 ``(N,)``, indices into ``classes``; −1: unlabeled.
+        classes: class names; empty for unlabeled images.
     """
 
     source: ImageSource
@@ -119,7 +119,7 @@ class ShownImages:
 
 @dataclass(frozen=True)
 class Picture:
-    """A small picture: its ``data:`` address, and the name of its class, or nothing."""
+    """A small picture: its ``data:`` URL, and its class name, which may be empty."""
 
     image: str
     label: str
@@ -127,25 +127,25 @@ class Picture:
 
 @dataclass(frozen=True)
 class Query:
-    """An image, and by network its nearest training images, the nearest first."""
+    """An image, and its nearest training images by network, nearest first."""
 
     picture: Picture
     neighbors: Mapping[str, Sequence[Picture]]
 
     def num_same(self, network: str) -> int:
-        """Return the number of neighbours with the class of the query."""
+        """Return the number of neighbors with the query's class."""
         return sum(near.label == self.picture.label for near in self.neighbors[network])
 
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Nearest neighbours of some queries.
+    """Nearest neighbors of some queries.
 
     Attributes:
-        count: neighbours of each query.
-        shares: of each network, how many neighbours of all queries have their class, percent;
-            nothing without classes.
-        queries: some queries, those of the first network's best query first.
+        count: number of neighbors of each query.
+        shares: percentage of neighbors with their query's class, for each network; empty for
+            unlabeled images.
+        queries: some queries, the first network's best query first.
     """
 
     count: int
@@ -171,12 +171,12 @@ class Mistake:
 def show_neighbors(
     train: ShownImages, queries: ShownImages, nearest: Mapping[str, Tensor]
 ) -> Neighbors:
-    """Choose some queries, and make the pictures of their neighbours.
+    """Choose some queries, and render their neighbors.
 
     Args:
-        train: the images among which neighbours were searched.
+        train: the images that were searched.
         queries: M images.
-        nearest: network → int64 ``(M, n)``, numbers of training images, the nearest first.
+        nearest: network → int64 ``(M, n)``, numbers of training images, nearest first.
     """
     first_columns = {network: rows[:, :NUM_NEIGHBORS] for network, rows in nearest.items()}
     with_neighbors = []
@@ -215,17 +215,17 @@ def write_page(
 
     Args:
         path: the HTML file.
-        title: of the page.
-        settings: name → value, for the table at the end.
+        title: page title.
+        settings: name → value, for the last table.
         introduction: the first paragraph.
         verdict: the first sentence in large letters.
         charts: accuracies.
-        chance: share of the most frequent class, percent.
+        chance: percentage of the most frequent class.
         training: how the network was trained.
-        neighbors: nearest neighbours.
+        neighbors: nearest neighbors.
         confusion: of :func:`draw_confusion`.
         mistakes: wrongly classified test images.
-        commands: next steps: purpose → command.
+        commands: purpose → command, for the next steps.
         remark: a paragraph after the commands.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # torch requires jinja2
@@ -286,7 +286,7 @@ def draw_confusion(names: Sequence[str], counts: NDArray[np.int64]) -> str:
 
 
 def data_address(image: Tensor) -> str:
-    """Return the ``data:`` address of an image uint8 ``(3, H, W)``, as a PNG."""
+    """Return an image uint8 ``(3, H, W)`` as the ``data:`` URL of a PNG."""
     stream = io.BytesIO()
     as_image(image).save(stream, "PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
