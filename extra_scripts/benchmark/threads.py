@@ -26,7 +26,7 @@ from pirl_plugin.system.arguments import WholeNumber
 from pirl_plugin.vissl.host_config import require_host
 
 _SETTINGS = {  # variable=value -> what it is
-    "GOMP_SPINCOUNT=300": "what pirl-plugin sets",
+    "GOMP_SPINCOUNT=300": "the default here",
     "GOMP_SPINCOUNT=300000": "OpenMP's default",
     "OMP_WAIT_POLICY=PASSIVE": "",
     "OMP_WAIT_POLICY=ACTIVE": "",
