@@ -1,7 +1,8 @@
 """The loss over the memory bank: VISSL's ``NCELossWithMemory`` and ours, on the same embeddings.
 
-A call computes the loss's part of a training step: the draw, the terms of two heads, their gradient
-and the bank's update. ``info_nce`` is compared with VISSL's ``cross_entropy``, others with ``nce``.
+A call does what the loss does in a training step: draw negatives, compute two terms and their
+gradients, update the bank. ``info_nce`` is compared with VISSL's ``cross_entropy``, others with
+``nce``.
 """
 
 from __future__ import annotations

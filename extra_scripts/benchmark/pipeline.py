@@ -1,12 +1,12 @@
 """From image file to batch: VISSL's own PIRL pipeline, lightly's, ours, and only decoding.
 
-One process with one thread runs all pipelines in turn on the same images; its CPU time counts. The
-host builds VISSL's data set and ours from a config. They are read sample by sample and collated, as
-in a loader's worker. VISSL's pipeline ends in normalised float32. Ours ends in bytes, which the
-model's device normalises; ``normalised`` includes this. VISSL decodes an image of a folder twice,
-and of a list (``vissl_filelist``) once. ``jigsaw_64`` has the sizes of lightly's ``PIRLTransform``:
-an image of 64 px and nine patches of 21 px. Lightly's output is normalised float32; its patches are
-from the image's upper left corner, without resizing or cropping.
+One process with one thread runs all pipelines in turn on the same images, and its CPU time counts.
+VISSL builds its data set and ours from a config. Samples are read one by one and collated, as in a
+loader worker. VISSL's pipeline ends in normalized float32. Ours ends in bytes, which the model's
+device normalizes; ``normalised`` includes this. From a folder, VISSL decodes each image twice; from
+a list (``vissl_filelist``), once. ``jigsaw_64`` uses the sizes in lightly's ``PIRLTransform``: a
+64-px image and nine 21-px patches. Lightly returns normalized float32; its patches come from the
+upper left corner, without resizing or cropping.
 """
 
 from __future__ import annotations

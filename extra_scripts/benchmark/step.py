@@ -1,8 +1,8 @@
-"""A training step on one device: images per second, and the share of loss, bank and normalising.
+"""A training step on one device: images per second, and what loss, bank and normalization take.
 
 PIRL (jigsaw) in a plain PyTorch loop, without VISSL: a ResNet, both heads, the loss with its bank,
 SGD. The steps repeat the same decoded images from pinned memory, so no loader limits the step. The
-input pipeline is timed separately on one core: this gives the number of workers that a step needs.
+input pipeline is timed separately on one core, which gives the workers that a step needs.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ def interleave(
         rounds: timed calls of each, at least 1.
         warm_up: untimed calls of each before the rounds.
         device: ``cpu``, or ``cuda`` to time with events on the GPU.
-        clock: seconds on a CPU; ``time.process_time`` for the work of one thread.
+        clock: seconds on a CPU; ``time.process_time`` for single-threaded work.
 
     Returns:
-        Seconds of each round, by name.
+        Seconds per round, by name.
     """
     names = list(functions)
     for name in names * warm_up:
@@ -54,9 +54,9 @@ def seconds_between(
     device: str,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Return the seconds of each part of ``work``, which calls its argument between parts.
+    """Return the seconds per part of ``work``, which calls its argument between parts.
 
-    On ``cuda``, events time the GPU without a synchronisation between parts.
+    On ``cuda``, events time the GPU without synchronizing between parts.
     """
     if device == "cpu":
         times = [clock()]
@@ -81,7 +81,7 @@ def seconds_between(
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """Return the median over rounds of the ratio of two times."""
+    """Return the median ratio between two times over the rounds."""
     return statistics.median(n / d for n, d in zip(numerator, denominator, strict=True))
 
 

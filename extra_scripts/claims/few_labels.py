@@ -1,11 +1,11 @@
-"""Fine-tune the networks of ``peers.py`` on a part of the labels.
+"""Fine-tune the networks from ``peers.py`` on few labels.
 
     python extra_scripts/claims/few_labels.py --data DIR --peers OUT --out OUT2
 
-``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, and ``OUT`` is the folder of ``peers.py``. For
-each seed, ``pirl-plugin finetune`` trains PIRL's network, NPID's, and the same network from random
-weights, on the same images. Finished runs are in ``few_labels.json`` and are not repeated: the same
-command continues. ``peers_report.py`` makes the table and the figure.
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, and ``OUT`` is the folder from ``peers.py``.
+For each seed, ``pirl-plugin finetune`` trains PIRL's network, NPID's, and the same network from
+random weights, on the same images. Finished runs are in ``few_labels.json`` and are not repeated:
+the same command continues. ``peers_report.py`` makes the table and the figure.
 """
 
 from __future__ import annotations

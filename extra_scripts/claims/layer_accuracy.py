@@ -25,13 +25,13 @@ FRACTIONS = (0.05, 0.1)
 def layer_features(
     network: nn.Module, photos: Photos, size: int, device: str = "cpu"
 ) -> dict[str, Tensor]:
-    """Return the features of all layers of centre crops, stages on the paper's grids.
+    """Compute features for center crops at all layers, stages on the paper's grids.
 
     Args:
         network: its ``stages`` name modules with outputs (B, C, H, W).
         photos: N images.
-        size: of the crops, pixels.
-        device: of the network.
+        size: crop size, pixels.
+        device: the network's.
 
     Returns:
         Layer → float16 (N, D), on the CPU.
@@ -89,11 +89,11 @@ def accuracies(
         fractions: of the labels, each with a linear classifier.
 
     Returns:
-        For ``knn`` and the linear classifiers on all labels (``linear``) and fractions
-        (``linear_0.05`` …): the name of the chosen ``layer``, and ``last`` and ``best``, the top-1
-        in percent of the last and the chosen layer. ``last_right`` and ``best_right`` hold which
-        test photos are right, see :func:`packed`. Leave-one-out chooses the layer of kNN, and
-        held-out photos that of a classifier.
+        Entries for ``knn``, and for linear classifiers on all labels (``linear``) and on fractions
+        (``linear_0.05`` …): the chosen ``layer``; ``last`` and ``best``, the top-1 in percent at
+        the last and the chosen layer; ``last_right`` and ``best_right``, which test photos are
+        right (see :func:`packed`). Leave-one-out chooses the layer for kNN, and held-out photos
+        that for a classifier.
     """
     chosen_from: dict[str, Tensor] = {}
     right: dict[str, NDArray[np.bool_]] = {}

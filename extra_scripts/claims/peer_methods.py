@@ -19,16 +19,16 @@ class Method(nn.Module):
 
     Args:
         trunk: network from images (B, 3, S, S) to features (B, width).
-        width: width of its features.
+        width: feature dimension.
         num_images: number of training images.
-        image_size: side of an image, pixels.
+        image_size: image side, pixels.
     """
 
     views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
     trained: nn.ModuleDict  # trunk and heads: what the optimiser moves
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
-        """Return the loss of a batch; ``progress`` is the share of training done, 0 to 1."""
+        """Compute the loss for a batch; ``progress`` runs from 0 to 1 during training."""
         raise NotImplementedError
 
     def before_training(self, loader: Iterable[dict[str, Tensor]], device: str) -> None:
@@ -55,8 +55,8 @@ class PIRL(Method):
     Args:
         task: ``jigsaw``, ``rotation`` or ``none``.
         lambda_invariance: λ of Eq. 5, without a task 0.
-        hidden_dim: width of the heads' hidden layer; None: linear heads, as in the paper.
-        colours: augmentation of the colours: ``paper`` or ``simclr``.
+        hidden_dim: hidden width in the heads; None: linear heads, as in the paper.
+        colours: color augmentation: ``paper`` or ``simclr``.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PIRL(Method):
 
 
 class TwoViews:
-    """Make a data set's sample of lightly's list of two normalised views.
+    """Turn lightly's two normalized views into a sample.
 
     Args:
         transform: lightly's transform of a PIL image.
@@ -169,7 +169,7 @@ class MomentumMethod(Method):
         self.target.requires_grad_(False)
 
     def project(self, modules: nn.ModuleDict, images: Tensor) -> Tensor:
-        """Return the projection of images, (B, width of the head)."""
+        """Project images to (B, head width)."""
         return modules["head"](modules["trunk"](images))
 
     def momentum(self, progress: float) -> float:

@@ -4,11 +4,11 @@
 
 ``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. SimCLR, MoCo v2 and BYOL are trained with
 lightly's losses, heads and transforms (``pip install pirl-plugin[claims]``). Every tenth training
-image is only used to choose a batch and a learning rate for each method, with seed 0. The runs of
-seeds 1, 2, … train on the other images and are measured on ``val``: once for equal numbers of
-images, once for the processor time that PIRL, or the first of ``--methods``, takes for them; it
-follows from the cost of an image, which is measured for all methods in turn in this process. With
-one batch and one rate, nothing is chosen.
+image only serves to choose a batch and a learning rate for each method, with seed 0. Seeds 1, 2, …
+train on the other images and are measured on ``val``: once after equally many images, and once
+after the processor time that PIRL, or the first method in ``--methods``, takes for them. The time
+follows from the cost per image, which is measured for all methods in turn in this process. With one
+batch and one rate, nothing is chosen.
 
 Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues. Their
 networks are in ``OUT/trunks``, in torchvision's names.
@@ -95,11 +95,11 @@ class Comparison:
 
         Args:
             name: a key of ``METHODS``.
-            seed: of the weights, the order of the images and their views.
-            batch: images of a step.
-            rate: learning rate of a batch of 32 images.
+            seed: for weights, image order and views.
+            batch: images per step.
+            rate: learning rate for a batch of 32 images.
             epochs: passes over the nine tenths.
-            test: images with labels that measure the trunk.
+            test: labeled images that measure the trunk.
             settings: further arguments of the method.
         """
         options = self.options
@@ -131,7 +131,7 @@ class Comparison:
         }
 
     def costs(self, chosen: dict[str, tuple[int, float]]) -> dict[str, float]:
-        """Measure the processor milliseconds of an image of each method.
+        """Measure the processor milliseconds per image for each method.
 
         Args:
             chosen: method → batch and rate.
@@ -188,11 +188,11 @@ def choose(selection: list[dict[str, Any]], method: str) -> tuple[int, float]:
 
 
 def equal_time_epochs(costs: dict[str, float], epochs: int, reference: str) -> dict[str, int]:
-    """Return the epochs of each method that take the processor time of the reference's ``epochs``.
+    """Return the epochs for each method that take as long as the reference's ``epochs``.
 
     Args:
-        costs: method → milliseconds of an image, of :func:`training.measure_costs`.
-        epochs: of the reference.
+        costs: method → milliseconds per image, from :func:`training.measure_costs`.
+        epochs: the reference's.
         reference: the method whose time all get.
     """
     budget = costs[reference]
@@ -200,10 +200,10 @@ def equal_time_epochs(costs: dict[str, float], epochs: int, reference: str) -> d
 
 
 def shared_options(description: str) -> argparse.ArgumentParser:
-    """Return a parser of the options that :class:`Comparison` reads, and of lengths and seeds.
+    """Return a parser for lengths, seeds, and the options that :class:`Comparison` reads.
 
     Args:
-        description: docstring of a script; the help shows its first line.
+        description: a script's docstring; the help shows its first line.
     """
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")

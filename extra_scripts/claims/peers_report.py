@@ -2,8 +2,8 @@
 
     python extra_scripts/claims/peers_report.py OUT/peers.json ... --out DIR
 
-Each file is that of a data set, by ``peers.py``. Writes ``DIR/peers.md`` and ``DIR/peers.svg``.
-``--few-labels`` and ``--recipes`` take the JSON of ``few_labels.py`` and of ``recipes.py`` and add
+Each file is from ``peers.py``, for one data set. Writes ``DIR/peers.md`` and ``DIR/peers.svg``.
+``--few-labels`` and ``--recipes`` take the JSON from ``few_labels.py`` and ``recipes.py`` and add
 their tables, and the figure ``few_labels.svg``. Needs no images.
 """
 
@@ -36,7 +36,7 @@ REFERENCE = "pirl_jigsaw"
 
 
 def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
-    """Return the runs of a budget, and the untrained networks.
+    """Return the runs at a budget, and the untrained networks.
 
     A method whose epochs are the same at equal time has only its runs at equal images.
 
@@ -54,7 +54,7 @@ def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
 
 
 def accuracy_of(rows: pd.DataFrame, measure: str, photos: int) -> Accuracy:
-    """Return a measure of the runs of one method.
+    """Return a measure for one method.
 
     Args:
         rows: the runs, one for each seed.
@@ -87,7 +87,7 @@ def lead(first: Accuracy, second: Accuracy) -> str:
 
 
 def summary_table(contents: list[dict[str, Any]]) -> str:
-    """Return kNN / linear accuracy of each method on each data set, as a Markdown table.
+    """Tabulate kNN / linear accuracy for each method and data set, in Markdown.
 
     An arrow marks a method whose difference from PIRL (jigsaw) has an interval on one side of 0:
     ``↑`` it is better, ``↓`` it is worse.
@@ -161,7 +161,7 @@ def selection_table(content: dict[str, Any]) -> str:
 
 
 def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
-    """Return fine-tuned accuracy of each fraction of the labels, and what pre-training gains."""
+    """Tabulate fine-tuned accuracy by fraction of the labels, and what pre-training gains."""
     rows = pd.DataFrame(runs)
     gained = [start for start in STARTS if start != "random"]
     titles = [*STARTS.values(), *(f"gain {STARTS[start]}" for start in gained)]
@@ -176,7 +176,7 @@ def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
 
 
 def recipes_table(content: dict[str, Any]) -> str:
-    """Return the accuracy of each setting of ``recipes.py``."""
+    """Tabulate the accuracy for each setting in ``recipes.py``."""
     lines = [
         "| setting | measured on | passes | seeds | kNN | linear |",
         "|---|---|---|---|---|---|",
@@ -230,7 +230,7 @@ def figure(contents: list[dict[str, Any]]) -> Figure:
 
 
 def draw_bars(axes: Axes, content: dict[str, Any], measure: str, colors: dict[str, str]) -> None:
-    """Draw a measure of all runs on a data set: a pair of bars for each method."""
+    """Draw all runs on a data set by one measure: a pair of bars for each method."""
     for offset, (budget, color) in zip((0.2, -0.2), colors.items(), strict=True):
         rows = runs_at(content, budget)
         for place, method in enumerate(reversed(LABELS)):

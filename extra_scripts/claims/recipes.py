@@ -1,11 +1,11 @@
-"""Compare settings of PIRL on a few thousand photos: rate, batch, λ, heads.
+"""Compare settings for PIRL on a few thousand photos: rate, batch, λ, heads.
 
     python extra_scripts/claims/recipes.py --data DIR --out OUT
 
-``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Images, network and measures are those of
-``peers.py``; each setting is one change of another. ``--choose`` trains with seed 0 and measures on
-the tenth of the training images that no figure uses; without it, seeds 1, 2, … are measured on
-``val``. Finished runs are in ``OUT/recipes.json`` and are not repeated: the same command continues.
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Images, network and measures are as in
+``peers.py``; each setting changes one value in another. ``--choose`` trains with seed 0 and
+measures on the tenth that no figure uses; without it, seeds 1, 2, … are measured on ``val``.
+Finished runs are in ``OUT/recipes.json`` and are not repeated: the same command continues.
 """
 
 from __future__ import annotations

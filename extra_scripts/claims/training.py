@@ -122,13 +122,13 @@ def train(
     autocast: bool = False,
     fill: bool = True,
 ) -> Length:
-    """Train a method with SGD, a cosine to 0, and a bank of embeddings.
+    """Train a method with SGD, a cosine schedule to 0, and a bank of embeddings.
 
     Args:
         method: with its trunk, on the device; parameters without gradients stay as they are.
-        loader: of :func:`loader_of`.
+        loader: from :func:`loader_of`.
         passes: over the images.
-        rate: learning rate of a batch of 32 images.
+        rate: learning rate for a batch of 32 images.
         device: ``cpu`` or ``cuda``.
         autocast: compute in bfloat16.
         fill: begin with a bank of embeddings.
@@ -173,9 +173,9 @@ def train(
 def measure_costs(
     runs: Mapping[str, Callable[[], object]], images: int, rounds: int = 5
 ) -> dict[str, float]:
-    """Measure the cost of an image, processor milliseconds: the median of several rounds.
+    """Measure the processor milliseconds per image: the median over several rounds.
 
-    All runs take their turn in each round, so that other work on the machine weighs on all alike.
+    All runs take their turn in each round, so that other work on the machine affects all alike.
 
     Args:
         runs: name → a function that works through the images once.

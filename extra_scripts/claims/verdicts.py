@@ -1,6 +1,6 @@
-"""What finished runs say of each claim: a difference for each seed, its interval and a verdict.
+"""What finished runs say about each claim: a difference for each seed, an interval and a verdict.
 
-A difference is above 0 where the claim holds. Student's 95 % interval of its mean over the seeds
+A difference is above 0 where the claim holds. Student's 95 % interval for its mean over the seeds
 decides: *held* above 0, *not held* below, else *undecided*; fewer than three seeds decide nothing.
 A claim about k rivals is held where all intervals lie above 0 (this needs no correction), and not
 held where one lies below 0 at the level 1 - 0.05 / k (Bonferroni).
@@ -30,24 +30,24 @@ COLUMNS = [  # of rows; some, or all, have no value
 
 
 def main_epochs(method: str, epochs: int) -> int:
-    """Length of a method's run in a comparison of ``epochs`` epochs."""
+    """Return how long a method runs in a comparison over ``epochs`` epochs."""
     settings = METHODS[method]
     return round(epochs * settings.get("budget", 1)) if "config" in settings else 0
 
 
 def sweep_epochs(epochs: int) -> int:
-    """Length of a sweep's runs in a comparison of ``epochs`` epochs."""
+    """Return how long a sweep's runs are in a comparison over ``epochs`` epochs."""
     return max(1, epochs // 2)
 
 
 class Runs:
-    """The finished runs of a ``claims.json``, and the differences that its claims are about.
+    """The finished runs in a ``claims.json``, and the differences that its claims are about.
 
     A method's best layer is the one with the best mean over its seeds: the best of each run would
     gain from noise.
 
     Args:
-        content: of the file.
+        content: the file's.
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Runs:
         return self.main(more)[metric] - self.main(less)[metric]
 
     def at_equal_time(self, metric: str, better: str, worse: str) -> pd.Series:
-        """When the shorter of two runs ends, between the points of the other's curve."""
+        """Compare two runs when the shorter one ends, between the points on the other's curve."""
         random = self.main("random")
         runs = [self.main(better), self.main(worse)]
         leads = {}
@@ -101,13 +101,13 @@ class Runs:
         return pd.Series(leads, dtype=float)
 
     def layer(self, metric: str, method: str, layer: str, *others: str) -> pd.Series:
-        """A layer against the best of others, of all where none are named."""
+        """Compare a layer with the best among others, or among all."""
         runs = self.main(method)
         rivals = [*others] or [rival for rival in LAYERS if rival != layer]
         return runs[layer] - runs[rivals].max(axis=1)
 
     def value(self, metric: str, name: str, value: float, *others: float) -> pd.DataFrame:
-        """A value of PIRL's sweep against each of others."""
+        """Compare a value in PIRL's sweep with each other value."""
         table = self.sweep(name, "pirl_jigsaw", metric)
         symbol = SWEEPS[name]["symbol"]
         return pd.DataFrame({f"{symbol} = {v:,}": table[value] - table[v] for v in others})
@@ -132,14 +132,14 @@ class Runs:
 
 
 def curve(run: pd.Series) -> pd.DataFrame:
-    """The points of a run by thousands of images seen, with its method's best layer."""
+    """Return a run's points by thousands of images seen, with its method's best layer."""
     points = pd.DataFrame(run["points"]).astype({"seconds": float})
     points["linear_best_top1"] = points["linear_by_layer"].str[run["best_layer"]]
     return points.set_index(points["images_seen"] / 1e3)
 
 
 def interval(differences: pd.Series | pd.DataFrame, level: float = LEVEL) -> tuple[Any, Any]:
-    """Ends of Student's t-interval of the mean, of each column; NaN below two differences.
+    """Return the ends of Student's t-interval for each column's mean; NaN below two differences.
 
     Example:
         >>> [round(float(end), 3) for end in interval(pd.Series([1.0, 2.0, 3.0]))]
@@ -187,7 +187,7 @@ def verdicts(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _measured(claim: dict[str, Any], runs: Runs, metric: str) -> pd.DataFrame:
-    """Seeds × rivals, of the seeds that have all of them."""
+    """Return seeds × rivals, for seeds with all rivals."""
     kind, *arguments = claim["measure"]
     table = pd.DataFrame(getattr(runs, kind)(metric, *arguments))
     return table.astype(float).dropna().sort_index()

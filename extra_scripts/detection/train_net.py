@@ -138,8 +138,8 @@ def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return mean and standard deviation of the trials without ``error``, in percent.
 
     Returns:
-        ``finished``, the number of these trials; ``mean`` and ``sd`` by metric. ``sd`` is the
-        sample's (n − 1), None for fewer than two trials. ``mean`` is None without a trial.
+        ``finished``, how many these are; ``mean`` and ``sd`` by metric. ``sd`` is the sample's
+        (n − 1), None for fewer than two trials. ``mean`` is None without a trial.
     """
     finished = [trial for trial in trials if "error" not in trial]
     summary: dict[str, Any] = {"finished": len(finished), "mean": None, "sd": None}

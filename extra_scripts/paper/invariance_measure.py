@@ -1,4 +1,4 @@
-"""Invariance of embeddings to the pretext transform: the distances of Sec. 4.1, Fig. 4."""
+"""Invariance to the pretext transform: the distances in Sec. 4.1, Fig. 4."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
 
 
 def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute distances of images to their own transformed versions, and to other images' versions.
+    """Compute distances from images to their own transformed versions, and to other images'.
 
-    The other image is N // 2 rows away, because neighbours in a folder mostly have the same class.
+    The other image is N // 2 rows away, because neighbors in a folder mostly share a class.
 
     Args:
-        image: ``(N, D)`` floating, one embedding of each image.
+        image: ``(N, D)`` floating, one embedding per image.
         transformed: ``(N, T, D)`` floating, T transformed versions of each image.
 
     Returns:
@@ -80,15 +80,15 @@ def summarize_distances(distances: Tensor, bins: int = 50) -> dict[str, Any]:
 
 
 def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure the distances of each checkpoint on the same images.
+    """Measure the distances for each checkpoint on the same images.
 
     Args:
         options: options of the command.
 
     Returns:
-        The content of ``invariance.json``. For each model, ``heads`` has the summaries ``same``
-        and ``different``. ``own_statistics`` has them with separate BatchNorm statistics of images
-        and of transformed images, as in training.
+        The content for ``invariance.json``. For each model, ``heads`` has the summaries ``same``
+        and ``different``. ``own_statistics`` has them with separate BatchNorm statistics for images
+        and transformed images, as in training.
 
     Raises:
         FileNotFoundError: a checkpoint or the folder does not exist.
@@ -146,7 +146,7 @@ def _measure_model(
     rows: Sequence[int],
     options: argparse.Namespace,
 ) -> tuple[int, dict[str, Any]]:
-    """Return the number of readable images, and the summaries by the statistics of BatchNorm."""
+    """Return the number of readable images, and the summaries by BatchNorm statistics."""
     # The statistics of each kind of input come from a sample of the images.
     sample = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
     views = list(_views(model, source, sample, 1, options.seed))

@@ -20,10 +20,10 @@ _LINE_HEIGHT = 1.3  # of a label, in percent
 
 
 def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw top-1 on ImageNet over the number of parameters (Fig. 2).
+    """Draw top-1 on ImageNet against parameters (Fig. 2).
 
-    Published points are circles, with PIRL in red. Runs are stars; hollow stars are runs that fill
-    no row of the paper.
+    Published points are circles, with PIRL in red. Runs are stars; hollow stars
+    fill no row in the paper.
 
     Args:
         tables: as from :func:`paper_tables.lay_out`.
@@ -79,10 +79,10 @@ def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def draw_layers(tables: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw top-1 on ImageNet of each layer (Fig. 5): the paper's dashed, runs solid.
+    """Draw top-1 on ImageNet by layer (Fig. 5): the paper's dashed, runs solid.
 
-    The paper's figure has PIRL and Jigsaw. Other methods are drawn if there are runs of them; runs
-    that fill no row of the paper are dotted.
+    The paper's figure has PIRL and Jigsaw. Other methods are drawn if they have runs; runs that
+    fill no row in the paper are dotted.
 
     Args:
         tables: as from :func:`paper_tables.lay_out`.

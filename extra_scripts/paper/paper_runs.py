@@ -1,8 +1,8 @@
 """Which row of the paper's tables a finished run fills, and what makes it another run.
 
-A run fills a row if its configuration, and that of its checkpoint's pre-training, equal the configs
-of this row, except for the lists in ``paper_rows.py``, and if both have the row's epochs, batch and
-number of images.
+A run fills a row if its configuration and its checkpoint's pre-training equal the row's configs,
+except for the lists in ``paper_rows.py``, and if both have the row's epochs, batch and number of
+images.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class Origin:
 
 @dataclass
 class Record:
-    """What is known of the run that wrote a checkpoint.
+    """What is known about the run that wrote a checkpoint.
 
     Attributes:
         config: the whole configuration.
-        epochs: number of epochs that the run had finished; None if it is not known.
-        images: split → number of images; without the splits whose number is not known.
-        batches: global batches of the run, in the order in which it had them.
-        weights: key of an initial file of weights → its SHA-256; empty if it is not known.
+        epochs: finished epochs; None if unknown.
+        images: split → number of images, if known.
+        batches: the run's global batches, in order.
+        weights: key of an initial weights file → its SHA-256; empty if unknown.
     """
 
     config: dict[str, Any]
@@ -81,13 +81,12 @@ class Record:
 
 
 def read_record(checkpoint: Path) -> Record | None:
-    """Read the record of a run from its checkpoint, or what its name and folder tell.
+    """Read a run's record from its checkpoint, or what name and folder tell.
 
-    A checkpoint that was removed leaves ``train_config.yaml``, and a link leaves the name of its
-    target.
+    A removed checkpoint leaves ``train_config.yaml``, and a link leaves its target's name.
 
     Returns:
-        The record; None for a file of another program, or without a configuration.
+        The record; None for another program's file, or without a configuration.
     """
     content: Mapping[str, Any] = {}
     if checkpoint.is_file():
@@ -110,14 +109,14 @@ def read_record(checkpoint: Path) -> Record | None:
 
 
 def read_run(path: Path) -> Run:
-    """Read the folder of a benchmark of the host or of a detection.
+    """Read the folder of a VISSL benchmark or a detection.
 
     Args:
         path: folder with ``train_config.yaml`` or ``results.json``.
 
     Raises:
-        FileNotFoundError: it is not the folder of a run.
-        ValueError: the run is not finished, or is not a benchmark of the paper.
+        FileNotFoundError: it is not a run's folder.
+        ValueError: the run is not finished, or is not one of the paper's benchmarks.
     """
     if (path / "results.json").is_file():
         return _read_detection(path)
@@ -166,10 +165,10 @@ def read_run(path: Path) -> Run:
 
 
 def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean average precision of each layer's SVMs on VOC07, percent.
+    """Return the mean average precision on VOC07 for each layer's SVMs, percent.
 
     Args:
-        folder: folder of the run, which is not a low-shot run.
+        folder: the run's, which is not a low-shot run.
         config: its configuration.
 
     Raises:
@@ -182,7 +181,7 @@ def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _benchmark_of(record: Record) -> tuple[str, str]:
-    """Return column and config of a run, by its data set's name, or else its number of images."""
+    """Return a run's column and config, by its data set's name or else its number of images."""
     data = _data_set(record.config, "TRAIN")
     if data in STORAGE:
         for name in BENCHMARKS:
@@ -194,7 +193,7 @@ def _benchmark_of(record: Record) -> tuple[str, str]:
 
 
 def _images_of_features(folder: Path, layer: str) -> dict[str, int]:
-    """Return split → number of images, from the features that the host leaves of SVMs."""
+    """Return split → number of images, from the features that VISSL leaves for SVMs."""
     images = {}
     for split in ("TRAIN", "TEST"):
         files = folder.glob(f"rank*_chunk*_{split.lower()}_{layer}_inds.npy")
@@ -256,11 +255,11 @@ def _origin_of_initial_weights(record: Record) -> Origin:
 
 
 def origin_of(checkpoint: str, measured: str | None = None) -> Origin:
-    """Return the origin of a file of weights.
+    """Return where a weights file comes from.
 
     Args:
-        checkpoint: path of the file; empty for random weights.
-        measured: SHA-256 of the file when it was measured; None if it is not known.
+        checkpoint: its path; empty for random weights.
+        measured: its SHA-256 when it was measured; None if unknown.
     """
     path = Path(checkpoint)
     if not checkpoint:

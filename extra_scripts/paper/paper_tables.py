@@ -15,15 +15,15 @@ from pirl_plugin.system.comparison import in_words
 
 @dataclass(frozen=True)
 class Run:
-    """The figures of one finished run, and its place in the paper's tables.
+    """A finished run's figures, and its place in the paper's tables.
 
     Attributes:
         path: folder of the run.
-        row: the row of the paper's tables that is nearest to the run.
-        figures: column → percent; the column of a layer is "ImageNet res5".
-        layer: the best of several layers.
-        differs: key → value of the run and value of the row. It is empty if the run fills the row.
-        unknown: what could not be compared, in words.
+        row: the nearest row in the paper's tables.
+        figures: column → percent; a layer's column is "ImageNet res5".
+        layer: the best among several layers.
+        differs: key → the run's value and the row's. It is empty if the run fills the row.
+        unknown: descriptions of what could not be compared.
         table: number of its table; None: all tables with its row and columns.
     """
 
@@ -57,16 +57,16 @@ def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     Returns:
         For each table its ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``,
-        ``differs`` (key → values of run and row), and for a run of its own ``nearest``, the row
-        that it resembles. For each column, it has ``published`` and ``measured`` (a number or
-        None, the mean of several runs), ``spread`` (their standard deviation) and ``runs`` (folder,
-        best layer, and what could not be compared).
+        ``differs`` (key → values in run and row), and for a run in a row of its own ``nearest``,
+        the row that it resembles. For each column, it has ``published`` and ``measured`` (a number
+        or None, the mean of several runs), ``spread`` (their standard deviation) and ``runs``
+        (folder, best layer, and what could not be compared).
     """
     return [{**table, "rows": _rows(table, runs)} for table in published_tables()]
 
 
 def _rows(table: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the published rows of a table, then the rows of runs that fill none of them."""
+    """Return a table's published rows, then the runs that fill none of them."""
     columns: list[str] = table["columns"]
     filled: dict[str, list[Run]] = {method: [] for method in table["rows"]}
     with_other_settings: dict[tuple[str, str], list[Run]] = {}
@@ -113,7 +113,7 @@ def _row(
 
 
 def has_measured(table: Mapping[str, Any]) -> bool:
-    """Return whether a table of :func:`lay_out` has the figure of a run."""
+    """Return whether a table from :func:`lay_out` has a run's figure."""
     return any(value is not None for row in table["rows"] for value in row["measured"])
 
 

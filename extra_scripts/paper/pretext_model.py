@@ -29,14 +29,14 @@ _BATCH = 64  # smallest batch for BatchNorm's statistics, images
 
 @dataclass(frozen=True)
 class PretextModel:
-    """A pre-trained trunk, its heads, and the pretext transform of its training.
+    """A pre-trained trunk with its heads and its pretext transform.
 
     Attributes:
         trunk: the trunk, in evaluation mode; it records the images that it expects.
-        f: head of the image, or None if the checkpoint has no pair of heads.
-        g: head of the transformed image, or None.
-        views: make the transformed image; ``image_size`` is the side of the image.
-        representation: the compared embeddings, in words.
+        f: head for images, or None if the checkpoint has no pair of heads.
+        g: head for transformed images, or None.
+        views: make the transformed image; ``image_size`` is the image's side.
+        representation: a description of the compared embeddings.
         transformed_trunk: trunk for transformed images; None: the same trunk.
     """
 
@@ -70,9 +70,9 @@ class PretextModel:
         return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()
 
     def with_own_statistics(self, images: Tensor, transformed: Tensor) -> PretextModel:
-        """Return the model with separate BatchNorm statistics of images and transformed images.
+        """Return the model with separate BatchNorm statistics for images and transformed images.
 
-        In training, BatchNorm also normalises each kind of input by its own batch.
+        In training, BatchNorm also normalizes each kind of input by its own batch.
 
         Args:
             images: uint8 ``(B, 3, S, S)``, B at least 2.
@@ -87,13 +87,13 @@ class PretextModel:
         return replace(self, trunk=trunk, transformed_trunk=transformed_trunk)
 
     def views_of(self, pixels: Tensor, row: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Return the centre crop of an image, and transformed versions of it.
+        """Return an image's center crop, and transformed versions.
 
         Args:
             pixels: uint8 ``(3, H, W)``.
-            row: row of the image in its data set, a key of the draws.
+            row: the image's row in its data set, a key for the draws.
             count: number of versions.
-            seed: seed of the draws.
+            seed: for the draws.
 
         Returns:
             uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
@@ -120,7 +120,7 @@ def load_pretext_model(
     trust_pickle: bool = False,
     **trunk_options: Any,
 ) -> PretextModel:
-    """Load the model of a checkpoint, with the views of its run.
+    """Load a checkpoint's model, with the views from its run.
 
     Args:
         path: any checkpoint that ``pirl-plugin export`` reads.

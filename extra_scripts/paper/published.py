@@ -30,7 +30,7 @@ def published_tables() -> list[dict[str, Any]]:
 
 
 def published_parameters() -> dict[str, float]:
-    """Return the methods of Fig. 2: name of a row of Table 2 → parameters in millions.
+    """Return the methods in Fig. 2: row in Table 2 → parameters in millions.
 
     Example:
         >>> published_parameters()["PIRL"]

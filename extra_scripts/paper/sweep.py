@@ -1,6 +1,6 @@
-"""The effect of λ, of the permutations or of the negatives (Sec. 4): runs, table, figure.
+"""The effect of λ, permutations or negatives (Sec. 4): runs, table, figure.
 
-A model needs two runs: pre-training and a benchmark of frozen features. Finished runs are skipped,
+A model needs two runs: pre-training and a benchmark on frozen features. Finished runs are skipped,
 so the same command resumes a sweep.
 """
 
@@ -37,11 +37,11 @@ class Sweep:
     """One sweep.
 
     Attributes:
-        axis: name of the swept value.
-        key: the Hydra key of the value; with "++" if the config may not have the key.
+        axis: the swept value's name.
+        key: its Hydra key; with "++" if the config may not have the key.
         values: method → the paper's values.
-        paper: method → the value at which a table of the paper has a model with the settings of
-            Sec. 4; the number of this table, and its row.
+        paper: method → the value for which one of the paper's tables has a model with Sec. 4's
+            settings; the table's number and row.
     """
 
     axis: str
@@ -93,10 +93,10 @@ class Model:
 
 
 def models_of(name: str, values: Sequence[float] | None = None) -> list[Model]:
-    """Return the models of a sweep, method by method.
+    """Return a sweep's models, method by method.
 
     Args:
-        name: name of the sweep.
+        name: the sweep's.
         values: only these values, for each method; None: the paper's.
 
     Example:
@@ -212,15 +212,14 @@ def _run_model(options: argparse.Namespace, data: Data, model: Model) -> None:
 
 
 def _measure_of(options: argparse.Namespace) -> str:
-    """Return the name of a model's benchmark and of its folder."""
+    """Return the name for a model's benchmark and its folder."""
     return "linear" if options.voc is None else "svm"
 
 
 def svm_script() -> list[str]:
-    """Return the command of the host's script that trains SVMs.
+    """Return the command for VISSL's script that trains SVMs.
 
-    It is named by its file: ``python -m tools.train_svm`` would take a folder ``tools`` of the
-    user's before the host's.
+    It names the file: ``python -m tools.train_svm`` would prefer a user's folder ``tools``.
     """
     host = importlib.util.find_spec("vissl")
     if host is None or host.origin is None:
@@ -275,8 +274,8 @@ def write_results(
         name: name of the sweep.
         results: for each model ``method``, ``value``, ``best_layer`` and either ``top1`` and
             ``best_top1`` or ``map`` and ``best_map``: layer → percent (empty if not measured), and
-            the percent of the best layer (or None).
-        settings: settings of the runs.
+            the best layer's percent (or None).
+        settings: the runs'.
     """
     on_voc = "VOC07" in settings
     best = "best_map" if on_voc else "best_top1"
@@ -303,7 +302,7 @@ def write_results(
 def published_points(name: str) -> dict[str, tuple[float, float]]:
     """Return method → swept value and percent, from the paper's tables.
 
-    The paper prints no figures of its Figures 6 to 8. Its tables have these points of them.
+    The paper prints no numbers for Figures 6 to 8. Its tables have these points.
 
     Example:
         >>> published_points("permutations")
@@ -334,16 +333,16 @@ def draw(
     paper: Mapping[str, tuple[float, float]],
     measure: str,
 ) -> Any:
-    """Draw the runs of a sweep as lines, and the paper's points as crosses.
+    """Draw a sweep's runs as lines, and the paper's points as crosses.
 
     Args:
-        name: name of the sweep.
+        name: the sweep's.
         measured: method → value → percent.
         paper: as from :func:`published_points`; empty: none.
-        measure: label of the second axis.
+        measure: label for the second axis.
 
     Returns:
-        The figure of matplotlib.
+        A matplotlib figure.
     """
     from matplotlib.figure import Figure
 

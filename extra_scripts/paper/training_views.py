@@ -24,11 +24,11 @@ _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
 def training_views(
     checkpoint: Path, fallback: Mapping[str, Any] | None = None, size: int | None = None
 ) -> Views:
-    """Return the views with transformed images of a checkpoint's run.
+    """Return the views, with transformed images, from a checkpoint's run.
 
     Args:
         checkpoint: any checkpoint.
-        fallback: the configuration of another run. Its views are used if this run has no
+        fallback: another run's configuration. Its views are used if this run has no
             transformed images (NPID) or no configuration; None: the paper's jigsaw.
         size: side of the image view, pixels, if the run has none; None: the fallback's, or 224.
     """
@@ -48,7 +48,7 @@ def _view_entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _views(entry: dict[str, Any], fallback: dict[str, Any], size: int | None) -> Views:
-    """Return the views of an entry; if it has no transformed images, the views of the other."""
+    """Return an entry's views; if it has no transformed images, the other's views."""
     # The run's own size goes before --size, and this before the other run's.
     default = fallback if fallback.get("name") in _VIEWS else {"name": names.JIGSAW}
     side = size or default.get("image_size", 224)
