@@ -21,6 +21,7 @@ from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.labelled import LabelledImages
 from pirl_plugin.images.opening import ImageSource, open_source
+from pirl_plugin.images.source import RGB
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import (
@@ -48,11 +49,11 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     """Resize an image's shorter side to 8/7 of ``size`` (256 for 224), and crop the center.
 
     Args:
-        image: uint8 ``(3, H, W)``.
+        image: uint8 or float32 ``(C, H, W)``.
         size: side of the crop, pixels.
 
     Returns:
-        uint8 ``(3, size, size)``.
+        ``(C, size, size)``, of the same type.
     """
     height, width = image.shape[1:]
     longest = _LONGEST_STRIP * min(height, width)
@@ -67,19 +68,21 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
     Args:
         sources: image sources.
         size: side of the crops, pixels.
+        channels: with 3, images are converted to RGB; otherwise they keep their type.
     """
 
-    def __init__(self, sources: Sequence[ImageSource], size: int) -> None:
+    def __init__(self, sources: Sequence[ImageSource], size: int, channels: int = 3) -> None:
         self._images = JoinedSource("the images", sources)
         self._size = size
+        self._pixel_type = RGB if channels == 3 else self._images.pixel_type()
 
     def __len__(self) -> int:
         return len(self._images)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
-        """Return uint8 ``(3, size, size)``, whether the image could be read, and a digest."""
-        image, is_valid = self._images.load(row, self._size)
-        crop = centre_crop(image, self._size)
+        """Return ``(C, size, size)``, whether the image could be read, and a digest."""
+        image, is_valid = self._images.load(row, self._size, self._pixel_type)
+        crop = centre_crop(image if image.dtype == torch.uint8 else image.float(), self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 
@@ -317,7 +320,7 @@ def compute_features(
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # it would be no faster than this process
             workers = 0
-    crops = Crops(images, config.size)
+    crops = Crops(images, config.size, len(config.mean))
     loader = DataLoader(
         crops, batch, sampler=rows, num_workers=workers, worker_init_fn=start_worker
     )

@@ -1,4 +1,4 @@
-"""Decode the bytes of an image file to 8-bit RGB; all failures raise one type of error.
+"""Decode the bytes of an image file; all failures raise one type of error.
 
 Only the decoders of :data:`FORMATS` are used. PIL has more than forty, and finds one by the first
 bytes of a file, not by its name. One of them, for PostScript, starts the program Ghostscript.
@@ -12,11 +12,12 @@ import stat
 import struct
 from contextlib import suppress
 
+import numpy as np
 import torch
 from PIL import EpsImagePlugin, Image, ImageOps
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_rgb
+from pirl_plugin.views.pixels import as_pixels
 
 with suppress(ImportError):  # if it is installed, PIL reads HEIC
     import pillow_heif
@@ -69,6 +70,10 @@ _PHOTOMETRIC_INTERPRETATION = 262
 _PLANAR_CONFIGURATION = 284
 _WHITE_IS_ZERO = 0
 _SEPARATE_PLANES = 2
+_EXTRA_SAMPLES = 338
+_UNSPECIFIED = 0  # an extra sample that is not transparency
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_NPY = b"\x93NUMPY"
 _ORIENTATION = 0x0112
 _LFS_POINTER = b"version https://git-lfs"
 
@@ -104,11 +109,12 @@ def decode_image(
     *,
     max_pixels: int = MAX_PIXELS,
 ) -> torch.Tensor:
-    """Decode an image of one of :data:`FORMATS` to RGB, upright.
+    """Decode an image of one of :data:`FORMATS`, upright, or an array of ``numpy.save``.
 
     torchvision decodes JPEGs: the pixels equal PIL's bit by bit, and it is faster. PIL decodes all
-    other images (CMYK JPEGs, PNG, GIF, WebP, …): the first frame of an animation, without
-    transparency, 16-bit greys scaled to 8 bits.
+    other ordinary images (CMYK JPEGs, PNG, GIF, WebP, …) to RGB: the first frame of an animation,
+    without transparency. Gray images of 16 bits or of floats have one channel. tifffile decodes
+    TIFFs with other bands.
 
     Args:
         data: the file's content; a ``bytearray`` saves a copy.
@@ -118,11 +124,11 @@ def decode_image(
         max_pixels: largest number of pixels, at the size at which the image is decoded.
 
     Returns:
-        uint8 (3, H, W), RGB.
+        ``(C, H, W)`` of uint8, uint16 or float32; ordinary images are RGB, uint8 ``(3, H, W)``.
 
     Raises:
         UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, not an image of
-            these formats, 32-bit values, or too many pixels. No other exception is raised.
+            these formats, other types, or too many pixels. No other exception is raised.
 
     Example:
         >>> file = io.BytesIO()
@@ -156,6 +162,12 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         pixels: torch.Tensor = decode_jpeg(encoded, _RGB, _UPRIGHT)
         return pixels
 
+    if data.startswith(_NPY):
+        array = np.load(io.BytesIO(data), allow_pickle=False)
+        _check_size(array.size, 4 * max_pixels)
+        return as_pixels(array)
+    if data.startswith(_TIFF) and not _fits_pil(data):
+        return _decode_tiff(data, max_pixels)
     # All others: PIL reads the header, and decodes the pixels only if they are wanted.
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         num_pixels = image.width * image.height  # before draft() changes them
@@ -170,7 +182,7 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         with suppress(Exception):  # a damaged tag raises one of many types
             if image.getexif().get(_ORIENTATION, 1) != 1:  # otherwise it would make a copy
                 upright = ImageOps.exif_transpose(image)
-        return as_rgb(upright)
+        return as_pixels(upright)
 
 
 def _check(image: Image.Image, max_pixels: int) -> None:
@@ -185,11 +197,46 @@ def _check(image: Image.Image, max_pixels: int) -> None:
             f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with pirl-plugin "
             f"prepare"
         )
-    if image.format == "TIFF" and _is_misread(image):
+
+
+def _check_size(num_values: int, most: int) -> None:
+    """Check an array of several channels. Raises ``UnreadableImageError`` if it is too large."""
+    if num_values > most:
         raise UnreadableImageError(
-            "it is a TIFF that PIL decodes wrongly (16 bits in separate planes, or white at 0): "
-            "save it as PNG"
+            f"it has {num_values / 1e6:.0f} million values: expected at most {most / 1e6:.0f}"
         )
+
+
+def _fits_pil(data: bytes | bytearray) -> bool:
+    """Return whether PIL decodes all channels of a TIFF, with the right values."""
+    try:
+        with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
+            has_other_bands = _UNSPECIFIED in image.tag_v2.get(_EXTRA_SAMPLES, ())  # type: ignore[attr-defined]
+            is_stack = getattr(image, "n_frames", 1) > 1 and image.mode[0] in "LIF"
+            return not (has_other_bands or is_stack or _is_misread(image))
+    except Image.UnidentifiedImageError:
+        return False
+
+
+def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
+    """Decode a TIFF of any bands, or of gray pages, which become channels."""
+    try:
+        import tifffile
+    except ImportError:
+        raise UnreadableImageError(
+            "it is a TIFF of several bands, or one that PIL misreads: pip install "
+            "'pirl-plugin[tiff]' reads it"
+        ) from None
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        series = file.series[0]
+        _check_size(series.size, 4 * max_pixels)
+        array = series.asarray()
+        is_inverted = file.pages[0].photometric == _WHITE_IS_ZERO
+        axes = [series.axes.index(axis) for axis in "YX"]
+    if is_inverted:
+        array = np.iinfo(array.dtype).max - array
+    bands_first = np.moveaxis(np.atleast_3d(array), axes, (-2, -1))
+    return as_pixels(torch.from_numpy(np.array(bands_first, bands_first.dtype.name)))
 
 
 def _check_scans(data: bytes | bytearray, num_pixels: int, max_pixels: int) -> None:
@@ -218,7 +265,7 @@ def _is_misread(image: Image.Image) -> bool:
     is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
     if is_inverted:
         return is_planar or is_deep
-    return is_planar and is_deep and len(bits) > 1
+    return is_planar and is_deep
 
 
 def _what_it_is(data: bytes | bytearray) -> str:

@@ -23,7 +23,7 @@ from pirl_plugin.images.classes import (
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import open_regular
-from pirl_plugin.images.folders import IMAGE_EXTENSIONS
+from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
@@ -192,7 +192,7 @@ def _rows_of_array(file: str) -> Rows:
 
 
 def _rows_of_text(lines: TextIO, file: str) -> Rows:
-    endings = "|".join(map(re.escape, IMAGE_EXTENSIONS))
+    endings = "|".join(map(re.escape, [*IMAGE_EXTENSIONS, ARRAY_EXTENSION]))
     # The path ends at the last ending of an image before a space or tab, or else at a tab.
     with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
     is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)

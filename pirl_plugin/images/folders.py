@@ -23,6 +23,8 @@ _KNOWN_EXTENSIONS = (
 _OF_PIL = Image.registered_extensions()
 IMAGE_EXTENSIONS = tuple(extension for extension in _KNOWN_EXTENSIONS if extension in _OF_PIL)
 """The extensions that this PIL reads, in lower case and with their dot."""
+ARRAY_EXTENSION = ".npy"
+"""The extension of arrays, which are images where there is no ordinary image."""
 
 # Folders of operating systems and storage devices: #recycle, @eaDir, @Recycle, $RECYCLE.BIN, …
 _SYSTEM_PREFIXES = ("#", "@", "$", "~")
@@ -79,6 +81,9 @@ class FolderSource(ImageSource):
         self._images_of_class: Counter[str] = Counter()
         skipped: Counter[str] = Counter()
         images = list(find_images(folder, skipped, self._images_of_class))
+        if not images and ARRAY_EXTENSION in skipped:
+            skipped.clear()
+            images = list(find_images(folder, skipped, self._images_of_class, ARRAY_EXTENSION))
         if skipped:
             words = say_skipped(folder, skipped)
             if not images:
@@ -128,6 +133,7 @@ def find_images(
     folder: str,
     skipped: Counter[str] | None = None,
     of_class: Counter[str] | None = None,
+    endings: str | tuple[str, ...] = IMAGE_EXTENSIONS,
 ) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
 
@@ -141,6 +147,7 @@ def find_images(
         folder: an existing folder.
         skipped: counts skipped files by extension and skipped folders by name, during the walk.
         of_class: counts the images of the folder itself, ``""``, and of each first-level subfolder.
+        endings: of the images' names, in lower case.
 
     Yields:
         Paths relative to ``folder``.
@@ -161,7 +168,7 @@ def find_images(
             for name in sorted(names):
                 if name.startswith("."):
                     continue
-                if name.lower().endswith(IMAGE_EXTENSIONS):
+                if name.lower().endswith(endings):
                     of_class[subfolder] += 1
                     yield os.path.join(path, name)[start:]
                 else:
@@ -177,7 +184,15 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
 def class_names(folder: str | os.PathLike[str]) -> list[str]:
     """Return the names of the classes of a folder, as its ``FolderSource`` does, in less time."""
     names = class_folders(folder)
-    used = [name for name in names if any(find_images(os.path.join(folder, name)))]
+    used: list[str] = []
+    for endings in (IMAGE_EXTENSIONS, ARRAY_EXTENSION):
+        if not used:
+            paths = [os.path.join(folder, name) for name in names]
+            used = [
+                name
+                for name, path in zip(names, paths, strict=True)
+                if any(find_images(path, endings=endings))
+            ]
     return name_classes(used, order=used).names
 
 

@@ -16,6 +16,7 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import LARGEST_SIDE
 from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import ImageSource, open_source
+from pirl_plugin.images.source import RGB
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.callables import CallableViews
@@ -45,6 +46,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         image_column: name or position of the image in an item, or name of the column of images or
             paths; None: ``image`` or a similar name, or else the only image.
         label_column: name of the column of labels; None: ``label`` or a similar name.
+        rgb: convert images of one or four channels to RGB in uint8. Otherwise, images keep their
+            channels and type, those of most images; ordinary image files are RGB in any case.
 
     Raises:
         FileNotFoundError: the folder or list does not exist, or the files in the list do not.
@@ -52,6 +55,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
     Attributes:
         source: the source of the images; it has their ``labels()`` and ``unreadable_paths()``.
+        pixel_type: channels and type of the images; those of another one are unreadable.
 
     Example:
         >>> from pirl_plugin.views.jigsaw import JigsawViews
@@ -70,6 +74,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         seed: int = 0,
         image_column: int | str | None = None,
         label_column: str | None = None,
+        rgb: bool = False,
     ) -> None:
         if isinstance(views, type) or not callable(views):
             raise Refused(
@@ -83,6 +88,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         else:
             self.views = CallableViews(views)
             self._size = LARGEST_SIDE  # the function may use any pixel
+        self.pixel_type = RGB if rgb else self.source.pixel_type()
         self.seed = seed
         # Shared with loader workers, which may live for several epochs; −1: set_epoch was not
         # called.
@@ -123,7 +129,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)} images")
-        pixels, is_valid = self.source.load(row, self._size)
+        pixels, is_valid = self.source.load(row, self._size, self.pixel_type)
         if is_valid:
             epoch = int(self._epoch)
             rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
@@ -150,7 +156,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         distance = math.ceil(len(self) / _ROWS_TO_TRY)
         rows = range(0, len(self), distance)
         for row in rows:
-            pixels, is_valid = self.source.load(row, self._size)
+            pixels, is_valid = self.source.load(row, self._size, self.pixel_type)
             if is_valid:
                 return pixels
         raise Refused(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import accumulate, chain
 
 import numpy as np
+import torch
 
 from pirl_plugin.images.classes import Classes, name_classes, natural_order
-from pirl_plugin.images.source import DecodedImage, ImageSource
+from pirl_plugin.images.source import RGB, DecodedImage, ImageSource, PixelType
 
 
 class JoinedSource(ImageSource):
@@ -35,10 +36,15 @@ class JoinedSource(ImageSource):
         part = int(np.searchsorted(self._starts, joined_row, "right")) - 1
         return self._parts[part], joined_row - int(self._starts[part])
 
-    def load(self, row: int, size: int) -> DecodedImage:
+    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> DecodedImage:
         """Read and decode one image: see :meth:`ImageSource.load`."""
         part, row = self._locate(row)
-        return part.load(row, size)
+        return part.load(row, size, pixel_type)
+
+    def read(self, row: int) -> bytes | bytearray | torch.Tensor:
+        """Return the content of one image's file, or its pixels if it has no file."""
+        part, row = self._locate(row)
+        return part.read(row)
 
     def path_of(self, row: int) -> str:
         """Return the path of one image."""

@@ -23,7 +23,7 @@ from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.source import DecodedImage, ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_rgb
+from pirl_plugin.views.pixels import as_pixels
 
 _ENCODED = {"bytes", "path"}
 """Keys of an image of the package ``datasets`` that is not decoded."""
@@ -107,7 +107,7 @@ class MapSource(ImageSource):
         return []
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
-        """Return the content of one image's file, or the pixels of an item, uint8 (3, H, W).
+        """Return the content of one image's file, or the pixels of an item, ``(C, H, W)``.
 
         Raises:
             OSError: its file cannot be read.
@@ -118,7 +118,7 @@ class MapSource(ImageSource):
             image = self._image_in(self._items[int(row)])
             if isinstance(image, (bytes, bytearray)):
                 return image
-            return as_rgb(image)
+            return as_pixels(image)
         except (OSError, UnreadableImageError, MemoryError, WrongItems):
             raise
         except Refused as error:

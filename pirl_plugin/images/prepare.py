@@ -38,7 +38,7 @@ from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.system.text import printable
 from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, resumable
-from pirl_plugin.views.pixels import as_image
+from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"
 _RECORD = ".prepared.jsonl"  # an Entry on each line; hidden, so that no reader counts it
@@ -275,7 +275,8 @@ class _Copies(Dataset[Entry | str | None]):
     def _smaller(self, path: str) -> tuple[bytes | bytearray, bool]:
         """Return the content of an image's copy, and whether it is a new, smaller JPEG.
 
-        If the shorter side of the image has at most ``size`` pixels, its bytes do not change.
+        If the shorter side of the image has at most ``size`` pixels, or it is not RGB in uint8, its
+        bytes do not change.
         """
         size = self._options.size
         data = read_file(path)
@@ -283,7 +284,7 @@ class _Copies(Dataset[Entry | str | None]):
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             pixels = decode_image(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
         height, width = pixels.shape[1:]
-        if min(height, width) <= size:
+        if min(height, width) <= size or not is_rgb(pixels):
             return data, False
         scale = size / min(height, width)
         smaller = (max(size, round(width * scale)), max(size, round(height * scale)))

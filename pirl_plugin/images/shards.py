@@ -11,7 +11,7 @@ import functools
 import os
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +20,7 @@ import numpy as np
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
-from pirl_plugin.images.folders import IMAGE_EXTENSIONS, say_skipped
+from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS, say_skipped
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.text import printable
@@ -162,7 +162,7 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
     return contents, labels
 
 
-def _images_of_keys(names: Iterable[str], skipped: Counter[str]) -> list[str]:
+def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
     """Return the names of the images of a tar, one for each key, and count the others.
 
     WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
@@ -170,12 +170,15 @@ def _images_of_keys(names: Iterable[str], skipped: Counter[str]) -> list[str]:
     it is a separate image. Of several images with one key, the first of the usual extensions is
     taken: ``KEY.jpg`` rather than ``KEY.png``.
     """
+    extensions: tuple[str, ...] = IMAGE_EXTENSIONS
+    if not any(name.lower().endswith(extensions) for name in names):
+        extensions = (ARRAY_EXTENSION,)
     best: dict[str, str] = {}  # name without extension → the image of this name
     for name in names:
         stem, suffix = os.path.splitext(name)
         if os.path.basename(name).startswith("."):
             continue
-        if suffix.lower() not in IMAGE_EXTENSIONS:
+        if suffix.lower() not in extensions:
             if suffix != ".cls":
                 skipped[suffix.lower() or "no extension"] += 1
             continue
@@ -183,8 +186,8 @@ def _images_of_keys(names: Iterable[str], skipped: Counter[str]) -> list[str]:
         if taken != name:
             skipped["images beside an image of the same key"] += 1
             # Of several images with one name, the extension that comes first is taken.
-            rank = IMAGE_EXTENSIONS.index(os.path.splitext(taken)[1].lower())
-            if IMAGE_EXTENSIONS.index(suffix.lower()) < rank:
+            rank = extensions.index(os.path.splitext(taken)[1].lower())
+            if extensions.index(suffix.lower()) < rank:
                 best[stem] = name
     # WebDataset's key ends at the first dot: KEY.seg.png is left out beside KEY.png.
     images = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -18,16 +19,34 @@ from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
-from pirl_plugin.system.text import printable
+from pirl_plugin.system.text import counted, printable
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.pixels import as_rgb
 
 _GREY = 128  # level of the image that replaces an unreadable one
 _GREY_SIDE = 224  # pixels
 _MOST_WORKERS = 1024
 _NO_ROW = -1
+_SAMPLE = 9  # images
+_STATISTICS_SAMPLE = 256  # images
+
+
+class PixelType(NamedTuple):
+    """Number of channels and type of pixels ``(C, H, W)``: uint8, uint16 or float32."""
+
+    channels: int
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        name = str(self.dtype).removeprefix("torch.")
+        return f"{counted(self.channels, 'channel')} of {name}"
+
+
+RGB = PixelType(3, torch.uint8)
 
 
 class DecodedImage(NamedTuple):
-    """Pixels uint8 (3, H, W), RGB, and whether the image could be read; if not, it is grey."""
+    """Pixels ``(C, H, W)``, and whether the image could be read; if not, they are gray."""
 
     pixels: torch.Tensor
     is_readable: bool
@@ -75,7 +94,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """Read and decode one image for views of 224 px: see :meth:`load`."""
         return self.load(row, 224)
 
-    def load(self, row: int, size: int) -> DecodedImage:
+    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> DecodedImage:
         """Read and decode one image.
 
         Args:
@@ -83,6 +102,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             size: side of the views, pixels. Large JPEGs are decoded at a smaller size that leaves
                 these views as sharp as :data:`~pirl_plugin.images.decode.NEEDED_SIDE` leaves views
                 of 224 px.
+            pixel_type: for RGB, images of one or four channels are converted; images of any other
+                type than this one are unreadable.
 
         Returns:
             Its pixels, and whether it could be read.
@@ -92,15 +113,53 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
                 image = self.read(row)
                 if not isinstance(image, torch.Tensor):
                     image = decode_image(image, round(NEEDED_SIDE * size / 224))
-                return DecodedImage(image, True)
+                return DecodedImage(_of_type(image, pixel_type), True)
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable[row]:
                 self._unreadable[row] = True
                 reason = str(error) or "there is too little memory"
                 path = printable(self.path_of(row))
                 logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
-        grey = torch.full((3, _GREY_SIDE, _GREY_SIDE), _GREY, dtype=torch.uint8)
-        return DecodedImage(grey, False)
+        shape = (pixel_type.channels, _GREY_SIDE, _GREY_SIDE)
+        return DecodedImage(torch.full(shape, _GREY, dtype=pixel_type.dtype), False)
+
+    def pixel_type(self) -> PixelType:
+        """Return the channels and type of most of a few images, spread over the source."""
+        counts: Counter[PixelType] = Counter()
+        for row in evenly_spaced(len(self), _SAMPLE):
+            with suppress(OSError, UnreadableImageError, MemoryError):
+                image = self.read(row)
+                pixels = image if isinstance(image, torch.Tensor) else decode_image(image, 1)
+                counts[PixelType(len(pixels), pixels.dtype)] += 1
+        return counts.most_common(1)[0][0] if counts else RGB
+
+    def statistics(self, pixel_type: PixelType) -> tuple[list[float], list[float]]:
+        """Return the mean and standard deviation of each channel, of images spread over the source.
+
+        Returns:
+            ImageNet's for RGB. Otherwise those of up to 256 readable images, which count equally.
+            For uint8, white is 1; other types keep their units. A constant channel has deviation 1.
+
+        Raises:
+            ValueError: none of these images is readable.
+        """
+        if pixel_type == RGB:
+            return list(IMAGENET_MEAN), list(IMAGENET_STD)
+        means = []
+        squares = []
+        white = 255 if pixel_type.dtype == torch.uint8 else 1
+        for row in evenly_spaced(len(self), _STATISTICS_SAMPLE):
+            pixels, is_readable = self.load(row, 224, pixel_type)
+            if is_readable:
+                values = pixels.double().flatten(1) / white
+                means.append(values.mean(1))
+                squares.append(values.square().mean(1))
+        if not means:
+            raise Refused(f"{self.path}: none of the images could be read; see the warnings above.")
+        mean = torch.stack(means).mean(0)
+        variance = torch.stack(squares).mean(0) - mean.square()
+        std = variance.clamp(min=0).sqrt()
+        return mean.tolist(), torch.where(std > 0, std, 1.0).tolist()
 
     @contextmanager
     def reading(self, row: int) -> Iterator[None]:
@@ -210,6 +269,19 @@ def content_stamp(path: str | os.PathLike[str]) -> str:
     except OSError:
         return "missing"
     return f"{state.st_size} {state.st_mtime_ns}"
+
+
+def _of_type(pixels: torch.Tensor, pixel_type: PixelType) -> torch.Tensor:
+    """Return pixels of a type; RGB is converted to."""
+    found = PixelType(len(pixels), pixels.dtype)
+    if found == pixel_type:
+        return pixels
+    if pixel_type != RGB:
+        raise UnreadableImageError(f"it has {found}, but most images have {pixel_type}")
+    try:
+        return as_rgb(pixels)
+    except Refused as error:
+        raise UnreadableImageError(str(error)) from None
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

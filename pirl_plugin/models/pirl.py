@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.images.image_dataset import JOINED_VIEWS, ImageDataset
+from pirl_plugin.images.source import RGB
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
@@ -18,6 +19,9 @@ from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import evaluating, network_config_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
+from pirl_plugin.views.base import Views
+
+_OF_DATA = "data"  # origin of statistics that are computed from the images
 
 
 class PIRL(nn.Module):
@@ -28,7 +32,8 @@ class PIRL(nn.Module):
     of ``data``. Without another view, this is NPID.
 
     uint8 views are moved to the model's device and normalized with the trunk's mean and standard
-    deviation, by default ImageNet's. Views of floats are used as they are.
+    deviation, by default ImageNet's. For images of other types, these are computed from ``data``,
+    and float views are normalized too. Otherwise, float views are used as they are.
 
     Args:
         trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, W)``, or to a list with
@@ -109,7 +114,10 @@ class PIRL(nn.Module):
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
         config = network_config_of(trunk).with_values("run", size=blank.shape[-1])
-        if not blank.is_floating_point():
+        if data.pixel_type != RGB and isinstance(data.views, Views):
+            mean, std = data.source.statistics(data.pixel_type)
+            config = config.with_values(_OF_DATA, mean=mean, std=std)
+        elif not blank.is_floating_point():
             config = config.with_values("run", mean=config.mean, std=config.std)
         self.trunk.network_config = config  # type: ignore[assignment]
         width = _feature_width(self.trunk, blank)
@@ -193,8 +201,8 @@ class PIRL(nn.Module):
 
 
 def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:
-    """Normalize images; views of floats are the user's own, and stay as they are."""
-    if images.is_floating_point():
+    """Normalize images; floats from the user's own views stay as they are."""
+    if images.is_floating_point() and config.origins.get("mean") != _OF_DATA:
         return images
     return normalize_images(images, config.mean, config.std)
 

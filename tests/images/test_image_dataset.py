@@ -77,9 +77,8 @@ def test_unreadable__has_zeros_of_the_shapes_of_a_readable_image():
 
 
 def test_unreadable__all_of_them_is_an_error():
-    floats = [photo.float() for photo in PHOTOS]
     with pytest.raises(ValueError, match="list: none of 3 images could be read"):
-        ImageDataset(floats, CALLABLES["ours"])[0]
+        ImageDataset([None] * 3, CALLABLES["ours"])[0]
 
 
 @pytest.mark.parametrize("views", [lambda image: (1, 2), lambda image: "a"])

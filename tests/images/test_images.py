@@ -97,7 +97,7 @@ def test_decode__bmp_with_the_bytes_of_a_jpegs_block():
 def test_decode__16_bit_grey():
     file = io.BytesIO()
     Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
-    assert decode_image(file.getvalue()).unique().tolist() == [100]
+    assert decode_image(file.getvalue()).unique().tolist() == [25700]
 
 
 # At the sizes where one pixel changes the scale: the smallest of 1, 1/2, 1/4 and 1/8 size that

@@ -1,0 +1,226 @@
+"""Images with any number of channels, in uint8, uint16 and float32, in every kind of data."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset
+
+from pirl_plugin.images import prepare
+from pirl_plugin.images.decode import UnreadableImageError, decode_image
+from pirl_plugin.images.image_dataset import ImageDataset
+from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.source import RGB, PixelType
+from pirl_plugin.views.base import ImageViews
+from tests.helpers.images import save_grey
+from tests.helpers.kinds import add_member
+
+tifffile = pytest.importorskip("tifffile")
+
+VIEWS = ImageViews(image_size=8)
+TYPES = [np.uint8, np.uint16, np.float32]
+
+
+def bands(channels, dtype, seed=0, shape=(12, 10)):
+    """An array (H, W, C)."""
+    rng = np.random.default_rng(seed)
+    values = rng.integers(0, 250, (*shape, channels))
+    return values.astype(dtype)
+
+
+def tiff(array, **options):
+    file = io.BytesIO()
+    tifffile.imwrite(file, array, **options)
+    return file.getvalue()
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def png(level):
+    file = io.BytesIO()
+    Image.new("RGB", (9, 9), (level,) * 3).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("channels", [2, 4, 5, 7, 30])
+@pytest.mark.parametrize("layout", ["contig", "separate", "pages"])
+def test_tiff__of_any_bands_has_its_values(layout, channels, dtype):
+    array = bands(channels, dtype)
+    if layout == "contig":
+        content = tiff(array, planarconfig="contig", photometric="minisblack")
+    elif layout == "separate":
+        content = tiff(array.transpose(2, 0, 1), planarconfig="separate", photometric="minisblack")
+    else:
+        content = tiff(array.transpose(2, 0, 1), photometric="minisblack")
+    np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), array)
+
+
+def test_tiff__with_a_fourth_band_that_is_not_transparency_keeps_it():
+    array = bands(4, np.uint8)
+    content = tiff(array, photometric="rgb", extrasamples=["unspecified"])
+    np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), array)
+    transparent = tiff(array, photometric="rgb", extrasamples=["unassalpha"])
+    np.testing.assert_array_equal(decode_image(transparent).permute(1, 2, 0), array[..., :3])
+
+
+def test_tiff__without_tifffile_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    with pytest.raises(UnreadableImageError, match=r"pip install 'pirl-plugin\[tiff\]'"):
+        decode_image(tiff(bands(5, np.uint8), photometric="minisblack"))
+
+
+@pytest.mark.parametrize("content", ["npy", "tiff"])
+def test_array__that_is_damaged_or_of_another_type_is_unreadable(content):
+    write = npy if content == "npy" else lambda array: tiff(array, photometric="minisblack")
+    whole = write(bands(5, np.uint16))
+    for damaged in (whole[:40], whole[: len(whole) // 2], write(bands(5, np.float64))):
+        with pytest.raises(UnreadableImageError):
+            decode_image(damaged)
+    with pytest.raises(UnreadableImageError, match="million values"):
+        decode_image(whole, max_pixels=10)
+    with pytest.raises(UnreadableImageError):
+        decode_image(npy(np.array([None, 1])))
+
+
+def test_gray__of_16_bits_keeps_them():
+    values = np.arange(20, dtype=np.uint16).reshape(4, 5) * 3000
+    for kind in ("PNG", "TIFF"):
+        file = io.BytesIO()
+        Image.fromarray(values).save(file, kind)
+        pixels = decode_image(file.getvalue())
+        np.testing.assert_array_equal(pixels[0], values)
+    assert decode_image(tiff(values, photometric="miniswhite"))[0, 0, 1] == 65535 - 3000
+
+
+def write_folder(root, arrays):
+    for number, array in enumerate(arrays):
+        folder = root / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.npy").write_bytes(npy(array))
+    return root
+
+
+def write_list(root, arrays):
+    write_folder(root, arrays)
+    paths = sorted(root.glob("*/*.npy"), key=lambda path: int(path.stem))
+    (root / "list.txt").write_text("".join(f"{path} x\n" for path in paths))
+    return root / "list.txt"
+
+
+def write_tiffs(root, arrays):
+    root.mkdir(exist_ok=True)
+    for number, array in enumerate(arrays):
+        content = tiff(array, photometric="minisblack", planarconfig="contig")
+        (root / f"{number}.tif").write_bytes(content)
+    return root
+
+
+def write_tar(root, arrays):
+    import tarfile
+
+    root.mkdir(exist_ok=True)
+    with tarfile.open(root / "a.tar", "w") as tar:
+        for number, array in enumerate(arrays):
+            add_member(tar, f"{number}.npy", npy(array))
+    return root
+
+
+HELD = {
+    "arrays": lambda root, arrays: arrays,
+    "tensors": lambda root, arrays: [torch.from_numpy(a).permute(2, 0, 1) for a in arrays],
+    "pairs": lambda root, arrays: [(array, 3) for array in arrays],
+    "joined": lambda root, arrays: ConcatDataset([arrays[:2], arrays[2:]]),
+    "folder": write_folder,
+    "list": write_list,
+    "TIFFs": write_tiffs,
+    "tar": write_tar,
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("held", HELD)
+def test_data_set__has_the_channels_of_most_images(held, dtype, tmp_path, caplog):
+    arrays = [bands(5, dtype, seed) for seed in range(5)]
+    arrays[3] = bands(4, dtype)
+    data = ImageDataset(HELD[held](tmp_path / "in", arrays), VIEWS)
+    kind = PixelType(5, torch.from_numpy(arrays[0]).dtype)
+    assert data.pixel_type == kind
+    for row in range(5):
+        pixels, is_readable = data.source.load(row, 8, kind)
+        assert is_readable == (row != 3) or held == "folder"  # which sorts by class
+        if held != "folder" and row != 3:
+            np.testing.assert_array_equal(pixels.permute(1, 2, 0), arrays[row])
+        assert data[row]["images"].shape == (5, 8, 8)
+    assert len(data.source.unreadable_paths()) == 1
+    name = str(kind.dtype).removeprefix("torch.")
+    assert f"4 channels of {name}, but most images have 5 channels of {name}" in caplog.text
+
+
+def test_folder__of_ordinary_images_stays_rgb_beside_arrays(tmp_path):
+    write_folder(tmp_path, [bands(5, np.uint8)] * 3)
+    save_grey(tmp_path / "a" / "0.png", 9)
+    source = open_source(tmp_path)
+    assert (len(source), source.pixel_type()) == (1, RGB)
+    grey = np.full((4, 5), 300, np.uint16)
+    Image.fromarray(grey).save(tmp_path / "a" / "1.png")
+    Image.new("L", (5, 4), 7).save(tmp_path / "a" / "2.png")
+    data = ImageDataset(tmp_path, VIEWS)
+    assert data.pixel_type == RGB
+    assert [int(data.source[row][0][0, 0, 0]) for row in range(3)] == [9, 1, 7]
+
+
+def test_rgb__is_made_where_it_is_asked_for(tmp_path):
+    deep = [np.full((9, 9, 1), 257 * level, np.uint16) for level in range(3)]
+    data = ImageDataset(deep, VIEWS, rgb=True)
+    assert data.pixel_type == RGB
+    assert data[1]["images"].shape == (3, 8, 8)
+    assert int(data.source[2][0][0, 0, 0]) == 2
+    assert ImageDataset(deep, VIEWS)[1]["images"].shape == (1, 8, 8)
+
+
+def test_statistics__are_those_of_each_channel():
+    arrays = [bands(4, np.uint16, seed) for seed in range(6)]
+    source = open_source(arrays)
+    mean, std = source.statistics(source.pixel_type())
+    values = np.stack(arrays).reshape(-1, 4).astype(float)
+    np.testing.assert_allclose(mean, values.mean(0))
+    np.testing.assert_allclose(std, values.std(0))
+    bytes_ = open_source([array.astype(np.uint8) for array in arrays])
+    np.testing.assert_allclose(bytes_.statistics(bytes_.pixel_type())[0], values.mean(0) / 255)
+    constant = open_source([np.full((4, 4, 2), 5, np.float32)])
+    assert constant.statistics(constant.pixel_type()) == ([5, 5], [1, 1])
+    assert open_source([png(3)] * 2).statistics(RGB)[0][0] == 0.485
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_loop__of_own_channels_trains_and_measures(dtype):
+    """The library's loop, and features of its trunk, with five channels."""
+    import pirl_plugin as pirl
+
+    arrays = [bands(5, dtype, seed, (60, 70)) for seed in range(8)]
+    data = pirl.ImageDataset(arrays, pirl.JigsawViews(64, patches_crop_size=96, patch_size=24))
+    model = pirl.PIRL(pirl.WideResNet(10, 0.25, in_channels=5), data)
+    model(pirl.collate_views([data[3], data[7]])).backward()
+    model.update()
+    config = model.trunk.network_config
+    np.testing.assert_allclose(config.mean, data.source.statistics(data.pixel_type)[0])
+    features, readable = pirl.extract_features(model.trunk, arrays, size=32)
+    assert (tuple(features.shape), readable.all()) == ((8, 128), True)
+    assert features.isfinite().all()
+
+
+def test_prepare__copies_images_of_other_types_as_they_are(tmp_path):
+    (tmp_path / "in").mkdir()
+    content = npy(bands(5, np.uint16, shape=(40, 50)))
+    (tmp_path / "in" / "1.npy").write_bytes(content)
+    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "8", "--workers", "0"]
+    assert prepare.main(command) == 0
+    assert (tmp_path / "out" / "1.npy").read_bytes() == content
