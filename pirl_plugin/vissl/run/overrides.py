@@ -43,10 +43,11 @@ def compose_overrides(overrides: list[str]) -> DictConfig:
     except ConfigCompositionException as error:
         _refuse_unknown_key(overrides)
         raise error
-    for key in composed:
-        if "/" in str(key):  # Hydra takes an unknown group for a key
-            groups = sorted({str(path.parent) for path in _our_configs()})
-            raise Refused(f"+{key}: there is no such group. Choose one of {', '.join(groups)}.")
+    for key in map(str, composed):
+        if "/" in key:  # Hydra takes an unknown group for a key
+            groups = {str(path.parent) for path in _our_configs() if path.parts[1] == "pirl"}
+            names = ", ".join(sorted(groups - {"config/pirl/base"}))
+            raise Refused(f"+{key}: there is no such group. Choose one of {names}.")
     return composed
 
 
