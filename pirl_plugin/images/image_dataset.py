@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -89,6 +90,10 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             self.views = CallableViews(views)
             self._size = LARGEST_SIDE  # the function may use any pixel
         self.pixel_type = RGB if rgb else self.source.pixel_type()
+        if self.pixel_type != RGB and isinstance(views, Views):
+            options = views.photometric.used(is_rgb=False)
+            listed = ", ".join(f"{name}={value:g}" for name, value in options.items())
+            logging.root.warning(f"{self.pixel_type}: the views use {listed}, not color options.")
         self.seed = seed
         # Shared with loader workers, which may live for several epochs; −1: set_epoch was not
         # called.

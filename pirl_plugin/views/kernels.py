@@ -347,7 +347,7 @@ def render(
     Returns:
         (n, C, P, P), of the type of the canvas.
     """
-    if "saturation" not in rows.dtype.names:
+    if canvas.dtype != np.uint8 or canvas.shape[2] != 3:
         return torch.from_numpy(_render_channels(canvas, corners, rows, size))
     views = np.empty((len(rows), 3, size, size), np.uint8)
     _render(canvas, corners, rows, views)

@@ -200,7 +200,9 @@ class Photometric:
     @functools.cached_property
     def _options(self) -> NDArray[Any]:
         """The options as a structured array (1,), for a compiled function."""
-        types = [(field.name, np.float64, np.shape(field.default)) for field in fields(self)]
+        types = [
+            (field.name, np.float64, np.shape(getattr(self, field.name))) for field in fields(self)
+        ]
         return np.array([astuple(self)], types)
 
 

@@ -74,7 +74,7 @@ def as_pixels(image: Any) -> torch.Tensor:
     """
     array = _array_of(image) if isinstance(image, Image.Image) else image
     is_array = isinstance(array, np.ndarray) and array.dtype.name in _TYPES and array.ndim in (2, 3)
-    pixels = array
+    pixels: Any = array
     if is_array:
         native = np.array(array, array.dtype.name)  # a writable copy in the machine's byte order
         pixels = torch.from_numpy(np.atleast_3d(native)).permute(2, 0, 1)
@@ -84,7 +84,8 @@ def as_pixels(image: Any) -> torch.Tensor:
             f"the image is {type_and_shape(array)}: expected a PIL image, an array (H, W, C) or a "
             f"tensor (C, H, W), with pixels in {', '.join(_TYPES)}"
         )
-    channels, height, width = pixels.shape
+    tensor: torch.Tensor = pixels
+    channels, height, width = tensor.shape
     if is_array and height < min(width, channels) and channels > _MOST_USUAL:
         raise Refused(
             f"the image is an array of shape {array.shape}, which seems to be (C, H, W): pass "
@@ -95,7 +96,7 @@ def as_pixels(image: Any) -> torch.Tensor:
             f"the image is a tensor of shape {tuple(array.shape)}, which seems to be (H, W, C): "
             f"pass tensor.permute(2, 0, 1)"
         )
-    return pixels
+    return tensor
 
 
 def as_rgb(image: Any) -> torch.Tensor:
