@@ -38,7 +38,7 @@ RUNS = {  # command -> words, and the words of its sentence; None: it needs no e
     "quickstart": ("--out OUT/quickstart", REPORT),
     "knn": ("--checkpoint CHECKPOINT --data DATA --size 32 --k 3 --report OUT/knn.html", None),
     "embed": ("--checkpoint CHECKPOINT --data DATA/val --size 32 --out OUT/embed.npz", None),
-    "linear": ("--checkpoint CHECKPOINT --data DATA --out OUT/linear", VISSL),
+    "linear": ("--checkpoint CHECKPOINT --data DATA --out OUT/linear", "pip install scikit-learn"),
     "finetune": ("--checkpoint CHECKPOINT --data DATA --out OUT/finetune", VISSL),
     "export": ("--checkpoint CHECKPOINT --to detectron2 --out OUT/trunk.pkl", None),
     "prepare": ("DATA/val OUT/copy --size 32", None),

@@ -90,15 +90,10 @@ def usable_cores() -> int:
     cores = float(os.cpu_count() or 1)
     if sys.platform == "linux":
         cores = len(os.sched_getaffinity(0))
-    # The container's limit, in control groups of version 2 or 1: processor time over time.
+    # The container's limit, from control groups: CPU time over time.
     with contextlib.suppress(OSError, ValueError):  # without a limit, the first is "max"
         quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
         cores = min(cores, int(quota) / int(period))
-    with contextlib.suppress(OSError):
-        quota = (_CONTROL_GROUPS / "cpu/cpu.cfs_quota_us").read_text()
-        period = (_CONTROL_GROUPS / "cpu/cpu.cfs_period_us").read_text()
-        if int(quota) > 0:  # without a limit, it is -1
-            cores = min(cores, int(quota) / int(period))
     return max(1, int(cores))
 
 

@@ -69,17 +69,6 @@ class Reader(Protocol):
         """Return the paths that this process and its loader workers read at this moment."""
 
 
-class Child(Protocol):
-    """A child process, of ``multiprocessing`` or ``subprocess``."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process ID; None before the start."""
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-
-
 @dataclass(eq=False)
 class Wait:
     """A wait for images, which ends this process if none is read for too long.
@@ -142,7 +131,7 @@ class Watcher:
     requested: int = 0
     polled: bool = False
     waits: list[Wait] = field(default_factory=list)
-    commands: list[Child] = field(default_factory=list)
+    commands: list[subprocess.Popen[Any]] = field(default_factory=list)
     temporary_files: set[Path] = field(default_factory=set)
     _first_signal_at: float | None = None
 
@@ -164,11 +153,9 @@ class Watcher:
             kill_workers()  # torch would wait five seconds for a worker whose read hangs
             raise Interrupted(number)
 
-    def children(self) -> list[Child]:
+    def children(self) -> list[Any]:
         """Return the ranks and commands that this process has started, but no loader worker."""
-        ranks: list[Any] = [
-            child for child in multiprocessing.active_children() if not child.daemon
-        ]
+        ranks = [child for child in multiprocessing.active_children() if not child.daemon]
         return [*ranks, *self.commands]
 
     def watch(self) -> None:
