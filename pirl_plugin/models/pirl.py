@@ -114,6 +114,11 @@ class PIRL(nn.Module):
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
         config = network_config_of(trunk).with_values("run", size=blank.shape[-1])
+        if config.architecture and config.channels != len(blank):
+            raise Refused(
+                f"The trunk takes {config.channels} channels, but the images have {len(blank)}. "
+                f"Build it for {len(blank)} channels."
+            )
         if data.pixel_type != RGB and isinstance(data.views, Views):
             mean, std = data.source.statistics(data.pixel_type)
             config = config.with_values(_OF_DATA, mean=mean, std=std)

@@ -113,6 +113,15 @@ def test_pirl__refuses_other_data(kind):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), kind(data))
 
 
+def test_trunk__for_other_channels_is_refused():
+    data = pirl.ImageDataset([torch.ones(5, 40, 50)] * 4, VIEWS["image only"])
+    with pytest.raises(ValueError, match="The trunk takes 3 channels, but the images have 5"):
+        pirl.PIRL(pirl.WideResNet(10, width=0.125), data)
+    trunk = pirl.WideResNet(10, width=0.125, in_channels=5)
+    pirl.PIRL(trunk, data)
+    assert (trunk.network_config.channels, trunk.network_config.mean) == (5, (1.0,) * 5)
+
+
 def test_trunk__without_pooling_is_refused():
     """Features of a photo and of a patch would have different widths."""
     data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
