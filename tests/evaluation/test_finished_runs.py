@@ -25,7 +25,7 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
             (folder / "unreadable.png").write_text("no image")
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
     rate = "config.OPTIMIZER.param_schedulers.lr.start_value=1"
-    words += ["--size", "32", rate, "config.OPTIMIZER.num_epochs=4"]
+    words += ["--fit", "vissl", "--size", "32", rate, "config.OPTIMIZER.num_epochs=4"]
     words.append("config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8")
     assert run(["linear", *words, "config.HOOKS.PIRL_RUN.max_unreadable=0.2"]) == 0
     printed = capfd.readouterr().out
