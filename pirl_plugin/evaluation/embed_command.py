@@ -22,7 +22,13 @@ def main(argv: list[str]) -> None:
     """Write the file, and name unreadable images."""
     options = _parse(argv)
     from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery, describe_images
+    from pirl_plugin.evaluation.feature_store import (
+        FeatureFile,
+        Gallery,
+        describe_images,
+        map_array,
+        predict,
+    )
     from pirl_plugin.evaluation.features import fill
     from pirl_plugin.evaluation.network_options import identify_features, load_network
     from pirl_plugin.evaluation.sorting import check_folder_names, sort_images
@@ -66,8 +72,11 @@ def main(argv: list[str]) -> None:
             fill(file, [trunk], source, layer, options.batch, options.workers)
             _write(file, classifier, gallery, options.no_features)
     rows = file.store.readable.nonzero()[:, 0].tolist()
-    if options.sort_into is not None:
-        sort_images(options.sort_into, source, rows, file.predicted.tolist())
+    if options.sort_into is not None and classifier is not None:
+        is_npz = options.out.suffix == ".npz"
+        features = map_array(options.out, "features") if is_npz else file.store.features[0]
+        predicted = predict(classifier, features)["predicted"].tolist()
+        sort_images(options.sort_into, source, rows, predicted)
         print(f"{options.sort_into}: {len(rows):,} images in a folder for each class")
     for name in file.unreadable_names():
         print(f"unreadable, left out: {printable(name)}")

@@ -122,8 +122,10 @@ class FeatureStore:
                 self._files.append(file)
 
     def require_readable(self) -> None:
-        """Raise ``Refused`` if no image could be read."""
+        """Raise ``Refused``, and remove named files, if no image could be read."""
         if not self.readable.any():
+            if self._parts is not None:
+                remove(self._parts)
             raise Refused(
                 f"None of the {self.num_images:,} images could be read; see the warnings above."
             )
@@ -166,7 +168,6 @@ class FeatureFile:
     ) -> None:
         self.path = path
         self.is_complete = False
-        self._predicted: NDArray[Any] | None = None
         self._source = source
         self._prefix = "" if root is None else os.path.join(root, "")
         self._about: dict[str, Any] = json.loads(json.dumps(about))  # as it will be read
@@ -222,21 +223,6 @@ class FeatureFile:
             write(self.path, table, features)
         remove(self._parts)
         self.is_complete = True
-        self._predicted = columns.get("predicted")
-
-    def require_readable(self) -> None:
-        """Raise ``Refused``, and remove the parts, if no image could be read."""
-        if not self.store.readable.any():
-            remove(self._parts)
-        self.store.require_readable()
-
-    @property
-    def predicted(self) -> NDArray[np.str_]:
-        """Predicted class names ``(N,)`` of a complete file."""
-        if self._predicted is None:
-            with np.load(self.path, allow_pickle=False) as npz:
-                self._predicted = npz["predicted"]
-        return self._predicted
 
     def readable_names(self) -> NDArray[np.str_]:
         """Return the names of the N readable images."""
@@ -310,19 +296,17 @@ class FeatureFile:
             )
         is_same = recorded.get(_CONTENT) == self._about[_CONTENT]
         is_readable = any(self._source[row].is_readable for row in progress["unreadable"])
-        if is_same and not is_readable and (self.path.exists() or self._has_rows(progress)):
+        num_rows = progress["done"] - len(progress["unreadable"])
+        parts = enumerate([] if self.path.exists() else progress["row_bytes"])
+        is_whole = all(
+            (self._parts / f"{number}.bin").stat().st_size >= num_rows * size
+            for number, size in parts
+        )
+        if is_same and not is_readable and is_whole:
             return True
         logging.root.warning(f"{self.path} is computed again, because its images have changed")
         self.path.unlink(missing_ok=True)
         return False
-
-    def _has_rows(self, progress: Mapping[str, Any]) -> bool:
-        num_rows = progress["done"] - len(progress["unreadable"])
-        for number, size in enumerate(progress["row_bytes"]):
-            part = self._parts / f"{number}.bin"
-            if not part.is_file() or part.stat().st_size < num_rows * size:
-                return False
-        return True
 
 
 def describe_images(source: ImageSource) -> dict[str, Any]:
@@ -387,13 +371,11 @@ class Gallery:
         rows, cosines = find_neighbors(features, self.features, 2)
         first = rows[:, 0]
         is_itself = (self.names[first] == names) & (self.digests[first] == digests).numpy()
-        if rows.shape[1] == 1:  # the file has one image
-            nearest = np.where(is_itself, "", self.names[first])
-            return {"nearest": nearest, "similarity": cosines[:, 0].numpy()}
-        choice = torch.from_numpy(is_itself)[:, None].long()
+        choice = is_itself.astype(int) % rows.shape[1]  # a file of one image has no other
+        images = np.arange(len(names))
         return {
-            "nearest": self.names[rows.gather(1, choice)[:, 0]],
-            "similarity": cosines.gather(1, choice)[:, 0].numpy(),
+            "nearest": self.names[rows[images, choice]],
+            "similarity": cosines[images, choice].numpy(),
         }
 
 

@@ -287,7 +287,7 @@ def fill(
         config = trunks[0].network_config
         for part in compute_features(trunks, [source], config, rows, batch, workers, [layer]):
             file.append(part)
-    file.require_readable()
+    file.store.require_readable()
 
 
 @torch.no_grad()

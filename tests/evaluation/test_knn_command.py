@@ -180,7 +180,7 @@ def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch
     if words[0] == "export":
         other_options = ["--to", "torchvision"]
     with pytest.raises(SystemExit) as ended:
-        run([*words, "--checkpoint", "no_file", *other_options])
+        run([*words, "--checkpoint", "file", *other_options])
     assert ended.value.code == 2
     assert f"argument {sentence}" in capsys.readouterr().err
 
@@ -260,7 +260,7 @@ def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
     for name in ("class1", "class2"):
         for path in (folder / "train" / name).iterdir():
             path.write_bytes(b"no image")
-    with pytest.raises(ValueError, match="found only those of class0"):
+    with pytest.raises(ValueError, match="have the class class0"):
         knn(checkpoint, folder, tmp_path, "--size", "32")
 
 
