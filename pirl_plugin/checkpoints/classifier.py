@@ -12,7 +12,7 @@ from pirl_plugin.checkpoints.read import open_checkpoint
 from pirl_plugin.system.failures import Refused
 
 CLASSIFIER = "pirl_classifier"
-"""Key of the classifier in a checkpoint."""
+"""Key for the classifier in a checkpoint."""
 CLASSIFIER_FILE = "classifier.torch"
 """File with trunk and classifier that ``linear --fit logistic`` and ``finetune`` write."""
 

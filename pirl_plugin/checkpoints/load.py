@@ -33,14 +33,14 @@ COUNTER = "num_batches_tracked"
 """Unused buffer of batch norm; files of PyTorch < 0.4.1 and of Caffe2 do not have it."""
 _TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
 
-# How programs name the parts of a ResNet: their name -> torchvision's. In all of them, the names
-# inside a part are torchvision's.
+# How programs name a ResNet's parts: their name -> torchvision's. Inside a part, all of them use
+# torchvision's names.
 _OF_TORCHVISION = {name: name for name in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")}
 # lightly: an nn.Sequential of the children; its 2 (ReLU) and 3 (pooling) have no tensors.
 _OF_LIGHTLY = {
     "0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4",
 }  # fmt: skip
-# What is before one of these convolutions is the prefix of a ResNet.
+# A ResNet's prefix is what precedes one of these convolutions.
 _MARK = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<part>layer[14]|[47])\.0\.conv1\.weight")
 # Wrappers of torch put these parts into names, also in the middle of them.
 _WRAPPERS = re.compile(r"\b(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
@@ -123,7 +123,7 @@ def find_trunk(
     file: str,
     prefix: str | None = None,
 ) -> AnyTrunk:
-    """Build the network in the content of a file, with its weights.
+    """Build the network in a file's content, with its weights.
 
     Args:
         content: nested dictionaries with tensors.
@@ -143,7 +143,7 @@ def find_trunk(
 
 
 def read_network_config(path: Path, content: Mapping[str, Any] | None = None) -> NetworkConfig:
-    """Return the record of the network in a file, without reading its tensors.
+    """Return a file's record of its network, without reading the tensors.
 
     It is in the file, if this package wrote it, or in timm's ``config.json`` beside it.
 
@@ -187,7 +187,7 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
 
 
 def _opened(path: Path) -> Mapping[str, Any]:
-    """Open a checkpoint; return nothing if it is none, as its reader says."""
+    """Open a checkpoint; return an empty mapping if it is none, which its reader reports."""
     try:
         return open_checkpoint(path)
     except ValueError:
@@ -210,7 +210,7 @@ def _fetch(timm: str, options: dict[str, object]) -> TimmTrunk:
 
 
 def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -> ResNetTrunk:
-    """Find the ResNet among the tensors of a file, and load it.
+    """Find the ResNet among a file's tensors, and load it.
 
     Raises:
         Refused: there is no ResNet, there are several, or it is incomplete.
@@ -263,7 +263,7 @@ def _load_timm_network(
     timm: str,
     options: Mapping[str, object],
 ) -> TimmTrunk:
-    """Find a network of timm among the tensors of a file, and load it.
+    """Find a network from timm among a file's tensors, and load it.
 
     Raises:
         Refused: there is no such network, there are several, or it is incomplete; or timm is not
@@ -322,8 +322,8 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor]
     convolution to other numbers of channels.
 
     Returns:
-        The network's tensors, and others in its parts; and the names of the rest, such as the
-        classifier's.
+        The network's tensors, with left-over tensors in its parts, and the names of all others,
+        such as the classifier's.
     """
     from timm.models import adapt_input_conv
 
@@ -362,7 +362,7 @@ def _names(names: str | Sequence[str] | None) -> list[str]:
 
 
 def _advice(tensors: Mapping[str, Tensor], otherwise: str) -> str:
-    """Say whose network it is, if the names of its tensors show it."""
+    """Name the program that a network comes from, if its tensor names show it."""
     for pattern, writer in _WRITERS.items():
         named = next(filter(re.compile(pattern).search, tensors), None)
         if named is not None:
@@ -416,7 +416,7 @@ def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, 
 
 
 def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
-    """Return the prefix of the trunk.
+    """Choose the trunk's prefix.
 
     Raises:
         ValueError: none is the user's; or there are several, and none is preferred.
@@ -437,14 +437,14 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
 
 
 def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """Compare tensors by name and shape. Counters of batch norm may be missing.
+    """Compare tensors by name and shape; batch norm counters may be missing.
 
     Args:
-        expected: name to tensor, whose values do not count.
-        tensors: name to tensor.
+        expected: tensors by name; their values are not compared.
+        tensors: tensors by name.
 
     Returns:
-        The differences in words; empty if there are none.
+        A description of the differences; empty if there are none.
 
     Example:
         >>> import torch

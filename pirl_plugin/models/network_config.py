@@ -116,7 +116,7 @@ class NetworkConfig:
 
     @property
     def defaults(self) -> list[str]:
-        """Names of the values that nobody has given: ``size``, ``mean``, ``std``."""
+        """Which of ``size``, ``mean`` and ``std`` are defaults."""
         return [name for name in _INPUTS if name not in self.origins]
 
     def with_values(

@@ -1,4 +1,4 @@
-"""PIRL in one module: trunk, heads, loss and memory bank, for a training loop of a few lines."""
+"""PIRL in one module: trunk, heads, loss and memory bank, for a short training loop."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
 from pirl_plugin.system.failures import check, check_whole
 
-# Depth -> kind of block, and the number of blocks in each of the four stages.
+# Depth -> block type, and number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
     10: (BasicBlock, [1, 1, 1, 1]),
     18: (BasicBlock, [2, 2, 2, 2]),
@@ -18,8 +18,8 @@ STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
     152: (Bottleneck, [3, 8, 36, 3]),
 }
 LAST = "last"
-"""The name of the pooled features of the last layer."""
-# Name of a feature, VISSL's or LAST -> the block that computes it.
+"""Name of the last layer's pooled features."""
+# Feature name, VISSL's or LAST -> the block that computes it.
 FEATURES = {
     "conv1": "conv1_relu",
     "res1": "maxpool",
@@ -138,7 +138,7 @@ class ResNetTrunk(nn.Module):
                 ``last``, which equals ``flatten``, the default.
 
         Returns:
-            One tensor for each name, in the order of the names.
+            One tensor per name, in the same order.
 
         Raises:
             KeyError: a name is unknown.

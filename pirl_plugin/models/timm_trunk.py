@@ -67,7 +67,7 @@ class TimmTrunk(nn.Module):
             out_feat_keys: names of features; by default ``flatten``.
 
         Returns:
-            One tensor for each name, in the order of the names.
+            One tensor per name, in the same order.
 
         Raises:
             KeyError: a name is unknown.
@@ -94,7 +94,7 @@ class TimmTrunk(nn.Module):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the layers that can be compared: the stages that timm lists, and last."""
+        """Names of the layers that can be compared: timm's stages, and last."""
         if not hasattr(self.net, "forward_intermediates"):
             return (LAST,)
         return (*(f"stage{number + 1}" for number in range(len(self.net.feature_info))), LAST)
