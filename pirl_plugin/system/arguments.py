@@ -147,7 +147,7 @@ def key_and_value(text: str) -> tuple[str, object]:
 Options = Mapping[str, Mapping[str, Any]]
 """Options of a command: name → the keyword arguments of ``add_argument``."""
 
-_DEFAULT = "(default: as in the checkpoint's training)"
+_DEFAULT = "(default: the one used in pre-training)"
 _RGB = ("R", "G", "B")
 
 _FILES = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
@@ -170,9 +170,12 @@ NETWORK: Options = {
         default=[],
         help="an option of this network, such as img_size=384; may be repeated",
     ),
-    "--trust-pickle": dict(action="store_true", help="let the file run code if it is refused"),
+    "--trust-pickle": dict(
+        action="store_true",
+        help="unpickle the file even if it can run code (only for files you trust)",
+    ),
 }
-"""What a file of weights may not say of its network."""
+"""Options for what a weights file may not record."""
 
 _FOLDER = (
     "folder with train/CLASS/* and val/CLASS/* (or valid, validation, test), or with CLASS/*, from "
@@ -194,11 +197,13 @@ IMAGES: Options = {
     "--label-column": dict(
         metavar="NAME", help="column of classes (default: label, labels, class or target)"
     ),
-    "--size": dict(type=WholeNumber(1, 4096), help=f"side of the images, pixels {_DEFAULT}"),
-    "--mean": dict(type=float, nargs=3, metavar=_RGB, help=f"mean of each channel {_DEFAULT}"),
-    "--std": dict(type=float, nargs=3, metavar=_RGB, help=f"its standard deviation {_DEFAULT}"),
+    "--size": dict(type=WholeNumber(1, 4096), help=f"image size in pixels {_DEFAULT}"),
+    "--mean": dict(type=float, nargs=3, metavar=_RGB, help=f"per-channel mean {_DEFAULT}"),
+    "--std": dict(
+        type=float, nargs=3, metavar=_RGB, help=f"per-channel standard deviation {_DEFAULT}"
+    ),
 }
-"""The columns of tables, and what replaces the checkpoint's kind of images."""
+"""Columns of tables, and image settings that replace those of the checkpoint."""
 
 _LAYERS = (
     "layer whose features are taken: conv1, res2 to res5 of a ResNet, stage1 and others of a "
@@ -207,10 +212,12 @@ _LAYERS = (
 )
 FEATURES: Options = {
     "--layer": dict(metavar="NAME", help=_LAYERS),
-    "--batch": dict(type=WholeNumber(1), default=128, help="images at a time"),
-    "--workers": dict(type=WholeNumber(0), help="processes that decode (default: by cores)"),
+    "--batch": dict(type=WholeNumber(1), default=128, help="batch size"),
+    "--workers": dict(
+        type=WholeNumber(0), help="worker processes that decode images (default: by cores)"
+    ),
     "--device": dict(
-        type=device, default="auto", help="cpu, cuda:N, or auto: a GPU if there is one"
+        type=device, default="auto", help="cpu, cuda:N, or auto for a GPU if available"
     ),
 }
 """How features are computed; ``layer`` is None if the user chooses none."""

@@ -193,8 +193,8 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
     if differs:
         values = in_words(differs, "{key} {expected} (now {value})")
         raise Refused(
-            f"{folder} holds the run of {values}: expected an empty folder or one of the same run; "
-            f"give another folder, or remove this one"
+            f"{folder} holds the run of {values}. To start another run, give another folder, or "
+            f"delete this one."
         )
     write_json(file, new)
 
@@ -275,8 +275,8 @@ def _is_same_file(lock: IO[str], path: Path) -> bool:
 
 def _refusal(path: Path, key: str) -> Refused:
     return Refused(
-        f"{key} = {path}: expected an output that no other process writes, and another process "
-        f"writes it; wait for it, stop it, or give another"
+        f"{key} = {path}: another process is writing to it. Wait for it, stop it, or choose another "
+        f"path."
     )
 
 

@@ -203,7 +203,8 @@ class Watcher:
         if multiprocessing.parent_process() is None:
             # The main thread may hold the lock of sys.stderr.
             os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
-        for child in [*multiprocessing.active_children(), *self.commands]:
+        children: list[Any] = [*multiprocessing.active_children(), *self.commands]
+        for child in children:
             child.kill()
         for path in self.temporary_files:
             with suppress(OSError):

@@ -16,7 +16,7 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked, locked_file, sharing_lock
 from tests.helpers.host_tools import write_classes
 
-HELD = "expected an output that no other process writes"
+HELD = "another process is writing to it"
 
 
 def test_folder__is_locked_until_its_last_process_ends(tmp_path):
