@@ -275,8 +275,8 @@ def _is_same_file(lock: IO[str], path: Path) -> bool:
 
 def _refusal(path: Path, key: str) -> Refused:
     return Refused(
-        f"{key} = {path}: another process is writing to it. Wait for it, stop it, or choose another "
-        f"path."
+        f"{key} = {path}: another process is writing to it. Wait for it, stop it, or choose "
+        f"another path."
     )
 
 
