@@ -1,4 +1,4 @@
-"""Classes are names: labels of any source become names, and an index of a name for each image."""
+"""Classes are names: labels from any source become names, and each image gets a name's index."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from pirl_plugin.system.failures import Refused
 
 NO_CLASS = -1
-"""Index of an image without a class: neither trained, nor drawn, nor measured, nor counted."""
+"""Index of an unlabeled image, which classifiers and measures ignore."""
 
 _WHOLE_NUMBER = re.compile(r"\+?[0-9]+")
 MISSING_VALUES = frozenset({"nan", "none", "null", "na", "n/a", "<na>"})
-"""Table cells without a value, in lower case. Elsewhere, these words are names of classes."""
+"""Empty table cells as programs write them, in lower case. Elsewhere, these are class names."""
 
 
 class NoLabels(Refused):
-    """A source has no labels, or none that can be found without the user's choice."""
+    """A source has no labels, or the user has to choose them."""
 
 
 class Classes(NamedTuple):
-    """The classes of a source's images.
+    """A source's classes.
 
     Attributes:
         names: names of the classes that some image has, in their order.
@@ -83,16 +83,16 @@ def natural_order(names: Iterable[str]) -> list[str]:
 def name_classes(
     labels: Iterable[Any],
     order: Sequence[str] = (),
-    place: str = "labels",
+    context: str = "labels",
     missing: Container[str] = (),
 ) -> Classes:
-    """Find the classes of images.
+    """Name the classes of images.
 
     Args:
         labels: label of each image: text, a number, a boolean, or None.
         order: names of classes in their order, whatever these names are. Other labels follow, in
             their natural order.
-        place: what has the labels, for messages.
+        context: what has the labels, for messages.
         missing: labels in lower case that are not classes: see :data:`MISSING_VALUES`.
 
     Raises:
@@ -109,7 +109,8 @@ def name_classes(
     except TypeError:
         several = next((label for label in labels if not isinstance(label, Hashable)), None)
         raise NoLabels(
-            f"{place}: expected one class for each image, found the label {several!r}"
+            f"{context}: an image has the label {several!r}, but classification needs one class "
+            f"per image."
         ) from None
     known = {label: _normalized(label) or label for label in order}
     name_of_label = {
@@ -132,7 +133,7 @@ def name_classes(
 
 
 def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.int64]:
-    """Return the classes of test images as indices into the names of the training images' classes.
+    """Return test classes as indices into the names of the training classes.
 
     Args:
         names: of the training images' classes.
@@ -153,9 +154,9 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
     if unknown:
         rest = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise Refused(
-            f"{key}: expected only classes of the training images, found {', '.join(unknown[:3])}"
-            f"{rest} beside {', '.join(names[:3])}{' …' if len(names) > 3 else ''}; add training "
-            f"images of each class, or remove its test images"
+            f"{key} has classes without training images: {', '.join(unknown[:3])}{rest}. The "
+            f"training images have {', '.join(names[:3])}{' …' if len(names) > 3 else ''}. Add "
+            f"training images for each class, or remove its test images."
         )
     index_of_name = dict(zip(names, range(len(names)), strict=True))
     joined = [*map(index_of_name.__getitem__, test.names), NO_CLASS]  # the last is at −1

@@ -1,4 +1,4 @@
-"""The columns of images and of labels in tables and data sets: by known names, or as chosen."""
+"""Image and label columns in tables and data sets: by known names, or as chosen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The user's choice of columns; None: the first of the known names that exists.
+    """The user's choice of columns; None for the first known name.
 
     Attributes:
         image: name of the column of images, or of their paths; of tuples, a position.
@@ -30,14 +30,14 @@ class Columns:
     label: str | None = None
 
     def find(
-        self, kind: str, columns: Sequence[str], place: str, of_type: Sequence[str] = ()
+        self, kind: str, columns: Sequence[str], context: str, of_type: Sequence[str] = ()
     ) -> Any:
-        """Return the column of images or of labels; None if it cannot be told.
+        """Return the image or label column, or None if none has a known name.
 
         Args:
             kind: ``image`` or ``label``.
             columns: the columns to choose from.
-            place: what has the columns, for messages.
+            context: what has the columns, for messages.
             of_type: those whose type is of this kind: a single one is taken if no name is known.
 
         Raises:
@@ -47,7 +47,7 @@ class Columns:
         if chosen is not None:
             if chosen not in columns:
                 raise Refused(
-                    f"{kind}_column = {chosen} is not a column of {kind}s in {place}. Choose one "
+                    f"{kind}_column = {chosen} is not a column of {kind}s in {context}. Choose one "
                     f"of {', '.join(columns)}."
                 )
             return chosen
@@ -63,7 +63,7 @@ BY_NAME = Columns()
 
 
 def choose(kind: str, columns: Iterable[str]) -> str:
-    """Return the end of a sentence that says how to choose a column.
+    """Return the end of an error message: how to choose a column.
 
     Args:
         kind: ``image`` or ``label``.

@@ -40,7 +40,7 @@ FORMATS = tuple(
     for name in ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF", "AVIF", "JPEG2000", "HEIF")
     if name in Image.OPEN
 )
-"""PIL's names of the formats that are decoded, as far as this PIL has them."""
+"""PIL's names for the decoded formats, as far as this PIL has them."""
 
 NEEDED_SIDE = 750
 """Pixels of a shorter side that views of 224 px need: JPEGs are decoded at 1/2, 1/4 or 1/8 size if
@@ -52,7 +52,7 @@ LARGEST_SIDE = 65_535
 """Largest side of a JPEG, pixels: if views need as many, all JPEGs are decoded at full size."""
 
 MAX_PIXELS = 64_000_000
-"""Largest number of pixels to decode; a process needs about 12 bytes for each."""
+"""Largest image to decode, pixels; a process needs about 12 bytes for each."""
 
 # Markers of a JPEG's blocks.
 _SIZES = (0xC0, 0xC1, 0xC2)
@@ -96,7 +96,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def read_file(path: str) -> bytearray:
-    """Read a regular file whole. Raises ``OSError`` if that fails."""
+    """Read a complete regular file. Raises ``OSError`` if that fails."""
     with open(path, "rb", opener=open_regular) as file:
         content = bytearray(os.fstat(file.fileno()).st_size)
         del content[file.readinto(content) :]
@@ -186,7 +186,7 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
 
 
 def _check(image: Image.Image, max_pixels: int) -> None:
-    """Check an image whose pixels are not decoded yet.
+    """Check an image before its pixels are decoded.
 
     Raises:
         UnreadableImageError: it is too large, or PIL would decode it wrongly.
@@ -240,7 +240,7 @@ def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
 
 
 def _check_scans(data: bytes | bytearray, num_pixels: int, max_pixels: int) -> None:
-    """Check the work of decoding a progressive JPEG, whose scans may be as many as its bytes.
+    """Limit the work for a progressive JPEG, which may have as many scans as bytes.
 
     A baseline JPEG needs no check: each scan takes at least one byte for 256 pixels.
 
@@ -257,7 +257,7 @@ def _check_scans(data: bytes | bytearray, num_pixels: int, max_pixels: int) -> N
 
 
 def _is_misread(image: Image.Image) -> bool:
-    """Return whether PIL gives wrong pixels for a TIFF, as comparisons with its values showed."""
+    """Return whether PIL decodes a TIFF wrongly, as comparisons with known values showed."""
     tags = image.tag_v2  # type: ignore[attr-defined]
     bits = tags.get(_BITS_PER_SAMPLE, (8,))
     is_deep = max(bits) > 8
@@ -269,7 +269,7 @@ def _is_misread(image: Image.Image) -> bool:
 
 
 def _what_it_is(data: bytes | bytearray) -> str:
-    """Return the reason that bytes are not an image, with their beginning."""
+    """Say why bytes are not an image, and quote their beginning."""
     if data.startswith(_LFS_POINTER):
         return "it is a pointer of Git LFS, not an image: run git lfs pull"
     beginning = f", which begin with {bytes(data[:24])!r}" if data else ""

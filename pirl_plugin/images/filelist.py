@@ -80,10 +80,7 @@ class FileListSource(ImageSource):
             for number, row in rows:
                 image = row.get(path_column)
                 if not image:
-                    raise Refused(
-                        f"{file}: row {number} has no {path_column!r}: expected a path in each "
-                        f"row; remove the row"
-                    )
+                    raise Refused(f"{file}: row {number} has no {path_column!r}. Remove the row.")
                 paths.append(new_prefix + str(image).removeprefix(remove_prefix))
                 self._labels.append(row.get(label_column) if label_column else None)
         self._other_columns: list[str] = []  # of a table, if none of them is known to have labels
@@ -97,12 +94,13 @@ class FileListSource(ImageSource):
         if not any(map(os.path.exists, first)):  # otherwise all images would be grey
             ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"
             raise MissingFile(
-                f"{file} names {printable(first[0])}: expected paths{ending} relative to the "
-                f"list's folder, or from the root, and none of the first {len(first)} files exists"
+                f"None of the first {len(first)} files in {file} exists, such as "
+                f"{printable(first[0])}. Write paths{ending} that are absolute or relative to the "
+                f"list's folder."
             )
 
     def _find_classes(self) -> Classes:
-        """Return the classes of the list's labels; if it has none, each image's folder is one.
+        """Return the classes from the labels or, without labels, from the images' folders.
 
         Raises:
             NoLabels: no column is known to have labels, an image has two labels, or the folders
@@ -122,8 +120,8 @@ class FileListSource(ImageSource):
         names = set(map(os.path.basename, folders))
         if len(set(map(os.path.dirname, folders))) > 1 or len(names) < 2:
             raise NoLabels(
-                f"{self.path} has no labels: expected a label for each image, or paths "
-                f"DIR/CLASS/IMAGE"
+                f"{self.path} has no labels. Add a label for each image, or use paths "
+                f"DIR/CLASS/IMAGE."
             )
         warn_once(
             f"{self.path} has no labels: the class of each of its {len(self)} images is its "
@@ -146,7 +144,7 @@ class FileListSource(ImageSource):
 
 
 def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Rows]:
-    """Return the columns of a list, and its rows, as far as they are not yet read."""
+    """Return a list's columns and its remaining rows."""
     kind = os.path.splitext(file)[1].lower()
     if kind == ".npy":
         return ["path"], _rows_of_array(file)
@@ -162,7 +160,7 @@ def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Ro
         columns_of_any_row = list(dict.fromkeys(keys))
         lines.seek(0)
         return columns_of_any_row, _rows_of_json(lines, file)
-    raise Refused(f"{file}: expected a list of images, a file *{', *'.join(LISTS)}")
+    raise Refused(f"{file} is not a list of images, a file *{', *'.join(LISTS)}.")
 
 
 def _text(content: bytes, file: str) -> str:

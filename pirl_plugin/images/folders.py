@@ -1,4 +1,4 @@
-"""The images below a folder, in a fixed order, and the splits of a data set."""
+"""Images below a folder in a fixed order, class folders, and a data set's splits."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _KNOWN_EXTENSIONS = (
 )  # fmt: skip
 _OF_PIL = Image.registered_extensions()
 IMAGE_EXTENSIONS = tuple(extension for extension in _KNOWN_EXTENSIONS if extension in _OF_PIL)
-"""The extensions that this PIL reads, in lower case and with their dot."""
+"""Extensions that this PIL reads, in lower case, with the dot."""
 ARRAY_EXTENSION = ".npy"
-"""The extension of arrays, which are images where there is no ordinary image."""
+"""Extension of arrays, which count as images only without ordinary ones."""
 
 # Folders of operating systems and storage devices: #recycle, @eaDir, @Recycle, $RECYCLE.BIN, …
 _SYSTEM_PREFIXES = ("#", "@", "$", "~")
@@ -45,7 +45,7 @@ _REMEDIES = {
 }
 
 TEST_FOLDERS = ("val", "valid", "validation", "test")
-"""Names of the folder of test images beside ``train``; the first that exists is taken."""
+"""Names for the folder of test images beside ``train``; the first existing one is used."""
 
 
 class FolderSource(ImageSource):
@@ -68,11 +68,11 @@ class FolderSource(ImageSource):
         folder = os.fspath(path)
         if os.path.isfile(folder):
             raise Refused(
-                f"{folder} is a file: expected a folder of images; a run reads a list with "
-                f"+config/pirl/datasets=filelist"
+                f"{folder} is a file, not a folder of images. A run reads a list with "
+                f"+config/pirl/datasets=filelist."
             )
         if not os.path.isdir(folder):
-            raise MissingFile(f"{folder}: expected a folder or a list of images that exists")
+            raise MissingFile(f"{folder} does not exist.")
         train, test = find_splits(folder)
         if train is not None and test is not None and not all_splits:
             raise Refused(
@@ -85,9 +85,9 @@ class FolderSource(ImageSource):
             skipped.clear()
             images = list(find_images(folder, skipped, self._images_of_class, ARRAY_EXTENSION))
         if skipped:
-            words = say_skipped(folder, skipped)
+            counts = warn_skipped(folder, skipped)
             if not images:
-                raise Refused(f"{folder} holds no image: expected at least one, found {words}")
+                raise Refused(f"{folder} holds no image, only {counts}")
         super().__init__(folder, images)
 
     def _find_classes(self) -> Classes:
@@ -113,8 +113,8 @@ class FolderSource(ImageSource):
         return name_classes(labels, order=folders)
 
 
-def say_skipped(path: str, skipped: Counter[str]) -> str:
-    """Count once, in the log, what a source leaves out; return the words.
+def warn_skipped(path: str, skipped: Counter[str]) -> str:
+    """Warn once of what a source leaves out, and return the counts as text.
 
     Args:
         path: of the source.
@@ -176,13 +176,13 @@ def find_images(
 
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the sorted names of the first-level subfolders that are read: the classes."""
+    """Return the sorted names of the class folders: first-level subfolders, without system ones."""
     _, subfolders, _ = next(_walk(os.fspath(folder), Counter()))
     return subfolders
 
 
 def class_names(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the classes of a folder, as its ``FolderSource`` does, in less time."""
+    """Return a folder's class names, as ``FolderSource`` does, but faster."""
     names = class_folders(folder)
     used: list[str] = []
     for endings in (IMAGE_EXTENSIONS, ARRAY_EXTENSION):
@@ -204,7 +204,7 @@ def find_splits(root: str | os.PathLike[str]) -> tuple[Path | None, Path | None]
 
 
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk as ``os.walk``, but only folders that are read, in sorted order.
+    """Walk like ``os.walk``, in sorted order, without folders that :func:`_is_read` excludes.
 
     Yields:
         Path of a folder, and the names of its subfolders and files.
@@ -227,7 +227,7 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Return whether a folder is read: not one of the system, may be listed, and no circle."""
+    """Return whether a folder is read: not a system folder, readable, and not a circular link."""
     if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
         return False
     folder = os.path.join(path, name)

@@ -19,9 +19,9 @@ from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
 
 STATE = "state.json"
-"""File of ``save_to_disk`` in the folder of a data set."""
+"""File that ``save_to_disk`` writes into a data set's folder."""
 SAVED_SPLITS = "dataset_dict.json"
-"""File of ``save_to_disk`` beside the folders of several splits."""
+"""File that ``save_to_disk`` writes beside the folders of several splits."""
 
 
 class HuggingFaceSource(MapSource):
@@ -40,12 +40,12 @@ class HuggingFaceSource(MapSource):
     kind = "Hugging Face data set"
 
     def __init__(self, path: str | os.PathLike[str], columns: Columns = BY_NAME) -> None:
-        place = os.fspath(path)
-        self._files = data_files(place)
-        super().__init__(open_data_files(self._files), columns=columns, path=place)
+        name = os.fspath(path)
+        self._files = data_files(name)
+        super().__init__(open_data_files(self._files), columns=columns, path=name)
 
     def _read_file(self, path: str) -> bytearray:
-        """Read a file that a row names, unless it lies outside the data set's folder."""
+        """Read a file named in a row, but none outside the data set's folder."""
         folder = os.path.dirname(os.path.realpath(self._files[0]))
         file = os.path.realpath(os.path.join(folder, path))
         if os.path.commonpath([folder, file]) != folder:
@@ -78,7 +78,7 @@ def data_files(path: str) -> list[str]:
 
 
 def _arrow_files(folder: Path) -> list[str]:
-    """Return the files of a folder that ``save_to_disk`` wrote, in the order of the rows."""
+    """Return the Arrow files from ``save_to_disk`` in row order."""
     try:
         entries = json.loads((folder / STATE).read_bytes())["_data_files"]
         names = [entry["filename"] for entry in entries]
@@ -86,12 +86,12 @@ def _arrow_files(folder: Path) -> list[str]:
         raise Refused(f"{folder / STATE} is damaged ({error}): save the data set again") from None
     for name in names:
         if not isinstance(name, str) or os.path.basename(name) != name:
-            raise Refused(f"{folder / STATE} names {name}: expected files in its own folder")
+            raise Refused(f"{folder / STATE} names {name}, outside its own folder.")
     return [str(folder / name) for name in names]
 
 
 def open_data_files(files: list[str]) -> Any:
-    """Open the files of a split, without a request to the hub.
+    """Open a split's files without a request to the hub.
 
     Raises:
         ImportError: the package ``datasets`` is not installed.

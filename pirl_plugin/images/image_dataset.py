@@ -1,4 +1,4 @@
-"""Views of any images as a torch data set, and their collate function."""
+"""Image views as a torch data set, and the collate function for them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pirl_plugin.views.callables import CallableViews
 from pirl_plugin.views.pixels import image_generator
 
 IGNORED_LABEL = -1
-"""Index or label of an unreadable image: loss and memory bank ignore it."""
+"""Index or label of an unreadable image, which loss and memory bank ignore."""
 JOINED_VIEWS = frozenset({"patches"})
-"""Views of several patches; the patches of all images of a batch are one tensor."""
-_ROWS_TO_TRY = 64  # for an image that can be read
+"""Views with several patches per image; a batch joins all patches in one tensor."""
+_ROWS_TO_TRY = 64  # to find a readable image
 
 
 class ImageDataset(Dataset[dict[str, torch.Tensor]]):
@@ -129,7 +129,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
         Raises:
             IndexError: there is no such row; negative rows do not exist.
-            ValueError: the views are no tensors, or this image cannot be read, and no other either.
+            ValueError: the views are not tensors, or no image is readable.
         """
         row = int(row)
         if not 0 <= row < len(self):

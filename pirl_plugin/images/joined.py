@@ -13,7 +13,7 @@ from pirl_plugin.images.source import RGB, DecodedImage, ImageSource, PixelType
 
 
 class JoinedSource(ImageSource):
-    """Images of one or more sources. These read the images, and name the unreadable ones.
+    """Images from one or more sources, which read them and name the unreadable ones.
 
     Args:
         path: what messages call the images.
@@ -31,7 +31,7 @@ class JoinedSource(ImageSource):
         super().__init__(path, map(str, self._rows))
 
     def _locate(self, row: int) -> tuple[ImageSource, int]:
-        """Return the part that has an image, and its row there."""
+        """Return an image's source, and its row there."""
         joined_row = int(self._rows[row])
         part = int(np.searchsorted(self._starts, joined_row, "right")) - 1
         return self._parts[part], joined_row - int(self._starts[part])

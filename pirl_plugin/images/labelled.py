@@ -56,7 +56,7 @@ class LabelledImages:
         return self.labels[len(self.train) :]
 
     def summary(self) -> str:
-        """Return what is read, in three lines."""
+        """Return a description in three lines."""
         return (
             f"training images: {self.train.summary()}\n"
             f"test images: {self.test.summary()}\n"
@@ -70,7 +70,7 @@ def open_labelled(
     val: Path | None = None,
     columns: Columns = BY_NAME,
 ) -> LabelledImages:
-    """Open the images that the options ``--data``, or ``--train`` and ``--val``, of a command name.
+    """Open the images for a command's options ``--data``, or ``--train`` and ``--val``.
 
     Args:
         data: folder with ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each of

@@ -26,11 +26,11 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
 _ENCODED = {"bytes", "path"}
-"""Keys of an image of the package ``datasets`` that is not decoded."""
+"""Keys of an encoded image in the package ``datasets``."""
 
 
 class WrongItems(Refused):
-    """The items are of a kind that is refused, whichever row is read."""
+    """No item of the data set can be used, whichever row is read."""
 
 
 class Sample(dict[str, torch.Tensor]):
@@ -40,7 +40,7 @@ class Sample(dict[str, torch.Tensor]):
 class MapSource(ImageSource):
     """Any map-style data set of images.
 
-    An item that cannot be read, whatever the error, counts as an unreadable image.
+    An item that raises any error counts as an unreadable image.
 
     Args:
         dataset: has ``len``; its items are PIL images, uint8 tensors or arrays, paths, or tuples
@@ -64,15 +64,15 @@ class MapSource(ImageSource):
         kind = type(dataset).__name__
         if isinstance(dataset, Mapping):
             raise Refused(
-                f"data = {kind} with {', '.join(map(str, dataset))}: expected one data set; give "
-                f"one of its splits"
+                f"data: expected one data set, got a {kind} with {', '.join(map(str, dataset))}. "
+                f"Pass one of its splits."
             )
         is_map = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         if not is_map or isinstance(dataset, IterableDataset):
             raise Refused(
-                f"data = {kind}: expected a map-style data set, with len(data) and data[row], as "
-                f"each image has a row in the memory bank; load the data without streaming, or "
-                f"give a list of the images"
+                f"data: expected a map-style data set, with len(data) and data[row], got a {kind}. "
+                f"Each image has a row in the memory bank, so load the data without streaming, or "
+                f"pass a list of the images."
             )
         super().__init__(path or kind, map(str, range(len(dataset))))
         self.dataset = dataset
@@ -209,8 +209,8 @@ def _labels_of(dataset: Any) -> list[Any]:
     values = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if values is None or callable(values):
         raise NoLabels(
-            f"{type(dataset).__name__} has no labels: expected an attribute targets or labels with "
-            f"the class of each item"
+            f"{type(dataset).__name__} has no labels. Give it an attribute targets or labels with "
+            f"the class of each item."
         )
     labels = np.asarray(values).tolist()
     transform = getattr(dataset, "target_transform", None)
@@ -228,14 +228,14 @@ def _is_of_package(dataset: Any) -> bool:
     return package is not None and isinstance(dataset, package.Dataset)
 
 
-def _column(kind: str, dataset: Any, columns: Columns, place: str) -> str:
+def _column(kind: str, dataset: Any, columns: Columns, context: str) -> str:
     """Return the column of images or of labels: a known name, or the only one of this type.
 
     Args:
         kind: ``image`` or ``label``.
         dataset: a data set of the package ``datasets``.
         columns: the user's choice.
-        place: what messages call the data set.
+        context: what messages call the data set.
 
     Raises:
         Refused: there is none, or there are several and no name is known; ``NoLabels`` for labels.
@@ -260,25 +260,25 @@ def _column(kind: str, dataset: Any, columns: Columns, place: str) -> str:
             others.append(name)
     usable = of_type + others
     content = "images, or of the bytes of their files" if kind == "image" else "one value an image"
-    column: str | None = columns.find(kind, usable, place, of_type)
+    column: str | None = columns.find(kind, usable, context, of_type)
     if column is None:
         refusal = NoLabels if kind == "label" else Refused
         if usable:
-            raise refusal(f"{place}: {choose(kind, usable)}")
-        raise refusal(f"{place} has no column of {content}: {dataset.features}")
-    warn_once(f"{place}: {kind}s from the column {column!r}")
+            raise refusal(f"{context}: {choose(kind, usable)}")
+        raise refusal(f"{context} has no column of {content}: {dataset.features}")
+    warn_once(f"{context}: {kind}s from the column {column!r}")
     return column
 
 
-def _classes_in(dataset: Any, columns: Columns, place: str) -> Classes:
+def _classes_in(dataset: Any, columns: Columns, context: str) -> Classes:
     """Return the classes of a data set of the package ``datasets``."""
     import datasets
 
-    column = _column("label", dataset, columns, place)
+    column = _column("label", dataset, columns, context)
     values = dataset.with_format(None).select_columns([column])[:][column]
     kind = dataset.features[column]
     if not isinstance(kind, datasets.ClassLabel):
-        return name_classes(values, place=place, missing=MISSING_VALUES)
+        return name_classes(values, context=context, missing=MISSING_VALUES)
     # −1 is a missing label.
     labels = [None if value is None or value < 0 else kind.names[value] for value in values]
-    return name_classes(labels, natural_order(kind.names), place)
+    return name_classes(labels, natural_order(kind.names), context)

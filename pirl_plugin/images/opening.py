@@ -114,7 +114,7 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     # A few paths tell whether the list is of folders or of images.
     first = paths[:8]
     if not any(map(os.path.exists, first)):
-        raise MissingFile(f"{paths[0]}: expected a folder or an image that exists")
+        raise MissingFile(f"{paths[0]} does not exist.")
     images: Iterable[str] = map(os.fspath, paths)
     if any(map(os.path.isdir, first)):
         images = chain.from_iterable(FolderSource(folder).paths() for folder in images)

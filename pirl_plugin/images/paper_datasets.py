@@ -46,8 +46,8 @@ class VOC07Source(NumberedSource):
             columns.append({name: _VOC_LABELS[label] for name, label in rows})
         if not columns:
             raise MissingFile(
-                f"{os.fspath(path)} has no ImageSets/Main/<class>_{part}.txt: expected the "
-                f"folder VOC2007, which holds ImageSets/Main and JPEGImages"
+                f"{os.fspath(path)} has no ImageSets/Main/<class>_{part}.txt. Pass the "
+                f"folder VOC2007, which holds ImageSets/Main and JPEGImages."
             )
         names = sorted(columns[0])
         labels = np.array([[column[name] for column in columns] for name in names], np.int64)

@@ -1,4 +1,4 @@
-"""``pirl-plugin prepare``: a smaller copy of a folder of images, which is read faster.
+"""``pirl-plugin prepare``: copy a folder of images at a smaller size, for faster reading.
 
 The copy has the same folders and names. The same command completes an interrupted copy, copies
 changed images again, and deletes copies of removed images.
@@ -67,10 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     source = options.input.resolve()
     out = options.output.resolve()
     if source.is_file():
-        raise Refused(f"IN = {source}: expected a folder of images; give the folder of the file")
+        raise Refused(f"IN = {source} is a file. Pass the folder of the images.")
     images = FolderSource(source, all_splits=True)
     if out == source or source in out.parents:
-        raise Refused(f"OUT = {out}: expected a folder outside IN = {source}")
+        raise Refused(f"OUT = {out} is inside IN = {source}. Choose a folder outside it.")
     with locked(out, "OUT"):
         return _prepare(source, out, images, options)
 
@@ -111,7 +111,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--quality", type=WholeNumber(1, 95), metavar="1…95", default=90, help="JPEG quality")
     add(
         "--workers", type=WholeNumber(0), default=usable_cores(),
-        help="number of processes; 0: none but this one",
+        help="worker processes; 0 runs in this process",
     )  # fmt: skip
     return parser.parse_args(arguments)
 
@@ -120,8 +120,8 @@ def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
     """Check that a folder is empty, or has copies of the same folder and kind."""
     if {LOCK} < {path.name for path in out.iterdir()} and not (out / _RECORD).is_file():
         raise Refused(
-            f"OUT = {out} holds files without a record of {Path(_RECORD).name}: expected a new or "
-            f"empty folder, or copies of this command; name another folder, or remove this one"
+            f"OUT = {out} holds files that this command did not write. Choose a new or empty "
+            f"folder."
         )
     settings: dict[str, object] = {
         "source": str(source),
@@ -132,7 +132,7 @@ def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
 
 
 def _read_record(out: Path) -> dict[str, Entry]:
-    """Return the entries of the record by item, the last one of each.
+    """Return the record's latest entry for each image.
 
     Raises:
         Refused: it names a file outside of the folder.
@@ -145,7 +145,7 @@ def _read_record(out: Path) -> dict[str, Entry]:
                 entries[entry.image] = entry
     for _, _, copy in entries.values():
         if os.path.isabs(copy) or ".." in Path(copy).parts:
-            raise Refused(f"{out / _RECORD} names {copy}: expected files in its own folder")
+            raise Refused(f"{out / _RECORD} names {copy}, outside its own folder.")
     return entries
 
 
@@ -201,7 +201,7 @@ class _Copies(Dataset[Entry | str | None]):
         return len(self._images)
 
     def __getitem__(self, row: int) -> Entry | str | None:
-        """Make a copy, and return its entry, or why it cannot be made; None if it is there."""
+        """Make a copy and return its entry, or the failure; None if the copy exists."""
         path = self._images.path_of(row)
         name = self._images.name_of(row)
         stamp = content_stamp(path)
@@ -237,7 +237,7 @@ class _Copies(Dataset[Entry | str | None]):
             record.write(_lines(entries))
 
     def forget_removed(self) -> int:
-        """Delete the copies of images that are gone; return their number.
+        """Delete copies of removed images, and return their number.
 
         A copy with the name of another image, such as a new ``a.png.jpg`` beside ``a.png``, is
         forgotten too, and both images are copied.
@@ -265,7 +265,7 @@ class _Copies(Dataset[Entry | str | None]):
         return f"{name}{ending}"
 
     def _remove_copies(self, name: str) -> None:
-        """Delete the copies of an image, by their names in the record or without one."""
+        """Delete an image's copies, with or without an entry in the record."""
         names = {name, self._jpeg_name(name)}
         if entry := self._entries.get(name):
             names.add(entry.copy)

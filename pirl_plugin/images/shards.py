@@ -20,7 +20,7 @@ import numpy as np
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
-from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS, say_skipped
+from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS, warn_skipped
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.text import printable
@@ -61,7 +61,7 @@ class ShardSource(ImageSource):
                 places.append((number, contents[name].offset_data, contents[name].size))
                 self._labels.append(label_of_key.get(os.path.splitext(name)[0]))
         if skipped:
-            say_skipped(os.fspath(path), skipped)
+            warn_skipped(os.fspath(path), skipped)
         self._places = np.array(places, np.int64)
         super().__init__(path, names)
 
@@ -104,7 +104,7 @@ class ShardSource(ImageSource):
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
 def _opened(tar: str, stamp: str) -> FileIO:
-    """Return a tar that stays open, in forked processes too.
+    """Return a tar, which stays open, also in forked processes.
 
     Raises:
         OSError: it cannot be opened, or has another size or time than its index was made with.
@@ -163,7 +163,7 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
 
 
 def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
-    """Return the names of the images of a tar, one for each key, and count the others.
+    """Return the image names in a tar, one per key, and count the others.
 
     WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
     in its name (``KEY.seg.png``) is left out if there is an image ``KEY.png`` or similar; otherwise

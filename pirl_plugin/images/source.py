@@ -1,4 +1,4 @@
-"""The base class of all sources: it reads and decodes each image once, and counts bad ones."""
+"""The base class for all sources, which reads and decodes each image and counts bad ones."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         # An array of bytes, not a list: forked workers would copy the strings of a list.
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
         if len(self._images) == 0:
-            raise Refused(f"{self.path} holds no image: expected at least one")
+            raise Refused(f"{self.path} holds no image.")
         # Loader workers write to these: whether each image was found to be unreadable, and the row
         # that this process reads now, and the row that each worker reads.
         self._unreadable = torch.zeros(len(self._images), dtype=torch.bool).share_memory_()
@@ -124,7 +124,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return DecodedImage(torch.full(shape, _GREY, dtype=pixel_type.dtype), False)
 
     def pixel_type(self) -> PixelType:
-        """Return the channels and type of most of a few images, spread over the source."""
+        """Return the channels and type of most images in a small sample."""
         counts: Counter[PixelType] = Counter()
         for row in evenly_spaced(len(self), _SAMPLE):
             with suppress(OSError, UnreadableImageError, MemoryError):
@@ -134,7 +134,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return counts.most_common(1)[0][0] if counts else RGB
 
     def statistics(self, pixel_type: PixelType) -> tuple[list[float], list[float]]:
-        """Return the mean and standard deviation of each channel, of images spread over the source.
+        """Return per-channel mean and standard deviation, from a sample of the images.
 
         Returns:
             ImageNet's for RGB. Otherwise those of up to 256 readable images, which count equally.
@@ -173,7 +173,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             self._rows_being_read[reader] = _NO_ROW
 
     def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers read at this moment."""
+        """Return the paths that this process and its loader workers are reading."""
         rows = self._rows_being_read.tolist()  # a copy: other processes write the tensor
         return [printable(self.path_of(row)) for row in rows if row != _NO_ROW]
 
@@ -207,7 +207,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return self.paths()
 
     def fingerprint(self) -> tuple[str, str]:
-        """Return digests of the images' names, and of sizes and times of their files, in order.
+        """Return two digests: image names, and sizes and times of their files, in order.
 
         Files of features compare it, so that images that were replaced under their names are
         noticed. Tars, Arrow and parquet have the sizes and times of these files; a data set in
@@ -219,7 +219,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     @functools.cached_property
     def named_classes(self) -> Classes:
-        """The classes of the images; the images without one are counted once, in the log.
+        """The images' classes. A warning counts the unlabeled images, once.
 
         Raises:
             NoLabels: this source has no labels.
@@ -232,7 +232,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return classes
 
     def _find_classes(self) -> Classes:
-        raise NoLabels(f"{self.path} has no labels: expected a source with labels")
+        raise NoLabels(f"{self.path} has no labels.")
 
     @property
     def classes(self) -> list[str]:
@@ -248,7 +248,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return self.named_classes.indices
 
     def unreadable_paths(self) -> list[str]:
-        """Return the unreadable paths that this process and its loader workers have found."""
+        """Return the unreadable paths found by this process and its loader workers."""
         rows = self._unreadable.nonzero()[:, 0].tolist()
         return [printable(self.path_of(row)) for row in rows]
 
@@ -272,7 +272,7 @@ def content_stamp(path: str | os.PathLike[str]) -> str:
 
 
 def _of_type(pixels: torch.Tensor, pixel_type: PixelType) -> torch.Tensor:
-    """Return pixels of a type; RGB is converted to."""
+    """Return pixels of this type; for RGB, convert them."""
     found = PixelType(len(pixels), pixels.dtype)
     if found == pixel_type:
         return pixels
@@ -285,7 +285,7 @@ def _of_type(pixels: torch.Tensor, pixel_type: PixelType) -> torch.Tensor:
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:
-    """Return ``count`` evenly spread rows of ``total``; all rows if there are fewer.
+    """Return ``count`` evenly spaced rows out of ``total``; all rows if there are fewer.
 
     Example:
         >>> evenly_spaced(15, 8)

@@ -264,7 +264,7 @@ def test_image_dataset__takes_any_data_set_of_images(folder):
         assert [images[row]["index"] for row in range(len(images))] == list(range(count))
         assert all(images[row]["data_valid"] for row in range(count))
     assert ImageDataset([(1, t) for t in tensors], VIEWS)[3]["data_valid"]
-    with pytest.raises(FileNotFoundError, match=r"nowhere/0\.jpg: expected"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere/0\.jpg does not exist"):
         ImageDataset(["nowhere/0.jpg", "nowhere/1.jpg"], VIEWS)
     for key, items in (
         (1, [(1, tensors[1])] * 2),
@@ -294,7 +294,7 @@ def test_filelist__arrays_prefixes_and_missing_files(folder):
     np.save(folder / "list.npy", ["/old/cat/0.png", "/old/dog/2.png"])
     options = {"remove_prefix": "/old/", "new_prefix": f"{folder}/"}
     assert open_source(folder / "list.npy", **options)[1][1]
-    with pytest.raises(FileNotFoundError, match="none of the first 2 files"):
+    with pytest.raises(FileNotFoundError, match="None of the first 2 files"):
         ImageDataset(folder / "list.npy", VIEWS)
     np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)
     with pytest.raises(ValueError, match="Python objects"):

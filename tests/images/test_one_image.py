@@ -49,7 +49,7 @@ def test_embed__takes_one_image(place, photo, tmp_path):
 def test_prepare__takes_one_image(photo, tmp_path):
     run(["prepare", str(photo.parent), str(tmp_path / "copy"), "--workers", "0"])
     assert len(FolderSource(tmp_path / "copy")) == 1
-    with pytest.raises(ValueError, match=r"IN = .*1\.png: expected a folder of images"):
+    with pytest.raises(ValueError, match=r"IN = .*1\.png is a file"):
         run(["prepare", str(photo), str(tmp_path / "other")])
 
 
@@ -82,5 +82,5 @@ def test_hugging_face__reads_no_file_that_its_own_files_name(tmp_path):
     planted_file = next(planted.glob("train/*.arrow"))
     content["_data_files"] = [{"filename": f"../../planted/train/{planted_file.name}"}]
     state.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="expected files in its own folder"):
+    with pytest.raises(ValueError, match="outside its own folder"):
         open_source(root / "train")

@@ -37,7 +37,7 @@ def test_classes__that_do_not_fit_are_refused(image_folder, tmp_path):
     (tmp_path / "val" / "wasps").mkdir()
     for number in range(2):
         Image.new("RGB", (8, 8)).save(tmp_path / "val" / "wasps" / f"{number}.png")
-    with pytest.raises(ValueError, match=r"found wasps beside ants, bees"):
+    with pytest.raises(ValueError, match=r"images: wasps\. The training images have ants, bees"):
         open_data("TEST", *linear, f"config.DATA.TEST.DATA_PATHS=[{tmp_path / 'val'}]")
     linear.append(f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]")
     open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=2")

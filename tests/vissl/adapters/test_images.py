@@ -84,5 +84,5 @@ def test_labels__of_test_images_are_numbers_of_the_training_images_classes(kind,
 def test_labels__that_no_training_image_has_are_refused(kind, tmp_path):
     train = [("a", grey(1)), ("b", grey(2))]
     write_kind(kind, tmp_path, {"train": train, "val": [("d", grey(4)), ("a", grey(5))]})
-    with pytest.raises(ValueError, match="found d beside a, b"):
+    with pytest.raises(ValueError, match=r"images: d\. The training images have a, b"):
         of_kind(kind, tmp_path, "TEST")
