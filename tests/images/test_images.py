@@ -160,8 +160,8 @@ def test_images__are_decoded_at_the_size_that_views_need(tmp_path, monkeypatch):
         shapes = []
         load = FolderSource.load
 
-        def loaded(source, row, size, load=load, shapes=shapes):
-            image = load(source, row, size)
+        def loaded(source, *arguments, load=load, shapes=shapes):
+            image = load(source, *arguments)
             shapes.append(image.pixels.shape[1])
             return image
 
