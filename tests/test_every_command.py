@@ -78,6 +78,19 @@ def test_current_folder__has_no_code_for_a_command(
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
+def test_module__is_run_without_modules_of_the_current_folder(tmp_path):
+    (tmp_path / "yaml.py").write_text("raise SystemExit('planted')")
+    words = ["export", "--timm-option", "a=1", "--checkpoint", "gone.pth"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pirl_plugin", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.endswith("argument --checkpoint: gone.pth does not exist\n")
+
+
 def test_interrupt__after_a_command_leaves_no_traceback():
     late = f"import atexit, signal; atexit.register(signal.raise_signal, signal.SIGINT); {START}"
     done = subprocess.run(
