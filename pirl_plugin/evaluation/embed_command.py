@@ -38,13 +38,13 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.images.source import content_stamp
     from pirl_plugin.models.trunks import LAST
 
+    trunk = load_network(options, options.device)
     source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
     num_classes = 0
     with suppress(NoLabels):
         num_classes = len(source.classes)
     labels = f"{num_classes} classes" if num_classes else "unlabeled"
     print(f"images: {source.summary()}, {labels}")
-    trunk = load_network(options, options.device)
     classifier = read_classifier(options.checkpoint)
     layer = options.layer or LAST
     if classifier is not None:

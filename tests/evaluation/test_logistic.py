@@ -14,6 +14,8 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.logistic import _splits, choose_layer, fit_logistic
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
+KEYS = ("features", "labels", "predicted", "probability")
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
@@ -46,15 +48,12 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     assert "29 training and 18 test images" in printed
     _, top1, cost = re.findall(r"^  res3 +([0-9.]+) +([0-9.]+) +(\S+)  chosen$", printed, re.M)[0]
 
-    # In knn's file of features.
-    network = ["--checkpoint", str(file), "--size", "32", "--no-untrained", "--layer", "res3"]
-    knn = ["knn", *network, "--data", str(data), "--features", str(tmp_path / "f.npz")]
-    assert run(knn) == 0
-    content = np.load(tmp_path / "f.npz")
+    parts = [np.load(embed(file, data / part, tmp_path / f"{part}.npz")) for part in counts]
+    content = {name: np.concatenate([part[name] for part in parts]) for name in KEYS}
     features = content["features"].astype(np.float64)
     labels = content["labels"]
-    is_train = (content["splits"] == "train") & (labels >= 0)
-    is_test = content["splits"] == "val"
+    is_test = np.arange(len(labels)) >= len(parts[0]["labels"])
+    is_train = ~is_test & (labels >= 0)
     scaled = scale(features, features[is_train])
     oracle = LogisticRegression(C=float(cost)).fit(scaled[is_train], labels[is_train])
     probability = oracle.predict_proba(scaled)
@@ -106,7 +105,7 @@ def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_pat
     printed = capsys.readouterr().out
     layers = re.findall(r"^  (\S+) +[0-9.]+ +([0-9.]+) +\S+(?:  chosen)?$", printed, re.M)
     assert [name for name, _ in layers] == ["conv1", "res2", "res3", "res4", "res5", "last"]
-    assert f"{file}: the network and the classifier of last" in printed  # all are right
+    assert f"{file}: the network and a classifier on last" in printed  # all are right
     # Other commands write files of the same names.
     network = ["--checkpoint", str(checkpoint), "--size", "32"]
     for command in ("knn", "finetune"):
