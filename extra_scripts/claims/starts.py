@@ -235,12 +235,20 @@ def main() -> None:
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
     add("--image-size", type=int, default=64)
     add("--published-size", type=int, default=128, help="at which their cost is measured")
-    add("--costs", action="store_true", help="measure the costs of an image, on an idle machine")
+    add(
+        "--costs",
+        action="store_true",
+        help="measure the costs of an image once, on an idle machine",
+    )
     add("--precision", choices=("float32", "bfloat16"), help="of ResNets (default: the faster)")
     options = parser.parse_args()
     options.precision = options.precision or fast_precision()
     names = WITHOUT_WEIGHTS if options.weights is None else WITH_WEIGHTS
     named = options.rows or [RowName.parse(name) for name in names]
+
+    starts = [name.start for name in named]
+    if options.weights is None and any("published" in s or "continued" in s for s in starts):
+        parser.error("rows from published weights need --weights")
 
     torch.set_num_threads(1)
     comparison = Comparison(options)
@@ -250,7 +258,7 @@ def main() -> None:
         other = json.loads(options.chosen.read_text("utf-8"))
         rows.content["selection_setting"] = other["setting"]
         rows.content["selection"] = other["selection"]
-    if options.costs:
+    if options.costs and not rows.content["costs"]:
         rows.content["costs"] = costs_of(comparison)
         write_json(rows.file, rows.content)
     costs = rows.content["costs"]
