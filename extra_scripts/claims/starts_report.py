@@ -231,25 +231,22 @@ def main() -> None:
         between(row, Row("published", 0, row.size)) for row in frozen if "continued" in row.start
     ]
     others = [*questions_of(sets, rows, lambda passes: passes != main_passes)]
-    blocks = [
-        "# Tables: what to start from",
-        accuracy_table(sets, short_rows(sets, frozen, main_passes), ALL_LABELS),
-        "## Differences",
-        difference_table(sets, questions, ALL_LABELS),
-        "## Differences after other passes",
-        difference_table(sets, others, ALL_LABELS),
-        "## What a middle layer gains",
-        difference_table(sets, gains, {"linear": "linear", **FEW_LABELS}),
-        "## All rows",
-        accuracy_table(sets, frozen, ALL_LABELS),
-        "## Few labels",
-        accuracy_table(sets, rows, FEW_LABELS),
-    ]
-    if any(row.is_tuned for row in rows):
-        blocks += ["## Fine-tuning on few labels"]
-        blocks += [difference_table(sets, [*tuned_questions(sets)], FEW_LABELS)]
-    if sets[0].content["selection"]:
-        blocks += ["## How to continue from published weights", selection_table(sets[0].content)]
+    tables = {
+        "Differences": difference_table(sets, questions, ALL_LABELS),
+        "Differences after other passes": difference_table(sets, others, ALL_LABELS),
+        "What a middle layer gains": difference_table(
+            sets, gains, {"linear": "linear", **FEW_LABELS}
+        ),
+        "All rows": accuracy_table(sets, frozen, ALL_LABELS),
+        "Few labels": accuracy_table(sets, rows, FEW_LABELS),
+        "Fine-tuning on few labels": difference_table(sets, [*tuned_questions(sets)], FEW_LABELS),
+        "How to continue from published weights": selection_table(sets[0].content),
+    }
+    short = short_rows(sets, frozen, main_passes)
+    blocks = ["# Tables: what to start from", accuracy_table(sets, short, ALL_LABELS)]
+    for title, table in tables.items():
+        if table.count("\n") > 1:  # more than its header
+            blocks += [f"## {title}", table]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"{options.name}.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same rows give the same bytes
