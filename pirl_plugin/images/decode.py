@@ -211,7 +211,7 @@ def _fits_pil(data: bytes | bytearray) -> bool:
     """Return whether PIL decodes all channels of a TIFF, with the right values."""
     try:
         with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
-            has_other_bands = _UNSPECIFIED in image.tag_v2.get(_EXTRA_SAMPLES, ())  # type: ignore[attr-defined]
+            has_other_bands = _UNSPECIFIED in image.tag_v2.get(_EXTRA_SAMPLES, ())
             is_stack = getattr(image, "n_frames", 1) > 1 and image.mode[0] in "LIF"
             return not (has_other_bands or is_stack or _is_misread(image))
     except Image.UnidentifiedImageError:

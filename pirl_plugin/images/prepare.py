@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -157,7 +157,7 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
     """
     num_written = 0
     problems: list[str] = []
-    loader = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         copies, _BLOCK, collate_fn=list, num_workers=workers, worker_init_fn=start_worker
     )
     with closing(Progress("copies", len(copies))) as progress:
