@@ -321,7 +321,7 @@ def compute_features(
         if workers == 1:  # it would be no faster than this process
             workers = 0
     crops = Crops(images, config.size, len(config.mean))
-    loader = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         crops, batch, sampler=rows, num_workers=workers, worker_init_fn=start_worker
     )
     parameter = next(trunks[0].parameters(), None)
