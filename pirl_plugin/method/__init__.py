@@ -1,1 +1,1 @@
-"""The method of the paper; read estimators, scores, negatives, bank, sharded_bank, loss."""
+"""The paper's method. Read estimators, scores, negatives, bank, sharded_bank, loss."""

@@ -1,4 +1,4 @@
-"""The memory bank m: a unit vector for each image, the moving average of f(v_I) (Sec. 2.2)."""
+"""The memory bank m: one unit vector per image, a moving average of f(v_I) (Sec. 2.2)."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ _EPSILON = 1e-12  # as in torch.nn.functional.normalize
 
 
 class MemoryBank(nn.Module):
-    """``num_rows`` unit vectors, random at first (Wu et al. 2018); each rank holds all of them.
+    """A replicated memory bank: ``num_rows`` unit vectors, initially random (Wu et al. 2018).
 
-    ``to`` moves the rows to a device and ``state_dict`` has them, but they are not buffers:
-    ``DistributedDataParallel`` sends buffers to all ranks at each step, and ``half()`` casts them.
+    ``to`` moves the rows to a device and ``state_dict`` includes them, but they are not buffers:
+    ``DistributedDataParallel`` would broadcast buffers in each step, and ``half()`` cast them.
 
-    :meth:`update` does not wait for a GPU. An index outside the data set is then refused a little
-    later: see :class:`~pirl_plugin.method.index_check.IndexCheck`.
+    :meth:`update` does not synchronize with a GPU. There, an out-of-range index raises an error a
+    little later: see :class:`~pirl_plugin.method.index_check.IndexCheck`.
 
     Args:
         num_rows: |D|, the number of images.
-        dim: width of the embeddings, 128 in the paper.
+        dim: embedding width, 128 in the paper.
         momentum: weight of the old row in the moving average, 0.5 in the paper.
-        dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is always float32 or wider.
-        seed: seed of the initial rows.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; updates are computed in float64.
+        seed: seed for the initial rows.
 
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
-        visited: ``(num_rows,)`` bool, whether a row has been updated yet.
-        index_check: refuses indices outside the data set.
-        replicated: whether each rank has all rows; then ``state_dict`` has them too.
+        visited: ``(num_rows,)`` bool, whether each row has been updated.
+        index_check: rejects indices outside the data set.
+        replicated: whether each rank holds all rows, so that ``state_dict`` includes them.
 
     Raises:
-        ValueError: an argument cannot be used.
+        ValueError: an argument has the wrong type or is out of range.
 
     Example:
         >>> import torch
@@ -92,11 +92,11 @@ class MemoryBank(nn.Module):
         self.index_check = IndexCheck(num_rows)
 
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
-        """Draw the random rows that this rank holds."""
+        """Draw this rank's initial rows."""
         num_local = len(range(self._rank, self.num_rows, self._ranks))
-        # Numpy asks Linux for huge pages: random reads then need fewer address look-ups.
+        # NumPy requests huge pages from Linux, which speeds up random reads.
         memory = np.empty(num_local * dim * dtype.itemsize, np.uint8)
-        # On the CPU, also within torch.device("cuda") or Lightning's configure_model.
+        # On the CPU, even inside torch.device("cuda") or Lightning's configure_model.
         rows = torch.from_numpy(memory).view(dtype).view(num_local, dim)
         filled = 0
         for block, start in enumerate(range(0, self.num_rows, _BLOCK)):
@@ -110,7 +110,7 @@ class MemoryBank(nn.Module):
         return rows
 
     def lookup(self, index: Tensor) -> Tensor:
-        """Return the vectors of given images: ``(B, dim)`` for ``(B,)`` int64.
+        """Return the rows for ``index``: ``(B, dim)`` for ``(B,)`` int64.
 
         Raises:
             ValueError: the index is not an int64 tensor, or an entry is outside the data set. This
@@ -121,56 +121,57 @@ class MemoryBank(nn.Module):
         return self.fetch(index)
 
     def fetch(self, index: Tensor) -> Tensor:
-        """Return the vectors of given images as :meth:`lookup` does, without a check."""
+        """Return the rows for ``index`` as :meth:`lookup` does, but unchecked."""
         return self.rows[index]
 
     def local_index(self, index: Tensor) -> Tensor:
-        """Return where in :attr:`rows` given images are, ``(B,)`` int64; −1 on another rank.
+        """Return positions in :attr:`rows`, ``(B,)`` int64; −1 for rows on other ranks.
 
         Args:
-            index: ``(B,)`` int64, rows of the data set; −1 stays −1.
+            index: ``(B,)`` int64, image numbers in the data set; −1 stays −1.
         """
         is_local = (index >= 0) & (index % self._ranks == self._rank)
         return torch.where(is_local, index // self._ranks, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather the embeddings that move this rank's rows, from all ranks. Collective.
+        """Gather the embeddings for this rank's rows from all ranks. Collective.
 
         Args:
-            index: ``(B,)`` int64, this rank's images, the same B on each rank; negative: left out.
-            embeddings: ``(B, dim)``, the embeddings of these images.
+            index: ``(B,)`` int64, this rank's images, with equal B on all ranks; negative entries
+                are skipped.
+            embeddings: ``(B, dim)``, the image embeddings.
 
         Returns:
             Indices into :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
 
         Raises:
-            ValueError: on a CPU, the ranks have different B.
+            ValueError: on a CPU, B differs between ranks.
         """
         if index.device.type == "cpu" and world_size() > 1:
             sizes = gather_objects(len(index))
             if len(set(sizes)) > 1:
                 raise Refused(
-                    f"batches of {sizes} images on the ranks: expected equal sizes; give the "
-                    f"loader drop_last=True, or take bank = {{'placement': 'sharded'}}"
+                    f"batches of {sizes} images on the ranks: expected equal sizes; set "
+                    f"drop_last=True in the DataLoader, or use bank={{'placement': 'sharded'}}"
                 )
         return gather(index), gather(embeddings)
 
     def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
-        """Exchange embeddings between the ranks, and :meth:`move` their rows. Collective.
+        """Exchange embeddings between ranks and :meth:`move` their rows. Collective.
 
         Args:
-            index: ``(B,)`` int64, this rank's rows of the data set; −1 leaves an image out.
-            embeddings: ``(B, dim)`` f(v_I), normalised here.
-            momentum: weight of the old rows; None: the bank's own.
+            index: ``(B,)`` int64, image numbers for this rank's batch; −1 skips an image.
+            embeddings: ``(B, dim)`` f(v_I), normalized here.
+            momentum: weight of the old rows (default: the bank's).
 
         Returns:
             The result of :meth:`move` for this rank's rows.
 
         Raises:
-            ValueError: the embeddings have another shape; a row is outside the bank. On a GPU, a
-                later call raises this.
-            FloatingPointError: on a CPU, an embedding is not finite on some rank. All ranks raise
-                it, and no row has moved. On a GPU, such an image is left out.
+            ValueError: an argument has the wrong type or shape, or an index is outside the bank; on
+                a GPU, a later call raises the latter.
+            FloatingPointError: on a CPU, an embedding on any rank is not finite. All ranks raise
+                it, and no row changes. On a GPU, such an image is skipped.
         """
         index = self.check_batch(index, embeddings)
         embeddings = embeddings.detach().float()
@@ -180,13 +181,13 @@ class MemoryBank(nn.Module):
                 not_finite = (index >= 0) & ~embeddings.isfinite().all(dim=1)
                 if not_finite.any():
                     raise FloatingPointError(
-                        f"embeddings f(v_I) of the rows {index[not_finite].tolist()[:8]} on rank "
-                        f"{rank()} are not finite: the bank did not change; lower the learning "
-                        f"rate, or look at these images"
+                        f"embeddings f(v_I) for rows {index[not_finite].tolist()[:8]} on rank "
+                        f"{rank()} are not finite. The memory bank is unchanged. Lower the "
+                        f"learning rate, or inspect these images."
                     )
         else:
             self.index_check.check(index)
-        index = index.masked_fill(index >= self.num_rows, -1)  # refused later
+        index = index.masked_fill(index >= self.num_rows, -1)  # an error is raised later
         return self.move(*self.exchange(index, embeddings), momentum)
 
     def check_batch(self, index: Tensor, embeddings: Tensor, name: str = "embeddings") -> Tensor:
@@ -195,7 +196,7 @@ class MemoryBank(nn.Module):
         Args:
             index: ``(B,)`` int64.
             embeddings: ``(B, dim)``.
-            name: what a message calls the embeddings.
+            name: name of the embeddings in error messages.
 
         Raises:
             ValueError: the index is not an int64 tensor, or the embeddings are not a float tensor
@@ -214,60 +215,59 @@ class MemoryBank(nn.Module):
 
     @torch.no_grad()
     def move(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
-        """Move rows towards new embeddings: row ← normalise(m·row + (1 − m)·f).
+        """Move rows towards new embeddings: row ← normalize(m·row + (1 − m)·f).
 
-        A row that occurs several times (samplers pad by repetition) moves once, towards the mean of
-        its normalised embeddings, so that the order does not matter. This does not wait for a GPU:
-        all tensors have n rows, however many of them are left out or repeated.
+        A repeated row (samplers pad by repetition) moves once, towards the mean of its normalized
+        embeddings, so order does not matter. All tensors have n rows, however many entries are
+        skipped or repeated, so this does not synchronize with a GPU.
 
         Args:
-            index: ``(n,)`` int64, indices into :attr:`rows`; negative entries are left out.
-            embeddings: ``(n, dim)`` f(v_I), normalised here; those that are 0 or not finite are
-                left out.
-            momentum: m; None: the bank's own. With 0, rows become the embeddings.
+            index: ``(n,)`` int64, indices into :attr:`rows`; negative entries are skipped.
+            embeddings: ``(n, dim)`` f(v_I), normalized here; zero or non-finite ones are skipped.
+            momentum: m (default: the bank's). With 0, rows become the embeddings.
 
         Returns:
-            ``(2,)`` float32: the sum of the norms of the moved rows before normalisation, and
-            the number of these rows. The mean norm is 1 if embeddings equal their rows, and 0.71
-            (for m = 0.5) if they are orthogonal.
+            ``(2,)`` float32: the summed norms of moved rows before normalization, and the number of
+            moved rows. Their mean norm is 1 if embeddings equal their rows, and 0.71 (for m = 0.5)
+            if they are orthogonal.
         """
         if momentum is None:
             momentum = self.momentum
         check_momentum("momentum", momentum)
         if len(index) == 0:
             return torch.zeros(2, device=index.device)
-        # In float64 the order of sums does not matter.
+        # In float64 the summation order does not matter.
         embeddings = embeddings.double()
         norms = embeddings.norm(dim=1, keepdim=True)  # n×1
         valid = (index >= 0) & (norms[:, 0] > 0) & (norms[:, 0] < torch.inf)  # n; NaN is neither
         left_out = ~valid
         f = (embeddings / norms.clamp_min(_EPSILON)).masked_fill(left_out[:, None], 0)  # n×D
 
-        # An entry that is left out joins a row that moves, with weight 0. If no row moves, it is
-        # written to row 0, which keeps its value.
+        # A skipped entry joins a moving row with weight 0. If no row moves, it is written to row 0,
+        # which keeps its value.
         last_moving = index.masked_fill(left_out, -1).amax()
         index = torch.where(valid, index, last_moving.clamp_min(0))
-        # Entries of the same row share a place: the first place of the row in the sorted index. The
-        # other places of a row stay empty: index 5, 2, 5 is sorted 2, 5, 5 and has places 1, 0, 1.
+        # Entries for the same row share a slot: the row's first position in the sorted index. Its
+        # other slots stay empty: index 5, 2, 5 is sorted 2, 5, 5 and has slots 1, 0, 1.
         sorted_index = index.sort().values
-        place = torch.searchsorted(sorted_index, index)  # n
-        count = f.new_zeros(len(f)).index_add_(0, place, valid.to(f.dtype))  # n
-        total = torch.zeros_like(f).index_add_(0, place, f)  # n×D
+        slot = torch.searchsorted(sorted_index, index)  # n
+        count = f.new_zeros(len(f)).index_add_(0, slot, valid.to(f.dtype))  # n
+        total = torch.zeros_like(f).index_add_(0, slot, f)  # n×D
         mean = total / count.clamp_min(1)[:, None]
 
         old = self.rows[sorted_index]
         moved = mean.lerp(old.to(f.dtype), momentum)  # (1 − m)·f + m·row
         moved_norms = moved.norm(dim=1, keepdim=True)
         new = (moved / moved_norms.clamp_min(_EPSILON)).to(old.dtype)
-        # An embedding that is the opposite of its row may cancel it: the row keeps its value.
+        # An embedding opposite to its row may cancel it. Then the row keeps its value.
         moves = (count > 0) & (moved_norms[:, 0] > _EPSILON)
         new = torch.where(moves[:, None], new, old)
-        # All entries of a row write the same value, that of their place.
-        self.rows[index] = new[place]
-        # If any row moves, all entries are of rows that move.
+        # All entries for a row write the same value, the one in their slot.
+        self.rows[index] = new[slot]
+        # If any row moves, all entries point to moving rows.
         self.visited[index] = self.visited[index] | (last_moving >= 0)
-        in_a_place = moves.to(f.dtype)  # 1 for each row that moves
-        return torch.stack([(moved_norms[:, 0] * in_a_place).sum(), in_a_place.sum()]).float()
+        is_moving = moves.to(f.dtype)  # 1 for each moving row
+        return torch.stack([(moved_norms[:, 0] * is_moving).sum(), is_moving.sum()]).float()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         # Take only the device from `fn`: that of `half()` would also cast the rows.
@@ -310,29 +310,28 @@ class MemoryBank(nn.Module):
 
 
 def check_loaded_size(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raise ``ValueError`` if a checkpoint's bank has another size than this run's."""
+    """Raise ``ValueError`` if the sizes of a checkpoint's bank and this run's differ."""
     if shape != expected:
         raise Refused(
             f"the checkpoint's memory bank is {shape}, this run's is {expected} (images, "
-            f"embedding_dim): give the data set and the embedding_dim of the checkpoint, or start "
-            f"again without it"
+            f"embedding_dim). Use the checkpoint's data set and embedding_dim, or start without it."
         )
 
 
 def check_loaded_rows(name: str, rows: Tensor) -> None:
-    """Raise ``ValueError`` if loaded rows are not finite or not of unit norm.
+    """Raise ``ValueError`` unless all loaded rows have unit norm.
 
     Args:
-        name: where the rows were found, for the message.
+        name: where the rows come from, for the message.
         rows: ``(n, dim)``.
     """
     # A row in bfloat16 has a norm within 0.4 % of 1. NaN is not below the limit.
     is_unit = (rows.float().norm(dim=1) - 1).abs() < 0.01
     if not is_unit.all():
-        raise Refused(f"{name} has rows that are not of unit norm: resume from an older checkpoint")
+        raise Refused(f"{name} has rows without unit norm. Resume from an older checkpoint.")
 
 
 def check_momentum(name: str, momentum: float) -> None:
-    """Raise ``ValueError`` if the weight of the old rows cannot be used."""
+    """Raise ``ValueError`` unless 0 <= ``momentum`` < 1."""
     fits = is_number(momentum) and 0 <= momentum < 1
     check(name, momentum, fits, "a number in [0, 1), the weight of the old row")

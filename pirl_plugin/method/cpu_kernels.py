@@ -1,7 +1,6 @@
-"""CPU kernels: products of drawn rows with a few vectors, and the integers of the draw.
+"""CPU kernels: products of drawn rows with a few vectors, and random integers for the draw.
 
-The product of a few vectors with many rows is as fast as reading the rows. ``torch.matmul`` takes 3
-times as long.
+The products take no longer than reading the rows; ``torch.matmul`` takes 3 times as long.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ import numpy as np
 
 from pirl_plugin.system.kernel_cache import compiled
 
-_PART = 256  # rows of a partial sum: in float32, a sum of partial sums rounds less
-_ANY_ORDER = {"reassoc", "contract"}  # the compiler may reorder sums, so it can vectorise them
+_PART = 256  # rows per partial sum; in float32, adding partial sums loses less precision
+_ANY_ORDER = {"reassoc", "contract"}  # lets the compiler reorder and vectorize sums
 
 
 @partial(compiled, fastmath=_ANY_ORDER)
 def score_rows(rows, queries, scores):
-    """Fill ``scores`` with the products of each image's rows and queries.
+    """Fill ``scores`` with the products between each image's rows and queries.
 
     Args:
         rows: float (B, N, D).
-        queries: (B, T, D), of the same type.
-        scores: (B, T, N), of the same type; overwritten.
+        queries: (B, T, D), same type.
+        scores: (B, T, N), same type; overwritten.
     """
     for i in range(rows.shape[0]):
         for k in range(rows.shape[1]):
@@ -40,8 +39,8 @@ def sum_rows(rows, weights, sums):
 
     Args:
         rows: float (B, N, D).
-        weights: (B, T, N), of the same type.
-        sums: (B, T, D), of the same type.
+        weights: (B, T, N), same type.
+        sums: (B, T, D), same type.
     """
     part = np.empty(sums.shape[1:], sums.dtype)
     for i in range(rows.shape[0]):
@@ -57,7 +56,7 @@ def sum_rows(rows, weights, sums):
 
 @compiled
 def fill_integers(keys, bounds, out):
-    """Fill ``out`` with the numbers of ``pirl_plugin.method.negatives._integers``.
+    """Fill ``out`` with the integers that ``pirl_plugin.method.negatives._integers`` specifies.
 
     Args:
         keys: int64 (B,).

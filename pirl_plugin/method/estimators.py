@@ -1,12 +1,12 @@
-"""The estimators of Eq. 4: functions of scores, for any contrastive loss over drawn negatives.
+"""Estimators for Eq. 4: functions of scores, for any contrastive loss over drawn negatives.
 
-All take scores s/τ: ``positive`` ``(B,)`` of each image against its own row of the memory bank, and
-``negatives`` ``(B, N)`` against the drawn rows. They return ``(B,)``, in float32 or wider. Autograd
-computes their gradient. :mod:`pirl_plugin.method.scores` runs them.
+Each takes scores s/τ: ``positive`` ``(B,)`` compares images with their own rows in the memory bank,
+``negatives`` ``(B, N)`` with the drawn rows. It returns ``(B,)``, in float32 or wider, and autograd
+computes its gradient. :mod:`pirl_plugin.method.scores` runs it.
 
-A loss takes any function of this form as its ``estimator``. Listed in :data:`ESTIMATORS`, it has a
-name for configurations. If it has parameters ``norm_constant`` and ``num_rows``, the loss estimates
-Z and passes both.
+A loss accepts any such function as its ``estimator``. Add it to :data:`ESTIMATORS` to select it by
+name in a config. If it has parameters ``norm_constant`` and ``num_rows``, the loss estimates Z and
+passes both.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int
     h_k = p_k / (p_k + N·P_n), and the loss is −log h_pos − Σ log(1 − h_k).
 
     Args:
-        positive: ``(B,)`` scores of the images' own rows, over τ.
-        negatives: ``(B, N)`` scores of the drawn rows, over τ.
+        positive: ``(B,)`` scores against the images' own rows, over τ.
+        negatives: ``(B, N)`` scores against the drawn rows, over τ.
         norm_constant: Z > 0, the partition constant.
         num_rows: |D|, the number of images.
 
@@ -56,8 +56,8 @@ def nce_softmax(positive: Tensor, negatives: Tensor) -> Tensor:
     """Compute Eq. 3–4 as printed: h is the softmax over the positive and the N negatives.
 
     Args:
-        positive: ``(B,)`` scores of the images' own rows, over τ.
-        negatives: ``(B, N)`` scores of the drawn rows, over τ.
+        positive: ``(B,)`` scores against the images' own rows, over τ.
+        negatives: ``(B, N)`` scores against the drawn rows, over τ.
 
     Returns:
         ``(B,)`` −log h_pos − Σ log(1 − h_k), finite for all finite scores.
@@ -72,7 +72,7 @@ def nce_softmax(positive: Tensor, negatives: Tensor) -> Tensor:
     scores = torch.cat([positive[:, None], negatives], dim=1)
     log_total = scores.logsumexp(dim=1, keepdim=True)
     log_h = scores - log_total  # (B, 1 + N)
-    # The largest h may round to 1, and then log(1 − h) = −inf: compute 1 − h as the others' sum.
+    # The largest h may round to 1, giving log(1 − h) = −inf, so 1 − h is the sum of the others.
     largest = torch.zeros_like(scores, dtype=torch.bool).scatter(
         1, scores.argmax(dim=1, keepdim=True), True
     )
@@ -84,11 +84,11 @@ def nce_softmax(positive: Tensor, negatives: Tensor) -> Tensor:
 
 
 def info_nce(positive: Tensor, negatives: Tensor) -> Tensor:
-    """Compute −log h_pos of Eq. 3's softmax: cross-entropy with the image's own row as the class.
+    """Compute −log h_pos with Eq. 3's softmax: cross-entropy with the image's own row as the class.
 
     Args:
-        positive: ``(B,)`` scores of the images' own rows, over τ.
-        negatives: ``(B, N)`` scores of the drawn rows, over τ.
+        positive: ``(B,)`` scores against the images' own rows, over τ.
+        negatives: ``(B, N)`` scores against the drawn rows, over τ.
 
     Returns:
         ``(B,)``.
@@ -108,17 +108,17 @@ ESTIMATORS: dict[str, Callable[..., Tensor]] = {
     "nce_softmax": nce_softmax,
     "info_nce": info_nce,
 }
-"""Name of an estimator → the function."""
+"""Estimators by name."""
 
 
 def uses_norm_constant(estimator: Callable[..., Tensor]) -> bool:
-    """Return whether a function needs the partition constant Z: ``norm_constant``, no default."""
+    """Return whether a function has a required parameter ``norm_constant``, the constant Z."""
     parameter = inspect.signature(estimator).parameters.get("norm_constant")
     return parameter is not None and parameter.default is parameter.empty
 
 
 def _checked(positive: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scores in float32 or wider; refuse other shapes than ``(B,)`` and ``(B, N)``."""
+    """Return the scores in float32 or wider; reject shapes other than ``(B,)`` and ``(B, N)``."""
     are_tensors = isinstance(positive, Tensor) and isinstance(negatives, Tensor)
     if not are_tensors or negatives.ndim != 2 or positive.shape != negatives.shape[:1]:
         raise Refused(

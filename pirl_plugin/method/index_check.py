@@ -12,12 +12,12 @@ from pirl_plugin.system.failures import Refused, type_and_shape
 
 @dataclass(eq=False)
 class IndexCheck:
-    """Refuses an index outside the data set: on a CPU at once, on a GPU a little later.
+    """Rejects an index outside the data set: on a CPU at once, on a GPU a little later.
 
     The CPU runs ahead of a GPU, so it cannot inspect an index there without waiting. Instead, the
-    smallest and the largest index so far stay on the GPU. Each :meth:`note` also starts a copy of
-    both to the CPU, and :meth:`refuse_noted` reads the copy without waiting. So an index is refused
-    after anything that waits for the GPU, and at the latest some steps after it was noted.
+    smallest and the largest index so far stay on the GPU. Each :meth:`note` also starts copying
+    them to the CPU, and :meth:`refuse_noted` reads the copy without waiting. So a bad index raises
+    an error after the next synchronization with the GPU, or a few steps later.
 
     Attributes:
         num_rows: |D|.
@@ -28,15 +28,15 @@ class IndexCheck:
     _noted: tuple[Tensor, Tensor] | None = None
 
     def check(self, index: Tensor, lowest: int = -1, wait: bool = False) -> None:
-        """Refuse an index outside the data set; on a GPU, note it, and refuse those noted before.
+        """Reject an index outside the data set; on a GPU, note it and check those noted before.
 
         Args:
             index: int64 of any shape.
-            lowest: smallest allowed index; −1 leaves an image out.
-            wait: whether to wait for a GPU, so that it also refuses the index at once.
+            lowest: smallest allowed index; −1 skips an image.
+            wait: whether to synchronize with a GPU, which checks the index at once.
 
         Raises:
-            ValueError: an index is outside, or on a GPU, one of an earlier call was.
+            ValueError: an index, or on a GPU an index from an earlier call, is outside.
         """
         if index.device.type != "cpu" and not wait:
             self.refuse_noted()
@@ -49,7 +49,7 @@ class IndexCheck:
         """Note indices, int64 of any shape, for :meth:`refuse_noted`."""
         if self._noted is None:
             limits = torch.zeros(2, dtype=torch.int64, device=index.device)
-            # A copy to memory that is not pinned would wait for the GPU.
+            # Copying to unpinned memory would wait for the GPU.
             limits_on_cpu = torch.zeros(
                 2, dtype=torch.int64, device="cpu", pin_memory=index.is_cuda
             )
@@ -60,13 +60,13 @@ class IndexCheck:
         limits_on_cpu.copy_(limits, non_blocking=True)
 
     def refuse_noted(self, wait: bool = False) -> None:
-        """Refuse a noted index outside the data set, once.
+        """Reject a noted index outside the data set, once.
 
         Args:
-            wait: whether to wait for the GPU, so that all noted indices are checked.
+            wait: whether to synchronize with the GPU, so that all noted indices are checked.
 
         Raises:
-            ValueError: an index is outside, among those that the CPU has received.
+            ValueError: a noted index that the CPU has received is outside.
         """
         if self._noted is None:
             return
@@ -86,10 +86,10 @@ class IndexCheck:
 
 
 def as_index(index: Tensor) -> Tensor:
-    """Return an index as ``(B,)``.
+    """Return an index flattened to ``(B,)``.
 
     Raises:
-        ValueError: it is not an int64 tensor.
+        ValueError: ``index`` is not an int64 tensor.
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         raise Refused(

@@ -1,7 +1,7 @@
-"""PIRL's loss, Eq. 5 of the paper, with its memory bank and its state.
+"""PIRL's loss, Eq. 5 of the paper, with its memory bank and state.
 
-Its settings are in :mod:`pirl_plugin.method.settings`, the estimators of L_NCE in
-:mod:`pirl_plugin.method.estimators`, the scores in :mod:`pirl_plugin.method.scores`, the bank in
+Settings are in :mod:`pirl_plugin.method.settings`, estimators of L_NCE in
+:mod:`pirl_plugin.method.estimators`, scores in :mod:`pirl_plugin.method.scores`, the bank in
 :mod:`pirl_plugin.method.bank`.
 """
 
@@ -31,20 +31,20 @@ from pirl_plugin.system.failures import Refused, check, check_whole, type_and_sh
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
-_MANY_STEPS = 100  # then a probable mistake in the training loop is logged
+_MANY_STEPS = 100  # before warning about a likely mistake in the training loop
 
 
 @dataclass
 class LastStep:
-    """The values of the last training step, for reports.
+    """Values from the last training step, for reports.
 
     Attributes:
-        terms: unweighted L_NCE of each output with a weight above 0, by name (``invariance``,
+        terms: unweighted L_NCE per output with a weight above 0, by name (``invariance``,
             ``image``). The mean over ranks is the mean over all valid images.
-        moved: ``(2,)``, the result of :meth:`pirl_plugin.method.bank.MemoryBank.move`.
-        queries: the outputs with unit norm, by the names of ``terms``: ``(B, D)``, without a graph.
-        positives: ``(B, D)``, the images' rows m_I of the bank before the update.
-        valid: ``(B,)`` bool; queries and positives of other images have no meaning.
+        moved: ``(2,)``, the result from :meth:`pirl_plugin.method.bank.MemoryBank.move`.
+        queries: outputs with unit norm, ``(B, D)``, detached, with the same names as ``terms``.
+        positives: ``(B, D)``, the images' rows m_I before the update.
+        valid: ``(B,)`` bool; queries and positives are meaningless for other images.
     """
 
     terms: dict[str, Tensor] = field(default_factory=dict)
@@ -55,48 +55,47 @@ class LastStep:
 
 
 class PIRLLoss(nn.Module):
-    """The contrastive loss over a memory bank, for an image and its transformed version.
+    """Contrastive loss over a memory bank, for images and their transformed versions.
 
-    Its average over the ranks, as ``DistributedDataParallel`` averages gradients, is the mean over
-    all valid images. The ``state_dict`` has the partition constant Z, the number of steps and a
-    replicated bank; ``bank.save`` saves a sharded bank. Call :meth:`update` after the optimiser's
-    step. In a test phase (``torch.no_grad()``, ``loss.eval()``) the loss is 0: test images have no
-    row in the bank.
+    Averaged over ranks, as ``DistributedDataParallel`` averages gradients, it is the mean over all
+    valid images. ``state_dict`` includes the partition constant Z, the step and a replicated bank;
+    ``bank.save`` saves a sharded bank. Call :meth:`update` after the optimizer's step. During
+    evaluation (``torch.no_grad()``, ``loss.eval()``) the loss is 0, because test images have no row
+    in the bank.
 
     Args:
         num_train_samples: |D|, the number of training images.
-        estimator: of L_NCE: ``nce`` (Wu et al. 2018), ``nce_softmax`` (Eq. 3 and 4 as printed),
-            ``info_nce``, or a function of scores as in :mod:`pirl_plugin.method.estimators`.
-        lambda_invariance: λ of Eq. 5, the weight of the transformed version's term; 0 is NPID.
+        estimator: estimator for L_NCE: ``nce`` (Wu et al. 2018), ``nce_softmax`` (Eq. 3 and 4 as
+            printed), ``info_nce``, or a function as in :mod:`pirl_plugin.method.estimators`.
+        lambda_invariance: λ in Eq. 5, the weight of the transformed term; 0 is NPID.
         temperature: τ, which divides all scores.
-        num_negatives: N, drawn for each image; for a small data set at most half of |D|.
-        negatives: ``per_image``, or ``per_batch``: one draw that the batch shares.
+        num_negatives: N, negatives per image; for a small data set at most half of |D|.
+        negatives: ``per_image``, or ``per_batch`` for one draw shared by the batch.
         replacement: whether a row may be drawn twice for an image.
-        norm_constant: Z of ``nce``; None: estimated from the first batch.
-        norm_constant_momentum: m; below 1, each batch moves Z ← m·Z + (1 − m)·(Z of the batch).
-        term_weights: a weight for the term of each output, the image's last; None: from
-            ``lambda_invariance``.
-        embedding_dim: D, the width of the embeddings.
-        bank: settings of the memory bank, a :class:`~pirl_plugin.method.settings.BankConfig` or a
+        norm_constant: Z for ``nce`` (default: estimated from the first batch).
+        norm_constant_momentum: m; below 1, each batch moves Z ← m·Z + (1 − m)·Z_batch.
+        term_weights: one weight per output, the image last (default: from ``lambda_invariance``).
+        embedding_dim: D, the embedding width.
+        bank: memory bank settings, a :class:`~pirl_plugin.method.settings.BankConfig` or a
             mapping of its fields.
 
     Attributes:
         bank: the :class:`~pirl_plugin.method.bank.MemoryBank`, replicated or sharded.
-        norm_constant: Z, a float; None until it is known. The ``nce`` estimator uses it.
-        step: number of training steps so far, a key of the draw of negatives.
-        seed: seed of the bank's initial rows and of the draw; None (same as 0) until it is known.
-        last_step: the values of the last step, for reports.
+        norm_constant: Z for the ``nce`` estimator, a float; None until known.
+        step: number of training steps so far, a key for drawing negatives.
+        seed: seed for the initial rows and the draw; None (same as 0) until known.
+        last_step: values from the last step, for reports.
 
     Raises:
-        ValueError: a value cannot be used; the message names its argument.
+        ValueError: an argument has the wrong type or is out of range.
         TypeError: an argument is unknown.
 
     Example:
         >>> import torch
         >>> loss = PIRLLoss(num_train_samples=100, embedding_dim=8, num_negatives=16)
         >>> g, f = torch.randn(4, 8, requires_grad=True), torch.randn(4, 8, requires_grad=True)
-        >>> index = torch.tensor([3, 14, 15, 92])  # of the images in the data set
-        >>> loss(f, g, index).backward()  # and the optimiser's step, then:
+        >>> index = torch.tensor([3, 14, 15, 92])  # image numbers in the data set
+        >>> loss(f, g, index).backward()  # and the optimizer's step, then:
         >>> loss.update(index, f)
         >>> loss.step, int(loss.bank.visited.sum())
         (1, 4)
@@ -148,11 +147,11 @@ class PIRLLoss(nn.Module):
         many = max(0.1 * num_train_samples, 100)
         if config.estimator == "nce" and config.num_negatives > many and rank() == 0:
             logging.root.warning(
-                f"estimator = nce with {config.num_negatives} negatives of {num_train_samples} "
-                f"images: take info_nce, with a temperature such as 0.2, or fewer negatives"
+                f"estimator nce draws {config.num_negatives} negatives from {num_train_samples} "
+                f"images. Use info_nce with a temperature such as 0.2, or fewer negatives."
             )
 
-    # torch.compile cannot trace into the compiled draw: it runs the loss as it is.
+    # torch.compile cannot trace the compiled draw, so it runs the loss eagerly.
     @torch._disable_dynamo
     def forward(
         self,
@@ -164,21 +163,22 @@ class PIRLLoss(nn.Module):
         """Compute Eq. 5.
 
         Args:
-            f_image: ``(B, D)`` f(v_I), normalised here, in float32 or wider.
-            g_transformed: ``(B, D)`` g(v_It), or a list of them, or None where λ = 0 (NPID).
-            index: ``(B,)`` int64, each image's row in the data set; −1 leaves an image out.
-            negatives: ``(B, N)`` int64, a given draw with any N; by default the loss draws itself.
+            f_image: ``(B, D)`` f(v_I), normalized here in float32 or wider.
+            g_transformed: ``(B, D)`` g(v_It), or a list of them, or None if λ = 0 (NPID).
+            index: ``(B,)`` int64, each image's number in the data set; −1 skips an image.
+            negatives: ``(B, N)`` int64, image numbers with any N (default: drawn by the loss).
 
         Returns:
-            The loss, a scalar: this rank's share, times the number of ranks. Without a valid row
-            it is 0, with a graph. In a test phase it is 0, without a graph. It has first
-            derivatives only: its gradient is a constant for ``create_graph``.
+            The loss, a scalar: this rank's share times the number of ranks. Without a valid index
+            it is 0, with a graph; during evaluation it is 0, without one. It has only first
+            derivatives: for ``create_graph``, its gradient is a constant.
 
         Raises:
-            ValueError: a tensor has another shape; in training, an index is outside the data set.
-                A GPU is not waited for: then the loss is NaN, and a later call raises this.
+            ValueError: an argument has the wrong type or shape; in training, an index is outside
+                the data set. On a GPU the check does not synchronize: the loss is NaN and a later
+                call raises the error.
         """
-        # Check the shapes in a test phase too; then the loss is 0.
+        # Shapes are checked during evaluation too, where the loss is 0.
         outputs = _by_name(f_image, g_transformed)  # each (B, D)
         weights = self.config.weights(len(outputs))  # Eq. 5: λ, 1 − λ
         weight_of = dict(zip(outputs, weights, strict=True))
@@ -187,7 +187,7 @@ class PIRLLoss(nn.Module):
             index = self.bank.check_batch(index, output, argument)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
-        # Mistakes that would change results in silence.
+        # Catch mistakes that would silently change results.
         if world_size() > 1 and not self._ranks_compared:
             self._compare_ranks()
         self.bank.index_check.check(index)
@@ -195,13 +195,13 @@ class PIRLLoss(nn.Module):
         used = [name for name in outputs if weight_of[name] > 0]  # T of them
         # The caller's autocast would compute the scores in half precision.
         with torch.autocast(device_type=index.device.type, enabled=False):
-            # Only on a GPU: on a CPU, the check has refused such an index.
+            # Only on a GPU; on a CPU, the check has raised an error.
             outside = index != index.clamp(-1, self.bank.num_rows - 1)  # (B,)
             valid = (index >= 0) & ~outside  # (B,)
             invalid = ~valid[:, None]  # (B, 1)
             rows = torch.where(valid, index, 0)  # (B,)
             queries = torch.stack([at_least_float32(outputs[name]) for name in used], dim=1)
-            # Invalid images have zeros, so they get no gradient: (B, T, D)
+            # Invalid images become zeros, so they get no gradient: (B, T, D)
             queries = normalize(queries.masked_fill(invalid[:, None], 0), dim=2)
             scores = self._scores(queries, rows, valid, negatives)
             estimator = self._function
@@ -209,15 +209,15 @@ class PIRLLoss(nn.Module):
                 estimator = self._with_norm_constant(scores, valid)
             per_image = scores.estimate(estimator)  # L_NCE, (B, T)
 
-            # DistributedDataParallel averages the ranks' gradients. With the factor world_size,
-            # this average is the mean over the valid images of all ranks.
+            # DistributedDataParallel averages gradients over ranks. With the factor world_size,
+            # this average is the mean over all valid images.
             num_valid = sum_over_ranks(valid.sum(dtype=torch.float32)).clamp(min=1)
             sums = per_image.masked_fill(invalid, 0).sum(dim=0)  # (T,)
             means = sums * (world_size() / num_valid)  # (T,)
             terms = dict(zip(used, means.unbind(), strict=True))
             loss = torch.stack([weight_of[name] * term for name, term in terms.items()]).sum()
-            # DistributedDataParallel waits for a gradient of every head, also of an unused one. An
-            # output that is not finite shows in the loss, too: 0 times it is NaN.
+            # DistributedDataParallel waits for a gradient from every head, even an unused one. Zero
+            # times a non-finite output is NaN, so it also shows in the loss.
             for name, output in outputs.items():
                 if name not in terms:
                     loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()
@@ -249,14 +249,14 @@ class PIRLLoss(nn.Module):
         """Gather f(v_I) from all ranks, move the bank and count the step. Collective.
 
         Args:
-            index: ``(B,)`` int64, rows of this rank's images in the data set; −1 leaves one out.
-                With a replicated bank, B is the same on all ranks.
-            f_image: ``(B, D)`` f(v_I); detached and normalised here.
+            index: ``(B,)`` int64, this rank's image numbers; −1 skips an image. With a replicated
+                bank, B is equal on all ranks.
+            f_image: ``(B, D)`` f(v_I); detached and normalized here.
 
         Raises:
-            FloatingPointError: on a CPU, an embedding is not finite; the bank does not change.
-            ValueError: the embeddings have another shape; an index is outside the data set (on a
-                GPU, a later call may raise this); on a CPU, the ranks have different B.
+            FloatingPointError: on a CPU, an embedding is not finite; the bank is unchanged.
+            ValueError: an argument has the wrong type or shape; an index is outside the data set
+                (on a GPU, a later call may raise this); on a CPU, B differs between ranks.
         """
         self.last_step.moved = self.bank.update(index, f_image)
         self.step += 1
@@ -265,34 +265,36 @@ class PIRLLoss(nn.Module):
             self._warn_of_few_rows(len(index))
 
     def fill_bank(self, index: Tensor, f_image: Tensor) -> None:
-        """Set the images' rows to f(v_I), before training: see :meth:`update`. Collective."""
+        """Set rows to f(v_I) before training; arguments as in :meth:`update`. Collective."""
         self.bank.update(index, f_image, momentum=0.0)
 
     def _scores(
         self, queries: Tensor, rows: Tensor, valid: Tensor, negatives: Tensor | None
     ) -> BankScores:
-        """Return the scores of outputs ``(B, T, D)`` against own rows and negatives."""
+        """Return the scores for outputs ``(B, T, D)`` against own rows and negatives."""
         table = self.bank.rows
         if negatives is None:
             negatives = self._draw(rows, valid)  # (B, N)
         else:
             self._check_negatives(negatives, len(rows))
-            negatives = negatives.clamp(0, self.bank.num_rows - 1)  # refused later, on a GPU
-            if not self.bank.replicated:  # a given draw may lie in any shard
+            negatives = negatives.clamp(
+                0, self.bank.num_rows - 1
+            )  # on a GPU, an error is raised later
+            if not self.bank.replicated:  # given rows may be in any shard
                 table = self.bank.fetch(negatives.flatten())  # (B·N, D)
                 negatives = torch.arange(len(table), device=table.device).view_as(negatives)
         positives = self.bank.fetch(rows)  # m_I, (B, D)
         return BankScores(queries, positives, table, negatives, self.config.temperature)
 
     def _draw(self, rows: Tensor, valid: Tensor) -> Tensor:
-        """Draw ``(B, N)`` rows of this rank's part of the bank, never the image itself."""
+        """Draw ``(B, N)`` rows from this rank's part of the bank, never an image's own row."""
         config = self.config
         sizes = (len(self.bank.rows), config.num_negatives)
         keys = (self.seed or 0, self.step)
         if config.negatives == "per_batch":
             batch = self.bank.local_index(torch.where(valid, rows, -1))
             return draw_for_batch(batch, *sizes, *keys, config.replacement)
-        # Every rank has the rows of a replicated bank, so every image is among them.
+        # With a replicated bank, every rank holds the rows for all images.
         itself = None if self.bank.replicated else self.bank.local_index(rows)
         return draw_for_each(rows, *sizes, *keys, config.replacement, itself)
 
@@ -305,39 +307,39 @@ class PIRLLoss(nn.Module):
                 f"({batch}, N), the numbers of other images; to share one draw, pass "
                 f"negatives.expand({batch}, -1)"
             )
-        # −1 is no row either. The check would take it for an image that is left out.
+        # Here −1 is out of range too, but the check would accept it as a skipped image.
         self.bank.index_check.check(negatives.masked_fill(negatives < 0, -2))
 
     def _with_norm_constant(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
-        """Return the estimator as a function of scores alone: with Z, which is estimated first."""
+        """Estimate Z if needed, and return the estimator as a function of scores alone."""
         self._estimate_norm_constant(scores, valid)
-        # Z is unknown until a rank has a valid image. Until then the loss is 0 for any Z.
+        # Z is unknown until a rank has a valid image. Until then, the loss is 0 for any Z.
         num_rows = self.bank.num_rows
         z = self.norm_constant or num_rows
         return partial(self._function, norm_constant=z, num_rows=num_rows)
 
     def _estimate_norm_constant(self, scores: BankScores, valid: Tensor) -> None:
-        """Set Z to |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.
+        """Set Z to |D| times the mean of exp(s/τ) over the first batch's negatives, on all ranks.
 
-        As in Wu et al. 2018, Sec. 3.2. With ``norm_constant_momentum`` below 1, later batches move
-        Z. The positive is not a noise sample and is left out. This waits for a GPU.
+        This follows Wu et al. 2018, Sec. 3.2. With ``norm_constant_momentum`` below 1, later
+        batches move Z. The positive is excluded: it is not a noise sample. Synchronizes with a GPU.
         """
         z = self.norm_constant
         m = self.config.norm_constant_momentum
         if z is not None and m == 1:
             return
-        # One embedding that is not finite would make Z, and all later losses, NaN.
+        # A single non-finite embedding would turn Z and all later losses into NaN.
         is_finite = scores.queries.isfinite().flatten(1).all(dim=1)
         total, number = sum_over_ranks(scores.sum_of_exponentials(valid & is_finite)).tolist()
-        self.bank.index_check.refuse_noted()  # the GPU has just been waited for
+        self.bank.index_check.refuse_noted()  # already synchronized with the GPU
         if number:
             estimate = self.bank.num_rows * total / number
             self.norm_constant = estimate if z is None else m * z + (1 - m) * estimate
 
-    # Mistakes that would change results in silence
+    # Mistakes that would silently change results
 
     def _compare_ranks(self) -> None:
-        """Raise ``ValueError`` on all ranks, once, if their settings differ. Collective."""
+        """Raise ``ValueError`` on all ranks if their settings differ. Collective, once."""
         self._ranks_compared = True
         config = self.config
         settings = {field.name: repr(getattr(config, field.name)) for field in fields(config)}
@@ -348,35 +350,34 @@ class PIRLLoss(nn.Module):
             values = [of_rank[name] for of_rank in of_ranks]
             if len(set(values)) > 1:
                 raise Refused(
-                    f"{name} = {', '.join(values)} on the ranks: expected equal values; make the "
-                    f"loss with the same arguments on all ranks, from the same checkpoint"
+                    f"{name} = {', '.join(values)} on the ranks: expected equal values. Create the "
+                    f"loss with the same arguments and checkpoint on all ranks."
                 )
 
     def _note_batch(self, size: int) -> None:
-        """Warn once if an epoch, or many batches, have passed since the last update."""
+        """Warn once after an epoch, or many batches, without an update."""
         self._batches_since_update += 1
         batches_of_epoch = self.bank.num_rows // max(size * world_size(), 1)
         if self._batches_since_update == max(2, min(_MANY_STEPS, batches_of_epoch)):
             logging.root.warning(
                 f"The memory bank was not updated in the last {self._batches_since_update} "
-                f"batches: call update() after each batch"
+                f"batches. Call update() after each batch."
             )
 
     def _warn_of_few_rows(self, batch: int) -> None:
-        """Warn if few rows of the bank were visited in the first steps."""
+        """Warn if the first steps visited few rows of the bank."""
         expected = min(_MANY_STEPS * batch, len(self.bank.rows))
         visited = int(self.bank.visited.sum())
         if visited < expected / 4 and rank() == 0:
             logging.root.warning(
-                f"PIRLLoss: {_MANY_STEPS} steps visited {visited} rows of the memory bank: "
-                f"expected about {expected}; give each image's number in the data set as index, "
-                f"not its class"
+                f"{_MANY_STEPS} steps visited {visited} rows of the memory bank, not about "
+                f"{expected}. Pass each image's number in the data set as index, not its class."
             )
 
     # State
 
     def resize(self, num_train_samples: int) -> None:
-        """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
+        """Create a new bank for ``num_train_samples`` images, on the same device."""
         check_whole("num_train_samples", num_train_samples, least=2)
         config = self.config
         device = self.bank.rows.device if hasattr(self, "bank") else "cpu"
@@ -392,10 +393,10 @@ class PIRLLoss(nn.Module):
         ).to(device)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the state that a checkpoint holds beside the bank.
+        """Return the checkpoint state other than the bank.
 
         Raises:
-            ValueError: the loss was given an index outside the data set, on a GPU.
+            ValueError: on a GPU, an earlier index was outside the data set.
         """
         self.bank.index_check.refuse_noted(wait=True)
         return {
@@ -407,13 +408,13 @@ class PIRLLoss(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint's step, with its stream of negatives.
+        """Resume from a checkpoint's step, with the same sequence of negatives.
 
-        The configuration has priority over the checkpoint. Z is a mean of exp(s/τ), so another τ
-        needs another Z: it is estimated again.
+        Arguments take precedence over the checkpoint. Z is a mean of exp(s/τ), so it is estimated
+        again if τ differs.
 
         Raises:
-            ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa.
+            ValueError: only one of the two banks, the checkpoint's and this one, is sharded.
         """
         config = self.config
         placement = config.bank.placement
@@ -428,11 +429,11 @@ class PIRLLoss(nn.Module):
         if estimated and state["temperature"] == config.temperature:
             self.norm_constant = state["norm_constant"]
         if isinstance(self.bank, ShardedMemoryBank):
-            self.bank.awaits_load = True  # before the first step too: the rows may be embeddings
+            self.bank.awaits_load = True  # even before the first step: rows may be embeddings
 
 
 def _by_name(f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None) -> dict[str, Tensor]:
-    """Return the outputs by the names of their terms, the image last."""
+    """Return outputs by term name, the image last."""
     if g_transformed is None:
         return {"image": f_image}
     if isinstance(g_transformed, Tensor):

@@ -1,7 +1,7 @@
-"""The draw of negatives: N other images for each image, uniform over the data set (Sec. 2.1).
+"""Draw negatives: N other images per image, uniform over the data set (Sec. 2.1).
 
-SplitMix64 (Steele et al. 2014), a hash of a counter, gives the random numbers. They depend only on
-(seed, step, index), and are the same on every rank and device, and after a restart.
+Random numbers come from SplitMix64 (Steele et al. 2014), a hash of a counter. They depend only on
+(seed, step, index), so they are the same on every rank and device, and after a restart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pirl_plugin.method.index_check import as_index
 from pirl_plugin.method.scores import triton_kernels
 from pirl_plugin.system.failures import Refused, check_whole
 
-_SHARED = -2  # key of a draw that the whole batch shares
+_SHARED = -2  # key for a draw shared by the batch
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _SHIFTS = (30, 27, 31)
@@ -32,24 +32,24 @@ def draw_negatives(
     replacement: bool = True,
     per_batch: bool = False,
 ) -> Tensor:
-    """Draw the negatives of each image, never the image itself.
+    """Draw negatives for each image, never the image itself.
 
     Args:
-        index: ``(B,)`` int64, each image's row in the data set; rows may repeat.
+        index: ``(B,)`` int64, each image's number in the data set; may contain repeats.
         num_images: |D|.
         num_negatives: N.
-        seed: key of the draw.
+        seed: seed for the draw.
         step: training step.
         replacement: whether a negative may be drawn twice for an image. Without replacement, each
             image sorts |D| random keys, which suits small data sets.
-        per_batch: one draw for the whole batch, uniform over the images outside the batch.
+        per_batch: whether the batch shares one draw, uniform over images outside the batch.
 
     Returns:
-        ``(B, N)`` int64; with ``per_batch`` an expanded view of one draw.
+        ``(B, N)`` int64; with ``per_batch``, one draw expanded.
 
     Raises:
-        ValueError: an argument has another type or range, or there are not enough other images.
-            The check of the index waits for a GPU.
+        ValueError: an argument has the wrong type or is out of range, or there are too few other
+            images. Checking the index synchronizes with a GPU.
 
     Example:
         >>> import torch
@@ -64,8 +64,7 @@ def draw_negatives(
     index = as_index(index)
     if ((index < 0) | (index >= num_images)).any():
         raise Refused(
-            f"index = {index.tolist()[:8]}: expected rows of the data set, from 0 to "
-            f"{num_images - 1}; give each image's number in the data set"
+            f"index = {index.tolist()[:8]}: expected image numbers from 0 to {num_images - 1}"
         )
     draw = draw_for_batch if per_batch else draw_for_each
     return draw(index, num_images, num_negatives, seed, step, replacement)
@@ -80,19 +79,19 @@ def draw_for_each(
     replacement: bool,
     exclude: Tensor | None = None,
 ) -> Tensor:
-    """Draw for each image, uniform over the other images: see :func:`draw_negatives`.
+    """Draw separately for each image, uniform over other images: see :func:`draw_negatives`.
 
-    It does not check the index and does not wait for a GPU.
+    The index is unchecked, so this does not synchronize with a GPU.
 
     Args:
-        index: ``(B,)`` int64, each image's row in the data set: the key of its draw.
-        num_images: number of images to draw from: |D|, or those of a part of a bank.
+        index: ``(B,)`` int64, each image's number in the data set, the key for its draw.
+        num_images: number of images to draw from: |D|, or the size of a shard.
         num_negatives: N.
-        seed: key of the draw.
+        seed: seed for the draw.
         step: training step.
         replacement: whether a negative may be drawn twice for an image.
-        exclude: ``(B,)`` int64, the number of each image itself among the ``num_images``, −1 if it
-            is not one of them; None: ``index``.
+        exclude: ``(B,)`` int64, each image's own number among ``num_images``, or −1 if it is not
+            among them (default: ``index``).
 
     Returns:
         ``(B, N)`` int64.
@@ -102,8 +101,7 @@ def draw_for_each(
         exclude = index
         bounds = torch.full_like(index, num_images - 1)
     else:
-        # An image that is not among the images has the number after the last one, so all numbers
-        # are below it.
+        # An image that is not among them gets the number after the last one, above all draws.
         exclude = exclude.masked_fill(exclude < 0, num_images)
         bounds = num_images - (exclude < num_images).long()
     keys = _mix(index + _stream(seed, step))
@@ -113,7 +111,7 @@ def draw_for_each(
         drawn = index.new_empty(len(index), num_negatives)
         for i in range(len(index)):
             drawn[i] = _distinct(keys[i], bounds[i], num_images, num_negatives)
-    return drawn.add_(drawn >= exclude[:, None])  # step over the image itself
+    return drawn.add_(drawn >= exclude[:, None])  # skip the image itself
 
 
 def draw_for_batch(
@@ -124,25 +122,24 @@ def draw_for_batch(
     step: int,
     replacement: bool,
 ) -> Tensor:
-    """Draw once for the batch, uniform over the images outside it: see :func:`draw_negatives`.
+    """Draw once for the batch, uniform over images outside it: see :func:`draw_negatives`.
 
-    It waits for a GPU only if the data set without one batch may be too small: then it has to count
-    the different images of the batch.
+    This synchronizes with a GPU only if the data set minus one batch may be too small, to count the
+    distinct images in the batch.
 
     Args:
-        batch: ``(B,)`` int64, the images of the batch, which are not drawn; −1 is no image. They
-            are not checked.
-        num_images: number of images to draw from: |D|, or those of a part of a bank.
+        batch: ``(B,)`` int64, images to exclude, unchecked; −1 is ignored.
+        num_images: number of images to draw from: |D|, or the size of a shard.
         num_negatives: N.
-        seed: key of the draw.
+        seed: seed for the draw.
         step: training step.
         replacement: whether a negative may be drawn twice.
 
     Returns:
-        ``(B, N)`` int64, an expanded view of one draw.
+        ``(B, N)`` int64, one draw expanded.
     """
-    # The images to leave out, in ascending order. Repeated and missing ones become `num_images`,
-    # which no draw reaches: their number is not known without waiting for a GPU.
+    # Images to exclude, in ascending order. Repeated and missing ones become `num_images`, which no
+    # draw reaches, because counting them would synchronize with a GPU.
     ordered = batch.masked_fill(batch < 0, num_images).sort().values
     repeated = pad(ordered[1:] == ordered[:-1], (1, 0))[: len(ordered)]  # empty for no image
     taken = ordered.masked_fill(repeated, num_images).sort().values
@@ -159,7 +156,7 @@ def draw_for_batch(
         drawn = _integers(keys, num_free, num_negatives)
     else:
         drawn = _distinct(keys[0], num_free[0], num_images, num_negatives)[None]
-    # The j-th image that is not taken is j + the number of taken images before it.
+    # The j-th free image is j + the number of taken images before it.
     free_before = taken - torch.arange(len(taken), device=taken.device)
     free_before = free_before.masked_fill(taken == num_images, num_images)
     drawn = drawn + torch.searchsorted(free_before, drawn, right=True)
@@ -169,19 +166,19 @@ def draw_for_batch(
 def _check_size(num_images: int, num_free: int, num_negatives: int, replacement: bool) -> None:
     """Raise ``ValueError`` if there are too few or too many images."""
     if num_images > _MOST_IMAGES:
-        raise Refused(f"num_images = {num_images}: expected at most 2³¹; draw in parts")
+        raise Refused(f"num_images = {num_images}: expected at most 2³¹")
     needed = 1 if replacement else num_negatives
     if num_free < needed:
         raise Refused(
-            f"num_negatives = {num_negatives}: expected at least {needed} other images to draw "
-            f"from, but there are {num_free} of {num_images}; lower it, or give more images"
+            f"num_negatives = {num_negatives}: at least {needed} other images are needed, but "
+            f"there are {num_free} of {num_images}. Lower it, or use more images."
         )
 
 
 def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
-    """Return ``(B, count)`` integers uniform in [0, bound) for each key ``(B,)``; bound < 2³¹.
+    """Return ``(B, count)`` uniform integers in [0, bound) for each key ``(B,)``; bound < 2³¹.
 
-    They are ⌊u·bound / 2⁶⁴⌋ for a 64-bit word u, so the deviation from uniform is bound/2⁶⁴.
+    They are ⌊u·bound / 2⁶⁴⌋ for a 64-bit word u, so they deviate from uniform by bound/2⁶⁴.
     """
     if keys.device.type == "cpu":
         from pirl_plugin.method.cpu_kernels import fill_integers
@@ -197,18 +194,18 @@ def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
 
 
 def _integers_of_tensors(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
-    """Return the numbers of :func:`_integers`, by operations of torch on any device."""
+    """Compute :func:`_integers` with torch operations, on any device."""
     words = _words(keys, count)
     bounds = bounds[:, None]
-    # The product has 95 bits, so each half of a word is multiplied alone: 32 + 31 bits fit int64.
+    # The product has 95 bits. Those of a word's halves have 63 each, which fit int64.
     low = (words & _HALF_WORD).mul_(bounds).bitwise_right_shift_(32)
-    # A shift of int64 copies the sign to the left; the mask removes the copies.
+    # Shifting int64 copies the sign bit to the left; the mask removes the copies.
     high = words.bitwise_right_shift_(32).bitwise_and_(_HALF_WORD)
     return low.addcmul_(high, bounds).bitwise_right_shift_(32)
 
 
 def _distinct(key: Tensor, bound: Tensor, num_images: int, count: int) -> Tensor:
-    """Return ``(count,)`` distinct integers in [0, bound), the first of a random order."""
+    """Return ``(count,)`` distinct integers in [0, bound), the start of a random order."""
     order = _words(key[None], num_images)[0]
     numbers = torch.arange(num_images, device=key.device)
     order.masked_fill_(numbers >= bound, torch.iinfo(torch.int64).max)
@@ -216,19 +213,19 @@ def _distinct(key: Tensor, bound: Tensor, num_images: int, count: int) -> Tensor
 
 
 def _words(keys: Tensor, count: int) -> Tensor:
-    """Return the first ``count`` words of each key's stream: ``(B, count)`` int64."""
+    """Return the first ``count`` words from each key's stream: ``(B, count)`` int64."""
     counter = torch.arange(1, count + 1, device=keys.device)
     return _mix(torch.add(keys[:, None], counter, alpha=_GOLDEN))
 
 
 def _stream(seed: int, step: int) -> Tensor:
-    """Return the key of a step's draws, to which an image's number is added: int64, on the CPU."""
+    """Return a step's key, int64 on the CPU, to which image numbers are added."""
     signed = (seed + 2**63) % 2**64 - 2**63  # the int64 of the same 64 bits
     return _mix(_mix(torch.tensor(signed, device="cpu")) + step)
 
 
 def _mix(words: Tensor) -> Tensor:
-    """Hash int64 words, in place: the finaliser of SplitMix64."""
+    """Hash int64 words in place: the finalizer of SplitMix64."""
     first, second, third = _SHIFTS
     words = _shift_xor(words, first).mul_(_MULTIPLIERS[0])
     words = _shift_xor(words, second).mul_(_MULTIPLIERS[1])
@@ -236,6 +233,6 @@ def _mix(words: Tensor) -> Tensor:
 
 
 def _shift_xor(words: Tensor, shift: int) -> Tensor:
-    """Return words ^ (words >>> shift), in place; a mask removes the sign bits of int64 shifts."""
+    """Return words ^ (words >>> shift), in place; a mask removes the copied sign bits."""
     shifted = (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
     return words.bitwise_xor_(shifted)

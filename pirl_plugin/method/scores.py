@@ -1,9 +1,9 @@
-"""Scores of embeddings against their rows of the memory bank, a few images at a time (Eq. 3).
+"""Scores between embeddings and memory bank rows, a few images at a time (Eq. 3).
 
-All drawn rows of a batch, B×N×D, would take 0.5 GB. So only the rows of a few images are gathered
-at a time. The estimator runs on their scores, and autograd gives its gradient with respect to the
-scores. One product with the same rows then gives the gradient of the embeddings. With Triton, a
-GPU reads each row from the bank where it needs it, and gathers none.
+All drawn rows for a batch, B×N×D, would take 0.5 GB, so they are gathered for a few images at a
+time. The estimator runs on their scores, and autograd differentiates it with respect to the
+scores. A product with the same rows then gives the gradient for the embeddings. With Triton, a GPU
+reads each row directly from the bank and gathers none.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from torch import Tensor
 from pirl_plugin.method import cpu_kernels
 from pirl_plugin.system.failures import Refused
 
-_MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of the rows, or scores, of a block
-_CONVERTED = 2**13  # rows that a CPU converts to the type of the queries at once
-_MOST_SUMS = 64  # partial sums of an image: a GPU computes them at the same time
+_MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # per block, for rows or scores
+_CONVERTED = 2**13  # rows per conversion on a CPU
+_MOST_SUMS = 64  # partial sums per image, computed in parallel on a GPU
 
 _OfRows = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class BankScores:
-    """Scores of T outputs of B images, against the images' own rows and N drawn rows each.
+    """Scores for T outputs of B images, against their own rows and N drawn rows each.
 
     Attributes:
         queries: ``(B, T, D)`` unit-norm embeddings, float32 or float64.
-        positives: ``(B, D)``, each image's own row of the bank, any floating type.
-        table: ``(rows, D)`` unit-norm rows, any floating type; gets no gradient.
-        drawn: ``(B, N)`` int64, rows of the table; an expanded view: the batch shares one draw.
+        positives: ``(B, D)``, each image's own row in the bank, any floating type.
+        table: ``(rows, D)`` unit-norm rows, any floating type, without a gradient.
+        drawn: ``(B, N)`` int64, rows of the table; if expanded, the batch shares one draw.
         temperature: τ > 0.
     """
 
@@ -53,23 +53,23 @@ class BankScores:
         """Compute an estimator for each image and output.
 
         Args:
-            estimator: function of scores over τ, ``(b,)`` and ``(b, N)``, that returns ``(b,)``.
+            estimator: maps scores over τ, ``(b,)`` and ``(b, N)``, to ``(b,)``.
 
         Returns:
-            ``(B, T)``, in the type of the queries, with a gradient for the queries.
+            ``(B, T)``, with the queries' dtype and a gradient for the queries.
         """
         values: Tensor = _Estimate.apply(self.queries, self, estimator)
         return values
 
     @torch.no_grad()
     def sum_of_exponentials(self, valid: Tensor) -> Tensor:
-        """Sum exp(s/τ) over the drawn rows of valid images, to estimate Z.
+        """Sum exp(s/τ) over drawn rows for valid images, to estimate Z.
 
         Args:
             valid: ``(B,)`` bool.
 
         Returns:
-            ``(2,)`` float64, the sum and the number of terms.
+            ``(2,)`` float64: the sum and the number of terms.
         """
         total = torch.zeros((), dtype=torch.float64, device=valid.device)
         queries = self.queries / self.temperature
@@ -81,11 +81,10 @@ class BankScores:
         return torch.stack([total, number.double()])
 
     def _blocks(self) -> Iterator[tuple[slice, _OfRows, _OfRows]]:
-        """Yield images, and two functions of their drawn rows, valid until the next block.
+        """Yield images and two functions for their drawn rows, valid until the next block.
 
-        The first takes queries ``(b, T, D)`` and returns scores ``(b, T, N)``: see
-        :func:`score_rows`. The second takes weights ``(b, T, N)`` and returns weighted sums
-        ``(b, T, D)``: see :func:`sum_rows`.
+        The first maps queries ``(b, T, D)`` to scores ``(b, T, N)``: see :func:`score_rows`. The
+        second maps weights ``(b, T, N)`` to weighted sums ``(b, T, D)``: see :func:`sum_rows`.
         """
         batch, _, dim = self.queries.shape
         count = self.drawn.shape[1]
@@ -102,13 +101,13 @@ class BankScores:
                 score = partial(kernels.score_drawn, self.table, drawn)
                 yield images, score, partial(kernels.sum_drawn, self.table, drawn)
             return
-        if is_shared:  # gather the rows once for all blocks: 1×N×D
+        if is_shared:  # gather rows once for all blocks: 1×N×D
             buffer = self.queries.new_empty(count, dim)
             rows = gather_rows(self.table, self.drawn[0], buffer)[None]
             for images in blocks:
                 yield images, partial(score_rows, rows), partial(sum_rows, rows)
             return
-        # Gather the rows of each block, b×N×D, into the same memory.
+        # Gather each block's rows, b×N×D, into the same memory.
         buffer = self.queries.new_empty(size * count, dim)
         for images in blocks:
             drawn = self.drawn[images].reshape(-1)
@@ -117,12 +116,12 @@ class BankScores:
             yield images, partial(score_rows, rows), partial(sum_rows, rows)
 
     def _block_size(self, gathers_rows: bool) -> int:
-        """Return the number of images of a block, whose rows or scores fit into ``_MOST_BYTES``."""
+        """Return the number of images per block, whose rows or scores fit in ``_MOST_BYTES``."""
         batch, num_outputs, dim = self.queries.shape
-        numbers = self.drawn.shape[1] * num_outputs  # of an image: its scores, T×N
+        numbers = self.drawn.shape[1] * num_outputs  # per image: scores, T×N
         number_bytes = self.queries.itemsize
         if gathers_rows:
-            numbers = self.drawn.shape[1] * dim  # its rows, N×D
+            numbers = self.drawn.shape[1] * dim  # rows, N×D
             if self.table.dtype != self.queries.dtype:
                 number_bytes += self.table.itemsize  # before their conversion
         most = _MOST_BYTES.get(self.queries.device.type, _MOST_BYTES["cuda"])
@@ -132,7 +131,7 @@ class BankScores:
 
 
 class _Estimate(torch.autograd.Function):
-    """Values ``(B, T)`` of an estimator; the forward pass also computes their gradient."""
+    """Estimator values ``(B, T)``; the forward pass also computes their gradient."""
 
     @staticmethod
     def forward(
@@ -148,7 +147,7 @@ class _Estimate(torch.autograd.Function):
         by_positives = torch.empty_like(positives)
         gradient = torch.empty_like(scaled)
         for images, score, weighted_sum in scores._blocks():
-            # Leaves of a graph of their own: autograd differentiates only the estimator.
+            # Leaves of a separate graph, so autograd differentiates only the estimator.
             positive = positives[images].flatten().requires_grad_()  # b·T
             negatives = score(scaled[images]).flatten(0, 1).requires_grad_()  # b·T×N
             with torch.enable_grad():
@@ -176,20 +175,20 @@ class _Estimate(torch.autograd.Function):
 
 
 def _check_value(value: object, positive: Tensor) -> None:
-    """Raise ``ValueError`` if an estimator does not return a value for each image."""
+    """Raise ``ValueError`` unless an estimator returns one value per image."""
     if not isinstance(value, Tensor) or value.shape != positive.shape:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise Refused(
-            f"the estimator returned {shape}: expected a tensor {tuple(positive.shape)}, a value "
-            f"for each image; sum over dimension 1, the negatives"
+            f"the estimator returned {shape}: expected a tensor {tuple(positive.shape)}, one value "
+            f"per image. Reduce over dimension 1, the negatives."
         )
 
 
 def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
-    """Gather rows as ``torch.index_select(table, 0, index)`` does, in the type of ``out``.
+    """Gather rows as ``torch.index_select(table, 0, index)`` does, with the dtype of ``out``.
 
     Args:
-        table: ``(rows, D)``, of any floating type.
+        table: ``(rows, D)``, any floating type.
         index: ``(n,)`` int64.
         out: ``(n, D)``, contiguous; overwritten.
 
@@ -204,7 +203,7 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
     """
     if table.dtype == out.dtype:
         return torch.index_select(table, 0, index, out=out)
-    # On a CPU a few rows at a time, so that they stay in the cache until they are converted.
+    # On a CPU, convert a few rows at a time, while they are in the cache.
     size = _CONVERTED if table.device.type == "cpu" else max(len(index), 1)
     for part, rows in zip(index.split(size), out.split(size), strict=True):
         rows.copy_(torch.index_select(table, 0, part))
@@ -212,11 +211,11 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
 
 
 def score_rows(rows: Tensor, queries: Tensor) -> Tensor:
-    """Return the scores of each image's queries against its rows, ``queries @ rows.mT``.
+    """Return scores between each image's queries and rows, ``queries @ rows.mT``.
 
     Args:
         rows: ``(B, N, D)``, contiguous, float32 or float64; ``(1, N, D)`` for all images.
-        queries: ``(B, T, D)``, of the same type.
+        queries: ``(B, T, D)``, same dtype.
 
     Returns:
         ``(B, T, N)``.
@@ -231,11 +230,11 @@ def score_rows(rows: Tensor, queries: Tensor) -> Tensor:
 
 
 def sum_rows(rows: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted sums of each image's rows, ``weights @ rows``.
+    """Return weighted sums over each image's rows, ``weights @ rows``.
 
     Args:
         rows: ``(B, N, D)``, contiguous, float32 or float64; ``(1, N, D)`` for all images.
-        weights: ``(B, T, N)``, of the same type.
+        weights: ``(B, T, N)``, same dtype.
 
     Returns:
         ``(B, T, D)``.
@@ -250,10 +249,10 @@ def sum_rows(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def sum_in_parts(rows: Tensor, weights: Tensor) -> Tensor:
-    """Return ``weights @ rows`` as :func:`sum_rows` does, by partial sums over the rows.
+    """Return ``weights @ rows`` as :func:`sum_rows` does, from partial sums over the rows.
 
-    cuBLAS gives each image to one multiprocessor, so most of a GPU would wait. Partial sums are 15
-    times as fast on an H200.
+    cuBLAS gives each image to one multiprocessor, which leaves most of a GPU idle. Partial sums are
+    15 times as fast on an H200.
     """
     num_parts = math.gcd(rows.shape[1], _MOST_SUMS)
     parts = weights.unflatten(2, (num_parts, -1)).transpose(1, 2)  # B×S×T×N/S
@@ -265,7 +264,7 @@ def triton_kernels(device: torch.device) -> ModuleType | None:
     """Return :mod:`pirl_plugin.method.triton_kernels` if it works on a device.
 
     Returns:
-        None on other devices than GPUs. Also None, with a warning, if Triton is missing, cannot
+        None on devices other than GPUs. Also None, with a warning, if Triton is missing, cannot
         compile (it needs a C compiler), or computes wrong numbers.
     """
     if device.type != "cuda":
@@ -275,12 +274,12 @@ def triton_kernels(device: torch.device) -> ModuleType | None:
         if kernels.draws_as_specified(device):
             return kernels
         reason = "its numbers are wrong on this GPU"
-    except torch.OutOfMemoryError:  # no fault of Triton: the advice below would be wrong
+    except torch.OutOfMemoryError:  # not Triton's fault, so the advice below would be wrong
         raise
-    except Exception as error:  # Triton and the compilers that it starts raise many types
+    except Exception as error:  # Triton and its compilers raise many types
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     logging.root.warning(
-        f"PIRLLoss runs without Triton's kernels, several times slower ({reason}): install the "
-        f"package triton and a C compiler such as gcc"
+        f"PIRLLoss runs without Triton kernels, several times slower ({reason}). Install the "
+        f"triton package and a C compiler such as gcc."
     )
     return None

@@ -1,4 +1,4 @@
-"""The settings of :class:`pirl_plugin.PIRLLoss`, with the paper's values as defaults."""
+"""Settings for :class:`pirl_plugin.PIRLLoss`; the defaults are the paper's values."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pirl_plugin.method.estimators import ESTIMATORS
 from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number
 
 PLACEMENTS = ("replicated", "sharded")
-"""Whether each rank has all rows of the bank, or a part."""
+"""Whether each rank holds all rows of the bank, or a shard."""
 
 
 @dataclass
 class BankConfig:
-    """The loss's ``bank``: see :class:`pirl_plugin.method.bank.MemoryBank`.
+    """Memory bank settings: see :class:`pirl_plugin.method.bank.MemoryBank`.
 
     Raises:
-        ValueError: the bank cannot use a value.
+        ValueError: a value has the wrong type or is out of range.
     """
 
-    momentum: float = 0.5  # m of row ← normalise(m·row + (1 − m)·f(v_I))
-    placement: str = "replicated"  # or sharded: each rank holds 1/W of the rows
-    dtype: str = "float32"  # type of the rows; or bfloat16, float16
-    init: str = "random"  # or embeddings: a pass before training writes f(v_I) into the rows
-    seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
+    momentum: float = 0.5  # m in row ← normalize(m·row + (1 − m)·f(v_I))
+    placement: str = "replicated"  # or sharded, with 1/W of the rows on each rank
+    dtype: str = "float32"  # dtype of the rows; or bfloat16, float16
+    init: str = "random"  # or embeddings: a pass before training sets rows to f(v_I)
+    seed: int | None = None  # None: VISSL's SEED_VALUE, or 0 without VISSL
 
     def __post_init__(self) -> None:
         check_momentum("bank.momentum", self.momentum)
@@ -38,11 +38,11 @@ class BankConfig:
 
     @classmethod
     def of(cls, bank: BankConfig | Mapping[str, Any] | None) -> BankConfig:
-        """Return the settings that a library user gives as an object, a mapping or None.
+        """Return settings given as an object, a mapping or None.
 
         Raises:
             TypeError: the mapping has an unknown key.
-            ValueError: it is something else, or the bank cannot use a value.
+            ValueError: ``bank`` has another type, or a value is out of range.
         """
         if bank is None:
             return cls()
@@ -55,23 +55,23 @@ class BankConfig:
 
 @dataclass
 class PIRLLossConfig:
-    """The settings of the loss: :class:`pirl_plugin.PIRLLoss`.
+    """Loss settings: see :class:`pirl_plugin.PIRLLoss`.
 
     Raises:
-        ValueError: the loss cannot use a value.
+        ValueError: a value has the wrong type or is out of range.
     """
 
-    num_train_samples: int = -1  # |D|, the number of images; −1: the host fills it in
+    num_train_samples: int = -1  # |D|, the number of images; −1: set by VISSL
     estimator: Any = "nce"  # nce, nce_softmax, info_nce, or a function of scores
-    lambda_invariance: float = 0.5  # λ, weight of the transformed version; 0 is NPID
+    lambda_invariance: float = 0.5  # λ, weight of the transformed term; 0 is NPID
     temperature: float = 0.07  # τ
-    num_negatives: int = 32000  # N, for each image
-    negatives: str = "per_image"  # or per_batch: one draw that the batch shares
+    num_negatives: int = 32000  # N, per image
+    negatives: str = "per_image"  # or per_batch, one draw shared by the batch
     replacement: bool = True  # whether a row may be drawn twice for an image
     norm_constant: float | None = None  # Z; None: estimated from the first batch
-    norm_constant_momentum: float = 1.0  # m; below 1: Z ← m·Z + (1 − m)·(Z of this batch)
-    term_weights: list[float] | None = None  # one for each output; None: from lambda_invariance
-    embedding_dim: int = 128  # width of the embeddings
+    norm_constant_momentum: float = 1.0  # m; below 1: Z ← m·Z + (1 − m)·Z_batch
+    term_weights: list[float] | None = None  # one per output; None: from lambda_invariance
+    embedding_dim: int = 128  # embedding width
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
@@ -99,17 +99,17 @@ class PIRLLossConfig:
             check("term_weights", weights, fits, "a list of weights of at least 0, one above 0")
 
     def weights(self, num_outputs: int) -> list[float]:
-        """Return the weight of each output's term: Eq. 5, or ``term_weights``.
+        """Return one weight per output: Eq. 5's, or ``term_weights``.
 
-        Several transformed versions share λ equally. The image is last and has 1 − λ.
+        Transformed versions share λ equally. The image is last, with 1 − λ.
 
         Raises:
-            ValueError: the number of ``term_weights`` is another, or there is no transformed
-                version and λ is not 0.
+            ValueError: ``term_weights`` has another length, or there is no transformed version and
+                λ is not 0.
         """
         if self.term_weights is not None:
             fits = len(self.term_weights) == num_outputs
-            expected = f"{num_outputs} weights, one for each output"
+            expected = f"{num_outputs} weights, one per output"
             check("term_weights", self.term_weights, fits, expected)
             return list(self.term_weights)
         weight = self.lambda_invariance

@@ -1,4 +1,4 @@
-"""The memory bank divided among W ranks, |D| / W rows on each, so that 100M images fit."""
+"""A memory bank sharded over W ranks, with |D| / W rows on each, so that 100M images fit."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from pirl_plugin.system.ranks import (
 
 
 class ShardedMemoryBank(MemoryBank):
-    """A bank that keeps row r on rank r modulo W, as row r // W of its shard.
+    """A memory bank that keeps row r on rank r modulo W, as row r // W of its shard.
 
-    Each rank draws its negatives from its shard, an even sample of the data set. It fetches
-    positives from the ranks that hold them. :meth:`lookup`, :meth:`update`, :meth:`save` and
-    :meth:`load` are collectives: all ranks call them together.
+    Each rank draws negatives from its own shard, an even sample of the data set, and fetches
+    positives from other ranks. :meth:`lookup`, :meth:`update`, :meth:`save` and :meth:`load` are
+    collectives: all ranks call them together.
 
-    ``state_dict`` does not have the shards, because hosts save only the state of rank 0.
-    :meth:`save` writes them to a folder, and any number of ranks can load them.
+    ``state_dict`` excludes the shards, because training loops save only rank 0's. :meth:`save`
+    writes them to a folder, and any number of ranks can load them.
 
     Args:
         num_rows: |D|.
-        dim: as the other arguments, see :class:`~pirl_plugin.method.bank.MemoryBank`.
+        dim: embedding width; for all arguments see :class:`~pirl_plugin.method.bank.MemoryBank`.
 
     Attributes:
         rows: ``(len, dim)``, this rank's shard.
-        awaits_load: whether the loss was loaded from a checkpoint, but not yet the shards.
+        awaits_load: whether a checkpoint was loaded without its shards yet.
 
     Raises:
-        RuntimeError: in a collective, if the number of ranks has changed or it ``awaits_load``.
+        RuntimeError: in a collective, if the number of ranks has changed or ``awaits_load``.
 
     Example:
         >>> import torch
@@ -66,37 +66,37 @@ class ShardedMemoryBank(MemoryBank):
         return route.send_back(rows, len(index)).float()
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`MemoryBank.exchange`; a rank gets its shard's embeddings. B may differ."""
+        """See :meth:`MemoryBank.exchange`; B may differ between ranks."""
         route = self._route(index)
         return route.send(index) // self._ranks, route.send(embeddings)
 
     def _route(self, index: Tensor) -> _Route:
-        """Return the way of the images' rows; this waits for a GPU once."""
+        """Return the route to the images' rows; this synchronizes with a GPU once."""
         self._check_loaded()
         if self._ranks != world_size():
             raise RuntimeError(
-                f"the sharded memory bank was made for {self._ranks} ranks, but there are "
-                f"{world_size()}: make the loss after torch.distributed.init_process_group, in "
-                f"Lightning in configure_model"
+                f"the sharded memory bank was created for {self._ranks} ranks, but there are "
+                f"{world_size()}. Create the loss after torch.distributed.init_process_group; "
+                f"in Lightning, in configure_model."
             )
         owners = torch.where(index >= 0, index % self._ranks, self._ranks)
         route = _Route(owners, self._ranks)
-        self.index_check.refuse_noted()  # the GPU has just been waited for
+        self.index_check.refuse_noted()  # already synchronized with the GPU
         return route
 
     def _check_loaded(self) -> None:
-        """Raise ``RuntimeError`` if the rows are still random, and not those of a checkpoint."""
+        """Raise ``RuntimeError`` if the checkpoint's rows are not loaded yet."""
         if self.awaits_load:
             raise RuntimeError(
-                "the memory bank's shards were not loaded with the loss's checkpoint: call "
-                "bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
+                "the checkpoint's memory bank shards were not loaded. After load_state_dict(), "
+                "call bank.load(FOLDER) with the folder from bank.save()."
             )
 
     def save(self, folder: str | Path) -> dict[str, str]:
-        """Write one file for each rank into ``folder``. Collective.
+        """Write one file per rank into ``folder``. Collective.
 
         Returns:
-            Name → SHA-256 of each file, the same on all ranks, for the checkpoint.
+            SHA-256 checksums by file name, the same on all ranks, for the checkpoint.
         """
         self._check_loaded()
         folder = Path(folder)
@@ -107,8 +107,8 @@ class ShardedMemoryBank(MemoryBank):
                 "rows": self.rows.cpu(),
                 "visited": self.visited.cpu(),
                 "num_rows": self.num_rows,
-                "first": self._rank,  # image of row 0
-                "every": self._ranks,  # step from a row's image to the next
+                "first": self._rank,  # image number of row 0
+                "every": self._ranks,  # step between image numbers
             }
             with atomic_write(folder / name) as file:
                 torch.save(state, file)
@@ -118,11 +118,11 @@ class ShardedMemoryBank(MemoryBank):
         return checksums
 
     def load(self, folder: str | Path, files: Iterable[str] | None = None) -> None:
-        """Read the shards, which any number of ranks may have written. Collective.
+        """Load shards, written by any number of ranks. Collective.
 
         Args:
-            folder: the folder of :meth:`save`.
-            files: names of the files to read, as :meth:`save` returned them; None for all.
+            folder: the folder from :meth:`save`.
+            files: names of the files to read, as returned by :meth:`save` (default: all).
 
         Raises:
             FileNotFoundError: a file is missing.
@@ -151,28 +151,28 @@ class ShardedMemoryBank(MemoryBank):
             num_loaded += int(is_local.sum())
         if num_loaded != len(self.rows):
             raise Refused(
-                f"the memory bank in {folder} has {num_loaded} of the {len(self.rows)} rows of "
-                f"rank {self._rank}: expected all files of one call of save(); copy them too"
+                f"the files in {folder} have {num_loaded} of the {len(self.rows)} memory bank rows "
+                f"for rank {self._rank}. Copy all files from one call of save()."
             )
 
 
 class _Route:
-    """Sends values of this rank's images to the ranks that hold their rows, and back.
+    """Sends values for this rank's images to the ranks that hold their rows, and back.
 
-    Messages have no padding. The CPU must know their sizes, so it waits for a GPU.
+    Messages are not padded. The CPU needs their sizes, so it synchronizes with a GPU.
 
     Args:
-        owners: ``(B,)`` int64, the rank that holds each row; the value W leaves an image out.
+        owners: ``(B,)`` int64, the rank that holds each row; W skips an image.
         ranks: W.
     """
 
     def __init__(self, owners: Tensor, ranks: int) -> None:
-        # bincount would wait for a GPU, to know its number of bins.
+        # bincount would synchronize with a GPU for its number of bins.
         counts = owners.new_zeros(ranks + 1).index_add_(0, owners, torch.ones_like(owners))
         to_send = counts[:ranks]
         to_receive = all_to_all(to_send, [1] * ranks, [1] * ranks)
         self._sent, self._received = torch.stack([to_send, to_receive]).tolist()
-        # Images that are left out are last.
+        # Skipped images are last.
         self._order = owners.argsort(stable=True)[: sum(self._sent)]
 
     def send(self, values: Tensor) -> Tensor:
@@ -180,6 +180,6 @@ class _Route:
         return all_to_all(values[self._order], self._sent, self._received)
 
     def send_back(self, values: Tensor, size: int) -> Tensor:
-        """Send ``(n, …)`` back to the ranks that asked; return ``(size, …)``, 0 if left out."""
+        """Send ``(n, …)`` back to the senders; return ``(size, …)``, 0 for skipped images."""
         received = all_to_all(values, self._received, self._sent)
         return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, received)

@@ -1,11 +1,11 @@
-"""Triton kernels for CUDA: scores of drawn rows, weighted sums of drawn rows, and random integers.
+"""Triton kernels for CUDA: scores for drawn rows, weighted sums over them, and random integers.
 
-``torch.bmm`` needs the drawn rows as one tensor, B×N×D, and is slow for the few queries of each
-image. These kernels read a drawn row from the bank where it is needed and keep it in registers.
-Rows may be float32, bfloat16 or float16; products and sums are in float32.
+``torch.bmm`` needs the drawn rows as one tensor, B×N×D, and is slow for the few queries per image.
+These kernels read drawn rows directly from the bank into registers. Rows may be float32, bfloat16
+or float16; products and sums are in float32.
 
-The draw is :func:`pirl_plugin.method.negatives.draw_negatives`'s, to the bit. In the kernels, T is
-the number of outputs of an image, B the number of images, N of drawn rows, D of dimensions.
+The draw equals :func:`pirl_plugin.method.negatives.draw_negatives` bit for bit. In the kernels, B
+is the number of images, T of outputs per image, N of drawn rows, and D of dimensions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Drawn rows of a tile: the fastest on an H200, with D = 128.
+# Drawn rows per tile, fastest on an H200 with D = 128.
 _SCORED_ROWS = 32
 _SUMMED_ROWS = 16
-_MOST_PROGRAMS = 4096  # of a weighted sum: enough for all multiprocessors of any GPU
-_NUMBERS = 1024  # random integers of a program
+_MOST_PROGRAMS = 4096  # per weighted sum, enough for all multiprocessors on any GPU
+_NUMBERS = 1024  # random integers per program
 _GOLDEN: tl.constexpr = tl.constexpr(0x9E3779B97F4A7C15)
 _FIRST: tl.constexpr = tl.constexpr(0xBF58476D1CE4E5B9)
 _SECOND: tl.constexpr = tl.constexpr(0x94D049BB133111EB)
@@ -27,9 +27,9 @@ _SECOND: tl.constexpr = tl.constexpr(0x94D049BB133111EB)
 
 @triton.jit
 def _load_rows(table, num_rows, drawn, is_drawn, D, WIDTH: tl.constexpr):
-    """Return the rows with numbers ``drawn`` as float32 (ROWS, WIDTH), padded with zeros.
+    """Return the rows ``drawn`` as float32 (ROWS, WIDTH), padded with zeros.
 
-    A row outside the table is NaN, as nothing else on a GPU tells of it.
+    A row outside the table becomes NaN, because a GPU reports no error.
     """
     column = tl.arange(0, WIDTH)
     is_inside = (drawn >= 0) & (drawn < num_rows)
@@ -44,7 +44,7 @@ def _score_kernel(
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Write ``scores[b, t, n] = queries[b, t] · table[drawn[b, n]]`` for a tile of n and all t."""
-    image = tl.program_id(1).to(tl.int64)  # positions in a large batch exceed 32 bits
+    image = tl.program_id(1).to(tl.int64)  # offsets in a large batch exceed 32 bits
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     row_numbers = tl.load(drawn + image * N + n, mask=n < N, other=0)
@@ -62,7 +62,7 @@ def _sum_kernel(
 ):  # fmt: skip
     """Write ``sums[split, b, t] = Σ_n weights[b, t, n] · table[drawn[b, n]]`` over a share of n.
 
-    A program computes two outputs t, since an image and its transformed version are two.
+    A program computes two outputs t, for an image and its transformed version.
     """
     split = tl.program_id(0)
     image = tl.program_id(1).to(tl.int64)
@@ -72,7 +72,7 @@ def _sum_kernel(
     first_total = tl.zeros((ROWS, WIDTH), tl.float32)
     second_total = tl.zeros((ROWS, WIDTH), tl.float32)
     end = tl.minimum((split + 1) * share, N)
-    second_end = tl.where(second < T, end, 0)  # an odd T has no second output in its last program
+    second_end = tl.where(second < T, end, 0)  # for odd T, the last program has no second output
     second_dim = tl.where(second < T, D, 0)
     for start in range(split * share, end, ROWS):
         n = start + tl.arange(0, ROWS)
@@ -81,7 +81,7 @@ def _sum_kernel(
         rows = _load_rows(table, num_rows, row_numbers, is_drawn, D, WIDTH)
         place = (image * T + first) * N + n
         first_weight = tl.load(weights + place, mask=is_drawn, other=0.0)
-        # The second output's weights follow those of the first.
+        # The second output's weights follow the first's.
         second_weight = tl.load(weights + place + N, mask=n < second_end, other=0.0)
         first_total += first_weight[:, None] * rows
         second_total += second_weight[:, None] * rows
@@ -105,7 +105,7 @@ def _integers_kernel(keys, bounds, numbers, N, NUMBERS: tl.constexpr):
 
 
 def score_drawn(table: Tensor, drawn: Tensor, queries: Tensor) -> Tensor:
-    """Return the scores of each image's queries against its drawn rows.
+    """Return scores between each image's queries and drawn rows.
 
     Args:
         table: ``(rows, D)``, contiguous, float32, bfloat16 or float16, on a GPU.
@@ -118,7 +118,7 @@ def score_drawn(table: Tensor, drawn: Tensor, queries: Tensor) -> Tensor:
     batch, terms, dim = queries.shape
     count = drawn.shape[1]
     scores = queries.new_empty(batch, terms, count)
-    with torch.cuda.device_of(table):  # otherwise Triton launches on the current GPU
+    with torch.cuda.device_of(table):  # or Triton would launch on the current GPU
         _score_kernel[(triton.cdiv(count, _SCORED_ROWS), batch)](
             table, len(table), drawn.contiguous(), queries.contiguous(), scores, terms, count, dim,
             ROWS=_SCORED_ROWS, WIDTH=triton.next_power_of_2(dim),
@@ -127,7 +127,7 @@ def score_drawn(table: Tensor, drawn: Tensor, queries: Tensor) -> Tensor:
 
 
 def sum_drawn(table: Tensor, drawn: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted sums of each image's drawn rows, in the same order in each call.
+    """Return weighted sums over each image's drawn rows; the result is deterministic.
 
     Args:
         table: ``(rows, D)``, contiguous, float32, bfloat16 or float16, on a GPU.
@@ -139,8 +139,7 @@ def sum_drawn(table: Tensor, drawn: Tensor, weights: Tensor) -> Tensor:
     """
     batch, terms, count = weights.shape
     dim = table.shape[1]
-    # The programs of an image sum parts of its rows, each at least four tiles; torch.sum adds the
-    # parts.
+    # An image's programs each sum at least four tiles; torch.sum adds their results.
     splits = max(1, min(_MOST_PROGRAMS // batch, count // (4 * _SUMMED_ROWS)))
     share = triton.cdiv(count, splits)
     sums = weights.new_empty(splits, batch, terms, dim)
@@ -156,9 +155,9 @@ def integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
     """Return ``(B, count)`` int64 random integers below each bound.
 
     Args:
-        keys: ``(B,)`` int64, keys of the streams of SplitMix64, on a GPU.
+        keys: ``(B,)`` int64, SplitMix64 stream keys, on a GPU.
         bounds: ``(B,)`` int64, below 2³¹.
-        count: number of integers of a stream.
+        count: number of integers per stream.
     """
     numbers = keys.new_empty(len(keys), count)
     with torch.cuda.device_of(keys):
@@ -169,10 +168,10 @@ def integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
 
 
 def draws_as_specified(device: torch.device) -> bool:
-    """Return whether :func:`integers` gives SplitMix64's first numbers on a device; it waits.
+    """Return whether :func:`integers` gives SplitMix64's first numbers; this synchronizes.
 
-    The first word of the stream of key 0 is 0xE220A8397B1DCDAF, the second 0x6E789E6AA1B965F4
-    (Steele et al. 2014). Their products with a bound of 1,000, over 2⁶⁴, are 883 and 431.
+    For key 0, the first words are 0xE220A8397B1DCDAF and 0x6E789E6AA1B965F4 (Steele et al. 2014).
+    Times a bound of 1,000 and divided by 2⁶⁴, they are 883 and 431.
     """
     key = torch.zeros(1, dtype=torch.int64, device=device)
     return integers(key, torch.full_like(key, 1000), 2).tolist() == [[883, 431]]

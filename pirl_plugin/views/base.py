@@ -1,4 +1,4 @@
-"""The base class of all views, and views of only the image I (NPID, Wu et al. 2018)."""
+"""The base class for views, and views for NPID, with only the image I (Wu et al. 2018)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _Self = TypeVar("_Self", bound="Views")
 class Views(ABC):
     """A transform from an image to a dictionary of views.
 
-    For new views, write a subclass with ``_make``, which makes them.
+    For new views, write a subclass that implements ``_make``.
 
     Args:
         image_size: side of I, pixels.
-        image_scale: smallest and largest share of the image's area for I's crop.
-        **photometric: parameters of ``Photometric``; each view draws its own.
+        image_scale: smallest and largest crop area for I, as shares of the image.
+        **photometric: options of :class:`~pirl_plugin.views.photometric.Photometric`; each view
+            draws its own parameters.
 
     Raises:
-        TypeError: a parameter is unknown.
-        ValueError: a parameter is out of range.
+        TypeError: an argument is unknown.
+        ValueError: an argument has the wrong type or is out of range.
     """
 
     def __init__(
@@ -49,44 +50,43 @@ class Views(ABC):
         self.image_scale = area_shares("image_scale", image_scale)
         unknown = photometric.keys() - PhotometricArguments.__annotations__.keys()
         if unknown:  # Photometric's own error would not name the views
-            raise TypeError(f"{type(self).__name__} has no parameter {min(unknown)!r}")
+            raise TypeError(f"{type(self).__name__} has no argument {min(unknown)!r}")
         self.photometric = Photometric(**photometric)
 
     def __call__(
         self, image: Any, rng: np.random.Generator | None = None
     ) -> dict[str, torch.Tensor]:
-        """Make the views of one image.
+        """Create the views for one image.
 
         Args:
             image: a PIL image, an array (H, W, C) or a tensor (C, H, W), with C >= 1 channels in
                 uint8, uint16 or float32.
-            rng: generator of all draws; None: a generator with a seed from torch's generator, as
-                in torchvision's transforms.
+            rng: random generator (default: seeded from torch's, as in torchvision's transforms).
 
         Returns:
-            Views by name, of the image's channels and type; a pretext task also has ``label``, the
-            number of its transformation.
+            Views by name, with the image's channels and dtype. Pretext tasks add ``label``, the
+            number of the transformation.
 
         Raises:
-            ValueError: ``image`` or ``rng`` has another type.
+            ValueError: ``image`` or ``rng`` has the wrong type.
         """
         return self._make(as_pixels(image), as_generator(rng))
 
     @abstractmethod
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-        """Return the views of ``pixels``; draw all random numbers from ``rng``."""
+        """Return the views for ``pixels``; draw all random numbers from ``rng``."""
 
     @property
     def size_to_decode_for(self) -> int:
-        """Side of I, pixels, whose usual crops need images as sharp as these views do."""
+        """Side of I, pixels, whose default crops need the same image resolution as these views."""
         return max(self.image_size, size_of_usual_crops(self.image_size, self.image_scale))
 
     @classmethod
     def from_entry(cls: type[_Self], entry: Mapping[str, Any]) -> _Self:
-        """Make the views that an entry of a configuration's ``TRANSFORMS`` describes.
+        """Create views from an entry in a config's ``TRANSFORMS``.
 
-        ``name`` and ``indices`` are for the host. ``photometric`` may hold several photometric
-        parameters; the same parameter beside it has priority.
+        ``name`` and ``indices`` are for VISSL. ``photometric`` may hold several photometric
+        options; those outside it take precedence.
 
         Example:
             >>> entry = {"name": "PIRLImage", "photometric": {"hue": 0.1}}
@@ -100,15 +100,15 @@ class Views(ABC):
         return cls(**{**photometric, **parameters})
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        """Return a random resized crop, augmented and perhaps flipped: (C, S, S)."""
+        """Return an augmented random resized crop: (C, S, S)."""
         crop = random_resized_crop(pixels, self.image_scale, self.image_size, rng)
         return render(crop, _CORNER, self.photometric.sample(rng, 1, crop), self.image_size)[0]
 
 
 class ImageViews(Views):
-    """Only I, for λ = 0: NPID has no transformed version. Args as in :class:`RotationViews`.
+    """Only I, for NPID (λ = 0). Arguments as in :class:`RotationViews`.
 
-    For the same generator, all tasks have the same I.
+    With equal generators, I is the same in all views.
 
     Example:
         >>> views = ImageViews(image_size=32)
@@ -122,20 +122,20 @@ class ImageViews(Views):
 
 
 def warm_up() -> None:
-    """Compile the kernels of the views, or load them from numba's cache on disk.
+    """Compile the kernels, or load them from numba's cache on disk.
 
-    The first call on a machine takes seconds, later calls a fraction of a second. Call it before
-    workers start, so that they do not compile.
+    The first call on a machine takes seconds, later ones a fraction of a second. Call it before
+    starting workers, so that they need not compile.
     """
     ImageViews(image_size=4)(torch.zeros(3, 4, 4, dtype=torch.uint8), np.random.default_rng(0))
 
 
 def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
-    """Return the size at which crops of at least 8 % of an image are as sharp as these.
+    """Return the crop size that needs the same image resolution at a smallest area of 8 %.
 
     Args:
         size: side of the crops, pixels.
-        scale: smallest and largest area of a crop, shares of the image's area.
+        scale: smallest and largest crop area, as shares of the image.
 
     Example:
         >>> size_of_usual_crops(224, (0.02, 1.0))
@@ -145,5 +145,5 @@ def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
 
 
 def area_shares(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """Return two shares of an area; raise ``ValueError`` unless 0 < low <= high <= 1."""
+    """Return two area shares; raise ``ValueError`` unless 0 < low <= high <= 1."""
     return check_limits(name, value, 1, "two shares of the image's area, such as [0.08, 1.0]")

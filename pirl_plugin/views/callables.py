@@ -1,4 +1,4 @@
-"""Any function of an image as views, such as torchvision's transforms."""
+"""Functions of an image as views, such as torchvision's transforms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pirl_plugin.views.pixels import as_generator, as_image, as_pixels, is_rgb
 
 
 class CallableViews:
-    """A function of a PIL image, perhaps also of a numpy generator, as views.
+    """Views from a function of a PIL image.
 
-    A function with a parameter ``rng`` gets the generator of the draws. Other functions draw from
-    the global generators of torch, numpy and Python; with a generator given, it seeds these for the
-    call, so that the draws can be repeated.
+    If the function has a parameter ``rng``, it gets the NumPy generator. Otherwise it draws from
+    the global generators of torch, NumPy and Python. To make its draws reproducible, ``rng`` seeds
+    these for the call.
 
     Args:
-        function: returns a dictionary of tensors or images, or one of them, named ``images``.
+        function: returns a dictionary of tensors or images, or a single one, named ``images``.
 
     Example:
         >>> brightest = CallableViews(lambda image: torch.tensor(image.getextrema()[0][1]))
@@ -41,14 +41,14 @@ class CallableViews:
     def __call__(
         self, pixels: torch.Tensor, rng: np.random.Generator | None = None
     ) -> dict[str, Any]:
-        """Make the views of one image.
+        """Create the views for one image.
 
         Args:
-            pixels: (C, H, W); the function gets a PIL image of RGB in uint8, else this tensor.
-            rng: generator of all draws; None: the global generators.
+            pixels: (C, H, W). RGB in uint8 is passed on as a PIL image, all others as this tensor.
+            rng: random generator (default: the global generators).
 
         Raises:
-            ValueError: the function returns something else.
+            ValueError: the function returns another type.
         """
         image = as_image(pixels) if is_rgb(pixels) else pixels
         if self._takes_generator:
@@ -61,7 +61,7 @@ class CallableViews:
         if not isinstance(views, (Mapping, Image.Image, torch.Tensor)):
             raise Refused(
                 f"the views returned a {type(views).__name__}: expected a dictionary of tensors, "
-                f"or one tensor"
+                f"or a tensor"
             )
         by_name = views if isinstance(views, Mapping) else {"images": views}
         return {
@@ -72,7 +72,7 @@ class CallableViews:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of torch (CPU), numpy and Python, and restore them at the end."""
+    """Seed the global generators of torch (CPU), NumPy and Python, and restore them afterwards."""
     torch_state = torch.random.get_rng_state()
     numpy_state = np.random.get_state()
     python_state = random.getstate()

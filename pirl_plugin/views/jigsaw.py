@@ -1,6 +1,6 @@
-"""The image I and a jigsaw of nine patches (App. A.1), also of a rotated crop (Sec. 4.3).
+"""The image I and a jigsaw of nine patches (App. A.1), optionally from a rotated crop (Sec. 4.3).
 
-The module also has the covariant pretext task, a baseline of PIRL: predict the permutation.
+The module also has the covariant pretext task, a baseline: predict the permutation.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PAPER_CROP = 255
 _PAPER_PATCH = 64
 
 GREEDY_LIMIT = 10_000
-"""Largest set that is chosen by Hamming distance; see ``PermutationSet``."""
+"""Size of the largest set chosen by Hamming distance; see ``PermutationSet``."""
 
 _Orders = NDArray[np.int16]
 _POOL = 1024
-_LISTED = 9  # largest number of patches for a list of all orders
-_LEAST_YIELD = 0.005  # share of the set so far; a pool that adds less has few candidates left
+_LISTED = 9  # largest number of patches for listing all orders
+_LEAST_YIELD = 0.005  # share of the set so far; a pool that adds less is nearly exhausted
 
 
 class JigsawViews(Views):
@@ -43,22 +43,22 @@ class JigsawViews(Views):
 
     Args:
         image_size: side of I, pixels.
-        patches_crop_size: side of the crop that is cut into patches, pixels; None: 255 for images
-            of 224 px as in the paper, and in proportion for others.
-        patch_size: side of a patch, pixels, at most one cell, ``patches_crop_size // grid``; None:
-            64 for images of 224 px, and in proportion for others.
-        grid: number of cells on a side; the paper's 3 gives nine patches.
-        image_scale: smallest and largest share of the image's area for I's crop.
-        patches_scale: smallest and largest share of the image's area for the crop that is cut (the
-            paper: at least 60 %).
-        num_permutations: size of the permutation set, None for all orders (Sec. 4.2).
-        flip: how the transformed view is mirrored, with probability ``flip_p``: ``patch`` mirrors
-            each patch separately, ``image`` the whole crop before it is cut, ``none`` nothing. The
-            paper does not specify it. VISSL and its published models use ``patch``.
-        **photometric: parameters of ``Photometric``; each patch draws its own.
+        patches_crop_size: side of the crop for the patches, pixels (default: the paper's 255 for
+            224 px images, and in proportion for others).
+        patch_size: side of a patch, pixels, at most one cell, ``patches_crop_size // grid``
+            (default: 64 for 224 px images, and in proportion for others).
+        grid: cells per side; the paper's 3 gives nine patches.
+        image_scale: smallest and largest crop area for I, as shares of the image.
+        patches_scale: smallest and largest crop area for the patches (in the paper at least 60 %).
+        num_permutations: size of the permutation set; None for all orders (Sec. 4.2).
+        flip: what is mirrored with probability ``flip_p``: each ``patch`` separately, the crop
+            (``image``) before it is cut, or ``none``. The paper does not specify it. VISSL and its
+            published models use ``patch``.
+        **photometric: options of :class:`~pirl_plugin.views.photometric.Photometric`; each patch
+            draws its own parameters.
 
     Raises:
-        ValueError: a parameter is out of range.
+        ValueError: an argument has the wrong type or is out of range.
 
     Example:
         >>> sample = JigsawViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
@@ -94,8 +94,8 @@ class JigsawViews(Views):
         if patch_size > cell:
             raise Refused(
                 f"patches of {patch_size} px do not fit into cells of {cell} px "
-                f"(patches_crop_size {patches_crop_size} // grid {grid}): choose a smaller "
-                f"patch_size or grid, or a larger patches_crop_size"
+                f"(patches_crop_size {patches_crop_size} // grid {grid}). Choose a smaller "
+                f"patch_size or grid, or a larger patches_crop_size."
             )
         check_name("flip", flip, _FLIPS)
         self.patches_crop_size = patches_crop_size
@@ -107,7 +107,7 @@ class JigsawViews(Views):
 
     @property
     def size_to_decode_for(self) -> int:
-        """Side of I, pixels, whose usual crops need images as sharp as I and the patches do."""
+        """Side of I, pixels, whose default crops need the same image resolution as these views."""
         of_patches = size_of_usual_crops(self.patches_crop_size, self.patches_scale)
         return max(super().size_to_decode_for, of_patches)
 
@@ -117,7 +117,7 @@ class JigsawViews(Views):
         return {"images": image, "patches": patches}
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
-        """Return the order's number in the set, and (grid², C, P, P) in that order."""
+        """Return the order's number in the set, and the patches (grid², C, P, P) in that order."""
         crop = random_resized_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
         if self._turns:
             crop = _turn(crop, int(rng.integers(4)))
@@ -127,7 +127,7 @@ class JigsawViews(Views):
         if self.flip == "none":
             rows["flip"] = 0
         elif self.flip == "image":
-            # A patch of the mirrored crop is the mirrored patch at the mirrored position.
+            # In a mirrored crop, each patch is mirrored and at the mirrored position.
             rows["flip"] = rows["flip"][0]
             if rows["flip"][0]:
                 corners[:, 1] = self.patches_crop_size - self.patch_size - corners[:, 1]
@@ -135,7 +135,7 @@ class JigsawViews(Views):
 
 
 class RotationJigsawViews(JigsawViews):
-    """The image I, and the jigsaw of a rotated crop (Sec. 4.3). Args as in :class:`JigsawViews`.
+    """The image I, and the jigsaw of a rotated crop (Sec. 4.3). Arguments: :class:`JigsawViews`.
 
     Example:
         >>> views = RotationJigsawViews(image_size=64, patches_crop_size=66, patch_size=16)
@@ -148,22 +148,22 @@ class RotationJigsawViews(JigsawViews):
 
 
 class JigsawTask(JigsawViews):
-    """``patches``, and as ``label`` int64 () the number of their order in the permutation set.
+    """``patches``, and as ``label``, int64 (), the number of their order in the permutation set.
 
-    The pretext task does not use I.
+    This pretext task does not use I.
 
     Source: Noroozi & Favaro 2016 (arXiv 1603.09246); Goyal et al. 2019 (arXiv 1905.01235).
 
     Args:
-        num_permutations: size of the permutation set, and of the classifier's output.
-        **parameters: as in :class:`JigsawViews`.
+        num_permutations: size of the permutation set, the number of classes.
+        **parameters: arguments of :class:`JigsawViews`.
 
     Raises:
-        ValueError: a parameter is out of range.
+        ValueError: an argument has the wrong type or is out of range.
     """
 
     def __init__(self, num_permutations: int, **parameters: Any) -> None:
-        number = "a number such as 2000: the classifier has an output for each permutation"
+        number = "a number such as 2000, the number of classes"
         check("num_permutations", num_permutations, num_permutations is not None, number)
         super().__init__(num_permutations=num_permutations, **parameters)
 
@@ -173,26 +173,26 @@ class JigsawTask(JigsawViews):
 
 
 def _in_proportion(side: int, image_size: int) -> int:
-    """Return a side of the paper for images of another size."""
+    """Scale one of the paper's sizes to another image size."""
     return max(1, round(side * image_size / _PAPER_IMAGE))
 
 
 def patch_offsets(
     crop_size: int, grid: int, patch_size: int, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Draw one patch in each cell of a grid (App. A.1: 64 px in each 85-px cell of a 255 crop).
+    """Draw one patch per grid cell (App. A.1: 64 px in each 85 px cell of a 255 px crop).
 
-    Each patch's position is uniform over all positions inside its cell: 0 … 21 in both directions
-    for the paper's sizes, both ends included.
+    Positions are uniform inside the cell: for the paper's sizes 0 … 21 in both directions, both
+    ends included.
 
     Args:
         crop_size: side of the square crop, pixels.
-        grid: number of cells on a side.
+        grid: cells per side.
         patch_size: side of a patch, pixels, at most ``crop_size // grid``.
-        rng: generator to draw from.
+        rng: random generator.
 
     Returns:
-        int32 (grid², 2): top and left of each patch in the crop, cells row by row.
+        int32 (grid², 2): top and left of each patch in the crop, row by row.
     """
     cell = crop_size // grid
     inside = rng.integers(0, cell - patch_size + 1, size=(grid * grid, 2), dtype=np.int32)
@@ -201,23 +201,22 @@ def patch_offsets(
 
 
 def _turn(canvas: NDArray[Any], quarters: int) -> NDArray[Any]:
-    """Rotate (S, S, C) counter-clockwise by whole pixels (twice as fast as by bytes)."""
+    """Rotate (S, S, C) counterclockwise, pixel by pixel (twice as fast as byte by byte)."""
     pixel = f"V{canvas.shape[2] * canvas.itemsize}"
     turned = np.rot90(canvas.view(pixel)[..., 0], quarters)
     return np.ascontiguousarray(turned).view(canvas.dtype).reshape(canvas.shape)
 
 
 class PermutationSet:
-    """A set of orders of the patches, from 1 to all 9! = 362,880 (Sec. 4.2), and uniform draws.
+    """A set of patch orders, from 1 to all 9! = 362,880 (Sec. 4.2), with uniform draws.
 
-    ``None`` means all orders; they are drawn without a list. Size and ``num_patches`` determine a
-    finite set. Up to ``GREEDY_LIMIT`` orders are chosen greedily for a large Hamming distance, as
-    in Noroozi & Favaro 2016 (arXiv 1603.09246, Alg. 1), but from random candidates instead of a
-    list of all n!. In larger sets, nearly every greedy choice would have the smallest possible
-    distance, so their orders are only distinct and uniform.
+    The set is determined by its size and ``num_patches``. Up to ``GREEDY_LIMIT`` orders are chosen
+    greedily for a large Hamming distance, as in Noroozi & Favaro 2016 (arXiv 1603.09246, Alg. 1),
+    but from random candidates instead of a list of all n!. In larger sets, nearly every greedy
+    choice would have the smallest possible distance, so orders are only distinct and uniform.
 
     Args:
-        num_permutations: 1 … num_patches!, or None for all orders.
+        num_permutations: 1 … num_patches!, or None for all orders, which are not listed.
         num_patches: length of an order.
 
     Attributes:
@@ -249,10 +248,10 @@ class PermutationSet:
         """Draw one order uniformly.
 
         Args:
-            rng: generator to draw from.
+            rng: random generator.
 
         Returns:
-            The order's number in ``orders`` (−1 if the set has all orders), and the order, int64
+            The order's number in ``orders`` (−1 for all orders), and the order, int64
             (num_patches,): position i shows patch ``order[i]``.
         """
         if self.orders is None:
@@ -264,9 +263,9 @@ class PermutationSet:
 def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     """Choose up to ``size`` orders greedily; lower the required distance if candidates run out.
 
-    The product of two one-hot codes is the number of equal places in their orders. So one matrix
-    product compares a pool with all chosen orders. Distinct orders differ in at least two places,
-    so a required distance below 3 has no effect, and the choice stops there.
+    The product of two one-hot codes counts the positions where two orders agree, so one matrix
+    product compares a pool with all chosen orders. Distinct orders differ in two or more positions,
+    so a required distance below 3 has no effect, and the search stops there.
 
     Returns:
         int16 (at most size, num_patches).
@@ -274,15 +273,15 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     codes = np.zeros((size, num_patches * num_patches), np.float32)
     orders: _Orders = np.zeros((size, num_patches), np.int16)
     count = 0
-    agree = 0  # places in which an order may equal a chosen one
+    agree = 0  # positions in which an order may equal a chosen one
     while count < size and agree <= num_patches - 3:
-        # Random candidates that are far enough from all chosen orders.
+        # Random candidates, far enough from all chosen orders.
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (_POOL, 1)), axis=1)
         pool_codes = np.eye(num_patches, dtype=np.float32)[pool].reshape(_POOL, -1)
         far_from_chosen = (pool_codes @ codes[:count].T).max(axis=1, initial=0) <= agree
         pool = pool[far_from_chosen]
         pool_codes = pool_codes[far_from_chosen]
-        # Take them one by one; each leaves out the candidates that are too near to it.
+        # Take them one by one; each excludes the candidates too close to it.
         far_from_each_other = pool_codes @ pool_codes.T <= agree
         is_candidate = np.ones(len(pool), bool)
         num_new = 0
@@ -305,9 +304,9 @@ def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Genera
     if num_patches <= _LISTED:
         listed = list(itertools.permutations(range(num_patches)))
         pool = rng.permutation(np.array(listed, np.int16))
-    else:  # there are so many orders that few of the random ones are equal
+    else:  # among so many orders, few random ones are equal
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (2 * size, 1)), axis=1)
     candidates = np.concatenate([chosen, pool])
-    # The first place of each order: the chosen ones stay first, and repetitions go.
+    # Keep the first occurrence of each order, chosen ones first.
     _, first = np.unique(candidates, axis=0, return_index=True)
     return candidates[np.sort(first)[:size]]

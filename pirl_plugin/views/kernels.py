@@ -1,7 +1,7 @@
-"""The kernels of the views: cut them and apply photometric parameters, in compiled loops.
+"""Kernels that cut views and apply photometric parameters, in compiled loops.
 
-In PIL, a view is made of the canvas (a resized crop) and its row of parameters like this; the
-kernel gives the same bytes::
+The kernel gives the same bytes as this code, which makes a view from the canvas (a resized crop)
+and its row of parameters::
 
     view = canvas.crop((left, top, left + size, top + size))
     for operation in row.order:  # the color jitter
@@ -18,16 +18,16 @@ kernel gives the same bytes::
     if row.blur: view = view.filter(ImageFilter.GaussianBlur(row.blur))
     if row.flip: view = ImageOps.mirror(view)
 
-A view is cut into three planes of bytes. The colour jitter computes chunks of them as float32 in
-the first-level cache, with one vectorised loop for each operation. Each operation rounds down, as
-PIL does when it stores bytes, so the results equal PIL's bit for bit. Two operations need the whole
-view, and so split the work into passes: contrast needs the mean grey level, autocontrast the
-extrema. PIL itself computes equalisation and blur, which are off by default. The view is flipped
-first, when it is cut; no other operation depends on the direction.
+A view is cut into three planes of bytes. Color jitter processes them in chunks of float32 in the
+first-level cache, with one vectorized loop per operation. Each operation rounds down, as PIL does
+when storing bytes, so results equal PIL's bit for bit. Two operations need the complete view, which
+splits the work into passes: contrast needs the mean gray level, autocontrast the extrema. PIL
+itself computes equalization and blur, which are off by default. Views are flipped while they are
+cut, because no other operation depends on the direction.
 
-Loops run over slices that start at the wanted neighbour. With an index such as ``x - width``, numba
-would check for negative indices and could not vectorise the loop. Numba compiles again when this
-file changes, so all constants of the kernels are in it.
+Loops run over slices that start at the neighbor. With an index such as ``x - width``, numba would
+check for negative indices and could not vectorize. Numba recompiles when this file changes, so it
+contains all constants of the kernels.
 """
 
 from typing import Any
@@ -40,9 +40,9 @@ from PIL import Image, ImageFilter, ImageOps
 
 from pirl_plugin.system.kernel_cache import compiled
 
-_CHUNK = 1024  # pixels at a time: their floats fit the first-level cache
+_CHUNK = 1024  # pixels at a time, so that their floats fit in the first-level cache
 
-# Constants of PIL's arithmetic, as float32.
+# Constants from PIL's arithmetic, as float32.
 _F0 = np.float32(0)
 _F1 = np.float32(1)
 _F2 = np.float32(2)
@@ -74,16 +74,16 @@ _jit = numba.njit(nogil=True, error_model="numpy")
 
 @_jit
 def _blend(base, value, factor):
-    """Blend as PIL: ``base`` + ``factor``·(``value`` − ``base``), clipped, rounded down."""
+    """Blend as PIL does: ``base`` + ``factor``·(``value`` − ``base``), clipped, rounded down."""
     mixed = base + factor * (value - base)
     return np.floor(min(max(mixed, _F0), _F255))
 
 
 @_jit
 def _luma(r, g, b):
-    """Return ITU-R 601 luma as PIL's conversion to ``L``, in 16-bit fixed point.
+    """Return ITU-R 601 luma as PIL's conversion to ``L`` does, in 16-bit fixed point.
 
-    Floats are exact here: each intermediate value is a whole number below 2²⁴.
+    Floats are exact here: all intermediate values are integers below 2²⁴.
     """
     weighted = np.float32(r) * _RED + np.float32(g) * _GREEN + np.float32(b) * _BLUE
     return np.floor((weighted + _F32768) * _PER_65536)
@@ -116,7 +116,7 @@ def _blend_chunk(r, g, b, base, factor):
 
 @_jit
 def _share(level):
-    """Return ``level`` / 255 as a float, for whole levels, without division or doubles."""
+    """Return ``level`` / 255 as a float, for integer levels, without division or doubles."""
     return level * _PER_255 + level * _PER_255_REST
 
 
@@ -130,8 +130,8 @@ def _fall(value, saturation, depth):
 def _turn_hue(r, g, b, shift):
     """Convert to PIL's 8-bit HSV, turn the hue by ``shift``/256 turns (0 … 255), convert back.
 
-    Doubles are used if PIL has doubles and a float would round across an integer. So the result
-    equals PIL's for all 2²⁴ colours. PIL's hue is ``start`` + (value − ahead)/spread −
+    Doubles are used where PIL uses them and a float would round across an integer, so the result
+    equals PIL's for all 2²⁴ colors. PIL's hue is ``start`` + (value − ahead)/spread −
     (value − behind)/spread sixths. For the darker of these two channels, the quotient is 1.
     """
     for x in range(r.size):
@@ -154,7 +154,7 @@ def _turn_hue(r, g, b, shift):
         hue = hue - _F256 if hue >= _F256 else hue
         level = np.floor(spread / max(value, _F1) * _BELOW_255 + _LEAST_STEP)
         saturation = _share(level)
-        # To RGB: each channel is `value` minus a trapezoid of the hue, in 1/255 of a sector.
+        # To RGB: each channel is `value` minus a trapezoid in the hue, in 1/255 of a sector.
         place = hue * _F6
         r[x] = _fall(value, saturation, _F510 - abs(place - _F765))
         g[x] = _fall(value, saturation, abs(place - _F510) - _F255)
@@ -163,7 +163,7 @@ def _turn_hue(r, g, b, shift):
 
 @_jit
 def _jitter_chunk(r, g, b, row, first, last, shift, mean):
-    """Apply the jitter operations at places ``first`` … ``last`` − 1 of the order."""
+    """Apply the jitter operations at positions ``first`` … ``last`` − 1 in the order."""
     for place in range(first, last):
         operation = int(row.order[place])
         if operation == 0:
@@ -209,9 +209,9 @@ def _store(values, target):
 
 @_jit
 def _jitter_pass(planes, row, first, last, mean, chunk):
-    """Run places ``first`` … ``last`` − 1 of the jitter over a view; return its sum of luma.
+    """Apply jitter positions ``first`` … ``last`` − 1 to a view; return its summed luma.
 
-    The sum is 0 for a last pass, which does not need it.
+    The sum is 0 for the last pass, which does not need it.
     """
     shift = np.float32(np.int32(np.float64(row.hue) * 255.0) & 255)
     total = 0
@@ -232,8 +232,8 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
 
 @_jit
 def _jitter(planes, row, chunk):
-    """Apply the colour jitter: a pass up to contrast, which needs the mean, and a second pass."""
-    contrast_at = 4  # after all operations: there is no contrast
+    """Apply color jitter in two passes: up to contrast, which needs the mean, and from there."""
+    contrast_at = 4  # after all operations, for no contrast
     for place in range(4):
         if row.order[place] == _F1 and row.contrast != _F1:
             contrast_at = place
@@ -245,13 +245,13 @@ def _jitter(planes, row, chunk):
 
 @_jit
 def _sharpen(plane, out, size, factor):
-    """Blend a channel with its 3×3 smoothing (weights 1, centre 5, sum 13), except its border.
+    """Blend a channel, except its border, with its 3×3 smoothing (weights 1, center 5, sum 13).
 
-    The plane is one line of P·P bytes, with a pixel's neighbours at distances P − 1, P and P + 1.
-    At the ends of rows this is wrong, so they are overwritten.
+    The plane is one line of P·P bytes, so a pixel's neighbors are P − 1, P and P + 1 bytes away.
+    This is wrong at the ends of rows, which are overwritten.
     """
     count = plane.size - 2 * size - 2
-    # The neighbours of all inner pixels: the same plane, shifted.
+    # The neighbors of all inner pixels are the same plane, shifted.
     top_left = plane[:count]
     top = plane[1 : count + 1]
     top_right = plane[2 : count + 2]
@@ -295,7 +295,7 @@ def _extras(plane, spare, size, row):
         plane[x] = value
         low = min(low, value)
         high = max(high, value)
-    # Autocontrast maps the range to 0 … 255, unless it is empty or whole.
+    # Autocontrast stretches the range to 0 … 255, unless it is empty or full.
     spread = np.int64(high) - np.int64(low)
     if 0 < spread < 255:
         scale = 255.0 / spread
@@ -315,7 +315,7 @@ def _greyscale(r, g, b):
 
 @compiled
 def _render(canvas, corners, rows, out):
-    """Fill ``out`` with the views before equalisation (with its greyscale) and blur."""
+    """Fill ``out`` with the views before equalization (with its grayscale) and blur."""
     size = out.shape[3]
     flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
@@ -336,16 +336,16 @@ def _render(canvas, corners, rows, out):
 def render(
     canvas: NDArray[Any], corners: NDArray[np.int32], rows: NDArray[Any], size: int
 ) -> torch.Tensor:
-    """Cut views out of an image and apply each one's parameters.
+    """Cut views from an image and apply their photometric parameters.
 
     Args:
-        canvas: (H, W, C), C-contiguous, of uint8, uint16 or float32.
+        canvas: (H, W, C), C-contiguous, uint8, uint16 or float32.
         corners: int32 (n, 2), top and left of each view in the canvas, pixels.
         rows: structured array (n,), from ``Photometric.sample`` for this canvas.
-        size: side P of a view, pixels. Every view must lie inside the canvas.
+        size: side P of a view, pixels. All views must lie inside the canvas.
 
     Returns:
-        (n, C, P, P), of the type of the canvas.
+        (n, C, P, P), same dtype as the canvas.
     """
     if canvas.dtype != np.uint8 or canvas.shape[2] != 3:
         return torch.from_numpy(_render_channels(canvas, corners, rows, size))
@@ -366,7 +366,7 @@ def render(
 def _render_channels(
     canvas: NDArray[Any], corners: NDArray[np.int32], rows: NDArray[Any], size: int
 ) -> NDArray[Any]:
-    """Render views of an image that is not RGB: brightness, contrast, noise, dropped channels."""
+    """Render views of other images than RGB: brightness, contrast, noise, dropped channels."""
     cut = [canvas[top : top + size, left : left + size] for top, left in corners]
     views = np.stack(cut).transpose(0, 3, 1, 2).astype(np.float32)  # (n, C, P, P)
     is_flipped = rows["flip"]

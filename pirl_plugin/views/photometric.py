@@ -1,6 +1,6 @@
-"""Photometric augmentation: its options, and the parameters that each view draws.
+"""Photometric augmentation: options, and parameters drawn per view.
 
-Operations and their order are those of VISSL's PIRL: color jitter in random order; then, with one
+Operations and their order follow VISSL's PIRL: color jitter in random order; then, with one
 probability, posterize, sharpness, solarize and autocontrast together; then equalize (off by
 default, as in the paper), grayscale, blur (off by default) and a horizontal flip.
 """
@@ -93,7 +93,7 @@ class PhotometricArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Photometric:
-    """Options of the photometric augmentation; each view draws its own parameters.
+    """Options for photometric augmentation; each view draws its own parameters.
 
     RGB images in uint8 use all options but ``noise`` and ``channel_drop_p``. Other images use only
     these two, ``brightness``, ``contrast``, ``jitter_p`` and ``flip_p``, and each channel draws its
@@ -103,19 +103,19 @@ class Photometric:
         brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.
         contrast: as for ``brightness``.
         saturation: as for ``brightness``.
-        hue: shift uniform in [−hue, hue] turns of the color circle, at most 0.5.
+        hue: shift uniform in [−hue, hue], in turns of the color circle, at most 0.5.
         jitter_p: probability of brightness, contrast, saturation and hue (together).
         photometric_p: probability of posterize, sharpness, solarize and autocontrast (together).
         equalize_p: probability of histogram equalization.
         grayscale_p: probability of grayscale.
         blur_p: probability of a Gaussian blur.
-        blur_sigma: smallest and largest standard deviation of the Gaussian blur, pixels.
-        noise: standard deviation of Gaussian noise, as a multiple of the channel's own.
-        channel_drop_p: probability of each channel to be replaced by its mean; one always stays.
+        blur_sigma: smallest and largest standard deviation for the Gaussian blur, pixels.
+        noise: standard deviation of Gaussian noise, as a multiple of the channel's.
+        channel_drop_p: probability of replacing a channel by its mean; at least one stays.
         flip_p: probability of a horizontal flip.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: an option has the wrong type or is out of range.
     """
 
     brightness: float = 0.4
@@ -144,7 +144,7 @@ class Photometric:
         check_limits("blur_sigma", self.blur_sigma, math.inf, limits)
 
     def used(self, is_rgb: bool) -> dict[str, Any]:
-        """Return the options for RGB images in uint8, or for all others, with their values."""
+        """Return the options that apply to RGB images in uint8, or to all others, with values."""
         unused = _CHANNEL_OPTIONS if is_rgb else _COLOR_OPTIONS
         names = [field.name for field in fields(self)]
         return {name: getattr(self, name) for name in names if name not in unused}
@@ -152,16 +152,16 @@ class Photometric:
     def sample(
         self, rng: np.random.Generator, num_views: int, canvas: NDArray[Any]
     ) -> NDArray[Any]:
-        """Draw the parameters of several views independently.
+        """Draw parameters independently for several views.
 
         Args:
-            rng: generator to draw from; a view always takes the same number of draws.
+            rng: random generator. The number of draws does not depend on the options.
             num_views: number of views.
-            canvas: (H, W, C), the image whose views these are.
+            canvas: (H, W, C), the image to cut them from.
 
         Returns:
-            A structured array (num_views,): for RGB in uint8 with the fields of ``_PARAMETERS``,
-            for other images with those of :meth:`_sample_channels`.
+            A structured array (num_views,), with the fields in ``_PARAMETERS`` for RGB in uint8,
+            and those in :meth:`_sample_channels` for other images.
         """
         if canvas.dtype != np.uint8 or canvas.shape[2] != 3:
             return self._sample_channels(rng, num_views, canvas.shape[2])
@@ -173,7 +173,7 @@ class Photometric:
     def _sample_channels(
         self, rng: np.random.Generator, num_views: int, num_channels: int
     ) -> NDArray[Any]:
-        """Draw parameters of views for each channel alone."""
+        """Draw parameters for views separately for each channel."""
         each = (num_channels,)
         rows = np.zeros(
             num_views,
@@ -199,7 +199,7 @@ class Photometric:
 
     @functools.cached_property
     def _options(self) -> NDArray[Any]:
-        """The options as a structured array (1,), for a compiled function."""
+        """The options as a structured array (1,), for the compiled function."""
         types = [
             (field.name, np.float64, np.shape(getattr(self, field.name))) for field in fields(self)
         ]
@@ -212,7 +212,7 @@ def check_limits(
     """Return two numbers ``(low, high)`` with 0 < low <= high <= ``highest``.
 
     Raises:
-        ValueError: ``value`` is something else; the message has the text ``expected``.
+        ValueError: they are not; the message includes ``expected``.
     """
     is_pair = isinstance(value, Sequence) and len(value) == 2 and all(map(is_number, value))
     check(name, value, is_pair and 0 < value[0] <= value[1] <= highest, expected)
@@ -232,7 +232,7 @@ def _factor(strength, draw):
 
 @compiled
 def _set_parameters(draws, options, parameters):
-    """Set the parameters from the draws, in one compiled call instead of thirty of numpy.
+    """Set the parameters from the draws, in one compiled call instead of thirty NumPy calls.
 
     Args:
         draws: ``_DRAWS_TYPE`` (n,), uniform in [0, 1).

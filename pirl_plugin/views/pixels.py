@@ -1,4 +1,4 @@
-"""Pixels of any kind of image, random generators and crops for views."""
+"""Pixels from images of any kind, random generators and crops for views."""
 
 from __future__ import annotations
 
@@ -22,37 +22,35 @@ _MOST_USUAL = 4  # channels: with more, an axis of this length or less is taken 
 
 
 def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """Make the generator of all random numbers for one image in one epoch.
+    """Create the generator for one image in one epoch.
 
-    Philox is a counter-based generator: only its 128-bit key determines the stream. So the views of
-    an image do not depend on the number of workers, on their order, or on a restart.
+    Philox is counter-based: its 128-bit key alone determines the stream. So views do not depend on
+    the number or order of workers, or on a restart.
 
     Args:
         seed: the run's seed, any integer (taken modulo 2⁶⁴).
-        epoch: number of the pass over the data set, in [0, 2²⁴).
-        index: row of the image in the data set, in [0, 2⁴⁰).
+        epoch: epoch, in [0, 2²⁴).
+        index: the image's number in the data set, in [0, 2⁴⁰).
 
     Returns:
-        A fresh generator, equal to ``Philox(key=seed·2⁶⁴ + index·2²⁴ + epoch)``.
+        A new generator, equal to ``Philox(key=seed·2⁶⁴ + index·2²⁴ + epoch)``.
 
     Example:
         >>> a, b = image_generator(0, 3, 7), image_generator(0, 3, 7)
         >>> bool(a.random() == b.random())
         True
     """
-    # Python's integers: those of numpy and torch have 64 bits at most, and would overflow.
+    # Python integers, because NumPy's and torch's would overflow.
     low_word = int(index) << _EPOCH_BITS | int(epoch)
     key = (int(seed) % _WORD) * _WORD + low_word
     return np.random.Generator(np.random.Philox(key=key))
 
 
 def as_generator(rng: np.random.Generator | None) -> np.random.Generator:
-    """Return ``rng``, or if it is None, a new generator with a seed from torch's generator.
-
-    A ``DataLoader`` seeds torch's generator in each worker.
+    """Return ``rng``, or a new generator seeded from torch's, which loaders seed per worker.
 
     Raises:
-        ValueError: ``rng`` has another type.
+        ValueError: ``rng`` has the wrong type.
     """
     if rng is None:
         return np.random.Generator(np.random.Philox(key=int(torch.randint(2**62, ()))))
@@ -69,7 +67,7 @@ def as_pixels(image: Any) -> torch.Tensor:
             which becomes RGB in uint8, but 16-bit gray stays uint16, and float gray float32.
 
     Raises:
-        ValueError: it has another type or shape, or no pixels, or its channels seem to be on
+        ValueError: the type or shape is wrong, there are no pixels, or the channels seem to be on
             another axis.
     """
     array = _array_of(image) if isinstance(image, Image.Image) else image
@@ -88,13 +86,13 @@ def as_pixels(image: Any) -> torch.Tensor:
     channels, height, width = tensor.shape
     if is_array and height < min(width, channels) and channels > _MOST_USUAL:
         raise Refused(
-            f"the image is an array of shape {array.shape}, which seems to be (C, H, W): pass "
-            f"torch.from_numpy(array), or if it is (H, W, C), with .permute(2, 0, 1)"
+            f"the image is an array of shape {array.shape}, which seems to be (C, H, W). "
+            f"Pass torch.from_numpy(array), or for (H, W, C) add .permute(2, 0, 1)."
         )
     if not is_array and width <= _MOST_USUAL < min(channels, height):
         raise Refused(
-            f"the image is a tensor of shape {tuple(array.shape)}, which seems to be (H, W, C): "
-            f"pass tensor.permute(2, 0, 1)"
+            f"the image is a tensor of shape {tuple(array.shape)}, which seems to be (H, W, C). "
+            f"Pass tensor.permute(2, 0, 1)."
         )
     return tensor
 
@@ -106,15 +104,15 @@ def as_rgb(image: Any) -> torch.Tensor:
         image: as in :func:`as_pixels`. Alpha is dropped, and 16-bit gray is scaled to 8 bits.
 
     Raises:
-        ValueError: it is not an image, or has another number of channels or float values.
+        ValueError: the type or shape is wrong.
     """
     pixels = as_pixels(image)
     if pixels.dtype == torch.uint16 and len(pixels) == 1:
         pixels = (pixels.float() / 257).round().to(torch.uint8)
     if pixels.dtype != torch.uint8 or len(pixels) not in (1, 3, 4):
         raise Refused(
-            f"the image is {type_and_shape(pixels)}: expected RGB or gray with at most 16 bits; "
-            f"convert it to uint8"
+            f"the image is {type_and_shape(pixels)}: expected RGB or gray with at most 16 bits. "
+            f"Convert it to uint8."
         )
     return pixels[:3].expand(3, -1, -1)
 
@@ -142,23 +140,23 @@ def _array_of(image: Image.Image) -> NDArray[Any]:
 def random_resized_crop_box(
     height: int, width: int, scale: tuple[float, float], rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Draw the box of a random resized crop, with torchvision's distribution.
+    """Draw the box for a random resized crop, with torchvision's distribution.
 
     There are up to ten tries: area uniform in ``scale`` (a share of the image), aspect ratio (width
     over height) log-uniform in [3/4, 4/3], position uniform. If none fits, the box is the largest
-    central crop with an aspect ratio in this range. The function always takes 40 numbers from
-    ``rng``, so later draws do not depend on the image's size.
+    center crop within this range. It always takes 40 numbers from ``rng``, so later draws do not
+    depend on the image size.
 
     Source: Szegedy et al. 2015 (arXiv 1409.4842), as in torchvision's ``RandomResizedCrop``.
 
     Args:
-        height: height of the image, pixels, at least 1.
-        width: width of the image, pixels, at least 1.
-        scale: smallest and largest area, shares of the image's area.
-        rng: generator to draw from.
+        height: image height, pixels, at least 1.
+        width: image width, pixels, at least 1.
+        scale: smallest and largest area, as shares of the image.
+        rng: random generator.
 
     Returns:
-        Top, left, height and width of a box inside the image, pixels; it is at least 1 × 1.
+        Top, left, height and width in pixels, at least 1 × 1 and inside the image.
     """
     log_low = math.log(_RATIO[0])
     log_high = math.log(_RATIO[1])
@@ -171,7 +169,7 @@ def random_resized_crop_box(
             top = int(top_draw * (height - crop_h + 1))
             left = int(left_draw * (width - crop_w + 1))
             return top, left, crop_h, crop_w
-    # None fits: the largest central crop.
+    # None fits: take the largest center crop.
     crop_h = height
     crop_w = width
     if width < _RATIO[0] * height:
@@ -191,13 +189,13 @@ def random_resized_crop(
     strided view. Types other than uint8 are resized in float32; uint16 is rounded.
 
     Args:
-        pixels: (C, H, W), of uint8, uint16 or float32, best channels-last.
-        scale: smallest and largest area of the box, shares of the image's area.
+        pixels: (C, H, W), uint8, uint16 or float32, preferably channels-last.
+        scale: smallest and largest box area, as shares of the image.
         size: side of the result, pixels.
-        rng: generator to draw from.
+        rng: random generator.
 
     Returns:
-        (size, size, C), C-contiguous, of the type of ``pixels``.
+        (size, size, C), C-contiguous, same dtype as ``pixels``.
     """
     image_height, image_width = pixels.shape[1:]
     box = random_resized_crop_box(image_height, image_width, scale, rng)

@@ -1,4 +1,4 @@
-"""The image I and a rotated view of it (App. A.2), and the task of predicting the rotation."""
+"""The image I and a rotated view (App. A.2), and the pretext task of predicting the rotation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ class RotationViews(Views):
 
     Args:
         image_size: side of both views, pixels.
-        image_scale: smallest and largest share of the image's area for both crops.
-        **photometric: parameters of ``Photometric``; each view draws its own.
+        image_scale: smallest and largest crop area for both views, as shares of the image.
+        **photometric: options of :class:`~pirl_plugin.views.photometric.Photometric`; each view
+            draws its own parameters.
 
     Raises:
-        ValueError: a parameter is out of range.
+        ValueError: an argument has the wrong type or is out of range.
 
     Example:
         >>> sample = RotationViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
@@ -31,18 +32,18 @@ class RotationViews(Views):
         return {"images": image, "transformed": rotated}
 
     def _turned(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
-        """Return the number of quarter turns, counter-clockwise, and a view rotated by it."""
+        """Return the number of counterclockwise quarter turns, and the rotated view."""
         upright = self._standard_view(pixels, rng)
         quarters = int(rng.integers(4))
         return quarters, torch.rot90(upright, quarters, dims=(1, 2)).contiguous()
 
 
 class RotationTask(RotationViews):
-    """``transformed``, a rotated view, and its ``label``, the quarter turns counter-clockwise.
+    """``transformed``, a rotated view, and ``label``, the number of counterclockwise quarter turns.
 
-    This is the covariant pretext task, a baseline of PIRL. It does not use I.
+    This is the covariant pretext task, a baseline. It does not use I.
 
-    Source: Gidaris et al. 2018 (arXiv 1803.07728). Args as in :class:`RotationViews`.
+    Source: Gidaris et al. 2018 (arXiv 1803.07728). Arguments as in :class:`RotationViews`.
     """
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:

@@ -141,5 +141,5 @@ def test_a_new_estimator__is_one_function(function, listed, monkeypatch):
 
 @pytest.mark.parametrize("wrong", [lambda p, n: n, lambda p, n: n.sum(), lambda p, n: 1.0])
 def test_a_new_estimator__gives_a_value_for_each_image(wrong):
-    with pytest.raises(ValueError, match=r"expected a tensor \(10,\), a value for each image"):
+    with pytest.raises(ValueError, match=r"expected a tensor \(10,\), one value per image"):
         make_loss(estimator=wrong)(*embeddings(), torch.arange(5))

@@ -299,7 +299,7 @@ def test_loss__says_once_what_looks_like_a_mistake(caplog):
         right.update(torch.tensor([i % ROWS, 1, 0]), f)
     first, second = (record.getMessage() for record in caplog.records)
     assert (
-        "not updated in the last 13 batches: call update() after each batch" in first
+        "not updated in the last 13 batches. Call update() after each batch" in first
     )  # 40 images are an epoch of 13 batches of 3
     assert "not its class" in second
 
@@ -339,9 +339,9 @@ def test_load__lets_the_configuration_win():
 def test_load__refuses_a_state_that_is_not_usable():
     state = make_loss(norm_constant=80.0).state_dict()
     for key, value, message in (
-        ("bank.rows", torch.full((40, 8), torch.nan), "bank.rows has rows that are not of unit"),
-        ("bank.rows", torch.full((40, 8), 0.5), "not of unit norm"),
-        ("bank.rows", torch.zeros(40, 8), "not of unit norm"),
+        ("bank.rows", torch.full((40, 8), torch.nan), "bank.rows has rows without unit"),
+        ("bank.rows", torch.full((40, 8), 0.5), "rows without unit norm"),
+        ("bank.rows", torch.zeros(40, 8), "rows without unit norm"),
     ):
         with pytest.raises(ValueError, match=message):
             make_loss().load_state_dict({**state, key: value})
@@ -359,7 +359,7 @@ def test_load__of_a_sharded_loss_waits_for_its_shards(tmp_path):
     step(before)
     checksums = before.bank.save(tmp_path)
     after.load_state_dict(before.state_dict())
-    with pytest.raises(RuntimeError, match=r"call bank.load\(FOLDER\) after"):
+    with pytest.raises(RuntimeError, match=r"call bank.load\(FOLDER\) with"):
         step(after)
     after.bank.load(tmp_path, checksums)
     assert torch.equal(step(after), step(before))

@@ -21,7 +21,9 @@ def test_draw__is_keyed_by_seed_step_and_index():
     assert torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[1:2], draw_negatives(index[1:2], 50, 200, seed=7, step=2))
-    for seed, step in ((8, 2), (7, 3)):
+    # The seed counts modulo 2⁶⁴.
+    assert torch.equal(drawn, draw_negatives(index, 50, 200, seed=7 + 2**64, step=2))
+    for seed, step in ((8, 2), (7, 3), (7 + 2**63, 2)):
         assert (drawn != draw_negatives(index, 50, 200, seed=seed, step=step)).float().mean() > 0.9
 
 
@@ -93,7 +95,7 @@ def test_draw__of_a_batch_that_repeats_its_images():
 def test_draw__refuses_what_cannot_be_drawn():
     with pytest.raises(ValueError, match="expected at most 2³¹"):
         draw_negatives(torch.tensor([0]), 2**31 + 1, 4, seed=0, step=0)
-    with pytest.raises(ValueError, match="num_negatives = 10: expected at least 10 other images"):
+    with pytest.raises(ValueError, match="num_negatives = 10: at least 10 other images are needed"):
         draw_negatives(torch.tensor([0]), 10, 10, seed=0, step=0, replacement=False)
     with pytest.raises(ValueError, match="num_negatives = 0: expected a whole number"):
         draw_negatives(torch.tensor([0]), 10, 0, seed=0, step=0)
@@ -103,5 +105,5 @@ def test_draw__refuses_what_cannot_be_drawn():
     ):
         draw_negatives(torch.tensor([0]).int(), 10, 4, seed=0, step=0)
     for row in (-1, 10):
-        with pytest.raises(ValueError, match="expected rows of the data set, from 0 to 9"):
+        with pytest.raises(ValueError, match="expected image numbers from 0 to 9"):
             draw_negatives(torch.tensor([row]), 10, 10, seed=0, step=0)

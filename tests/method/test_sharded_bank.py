@@ -72,7 +72,7 @@ def test_load__refuses_other_or_missing_files(shards, tmp_path):
     with pytest.raises(ValueError, match=r"is \(70001, 4\), this run's is \(50, 4\)"):
         ShardedMemoryBank(50, DIM).load(folder)
     (tmp_path / "rank_0_of_2.torch").write_bytes((folder / "rank_0_of_2.torch").read_bytes())
-    with pytest.raises(ValueError, match="has 35001 of the 70001 rows"):
+    with pytest.raises(ValueError, match="have 35001 of the 70001 memory bank rows"):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"No such file .*rank_1_of_2\.torch"):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.torch": ""})
@@ -83,7 +83,7 @@ def test_load__refuses_rows_that_are_no_embeddings(value, tmp_path):
     bank = ShardedMemoryBank(10, DIM)
     bank.rows[3] = value
     bank.save(tmp_path)
-    with pytest.raises(ValueError, match=r"rank_0_of_1\.torch has rows that are not of unit norm"):
+    with pytest.raises(ValueError, match=r"rank_0_of_1\.torch has rows without unit norm"):
         ShardedMemoryBank(10, DIM).load(tmp_path)
 
 

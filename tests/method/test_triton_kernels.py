@@ -92,5 +92,5 @@ def test_a_gpu_without_triton__is_named_once_and_the_loss_goes_on(monkeypatch, c
     with caplog.at_level(logging.WARNING):
         assert scores.triton_kernels(device) is None
         assert scores.triton_kernels(device) is None
-    assert caplog.text.count("install the package triton and a C compiler") == 1
+    assert caplog.text.count("Install the triton package and a C compiler") == 1
     scores.triton_kernels.cache_clear()

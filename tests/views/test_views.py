@@ -162,7 +162,7 @@ def test_views__refuse_bad_parameters(subtests):
         ({"blur_sigma": 1.0}, "blur_sigma = 1.0: expected two standard deviations"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
         ({"num_permutations": 0}, "num_permutations = 0:"),
-        ({"patchsize": 64}, "JigsawViews has no parameter 'patchsize'"),
+        ({"patchsize": 64}, "JigsawViews has no argument 'patchsize'"),
         ({"hue": 2}, "hue = 2:"),
         ({"patch_size": 0}, "patch_size = 0: expected a whole number of at least 1"),
         ({"image_size": 64.0}, "image_size = 64.0: expected a whole number of at least 1"),
