@@ -69,7 +69,7 @@ def pipeline() -> Cells:
 
 def pipeline_parts() -> Cells:
     """Where the time goes, and lightly's transform."""
-    titles = ["decoding", "ratio, normalised", "ratio, VISSL from a list"]
+    titles = ["decoding", "ratio, normalized", "ratio, VISSL from a list"]
     lines = [["data", *titles, "lightly", "here, its sizes", "ratio"]]
     for name in DATA:
         rows = by_name(speed(name)["rows"], "transform", "pipeline")

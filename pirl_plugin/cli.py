@@ -15,7 +15,7 @@ from pirl_plugin import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("pirl_plugin.vissl.run.launch:main", "pre-train, or run a benchmark, in VISSL"),
     "quickstart": ("pirl_plugin.quickstart.command:main", "pre-train, evaluate and report"),
-    "knn": ("pirl_plugin.evaluation.knn_command:main", "k-nearest-neighbour classification"),
+    "knn": ("pirl_plugin.evaluation.knn_command:main", "k-nearest-neighbor classification"),
     "embed": (
         "pirl_plugin.evaluation.embed_command:main",
         "write features and predicted classes of any images",

@@ -117,7 +117,7 @@ def pytest_unconfigure() -> None:
 
 
 def _make_image(path: Path, seed: int, size: int = 48) -> None:
-    """Write a smooth random image; its colours tell seeds apart."""
+    """Write a smooth random image; its colors tell seeds apart."""
     generator = np.random.default_rng(seed)
     coarse = generator.integers(0, 256, (4, 4, 3), dtype=np.uint8)
     Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC).save(path)

@@ -52,10 +52,10 @@ def main():
     figure.text(0.325, 0.54, "pull\ntogether", ha="center", va="center", color=PULL, fontsize=14)
     figure.text(0.682, 0.54, "push\napart", ha="center", va="center", color=PUSH, fontsize=14)
     style = {"arrowstyle": "<->", "linewidth": 1.6}
-    for x, colour in ((0.325, PULL), (0.682, PUSH)):
+    for x, color in ((0.325, PULL), (0.682, PUSH)):
         axes = figure.add_axes((x - 0.03, 0.36, 0.06, 0.08))
         axes.set_axis_off()
-        axes.annotate("", (1, 0.5), (0, 0.5), arrowprops={**style, "color": colour})
+        axes.annotate("", (1, 0.5), (0, 0.5), arrowprops={**style, "color": color})
     drawn = io.BytesIO()
     figure.savefig(drawn, facecolor="white")
     Image.open(drawn).convert("RGB").quantize(160).save(Path(__file__).with_suffix(".png"))

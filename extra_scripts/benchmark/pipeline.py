@@ -3,7 +3,7 @@
 One process with one thread runs all pipelines in turn on the same images, and its CPU time counts.
 VISSL builds its data set and ours from a config. Samples are read one by one and collated, as in a
 loader worker. VISSL's pipeline ends in normalized float32. Ours ends in bytes, which the model's
-device normalizes; ``normalised`` includes this. From a folder, VISSL decodes each image twice; from
+device normalizes; ``normalized`` includes this. From a folder, VISSL decodes each image twice; from
 a list (``vissl_filelist``), once. ``jigsaw_64`` uses the sizes in lightly's ``PIRLTransform``: a
 64-px image and nine 21-px patches. Lightly returns normalized float32; its patches come from the
 upper left corner, without resizing or cropping.
@@ -136,7 +136,7 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
     """Return a row for each pipeline; each ratio of speeds is the median over the rounds."""
     functions, source = _pipelines(folder, transform)
     fused = functions["fused"]
-    functions["normalised"] = lambda: _normalise(fused(), device)
+    functions["normalised"] = lambda: _normalize(fused(), device)
     functions["decode"] = lambda: [source[index] for index in range(len(source))]
     clock = time.process_time if device == "cpu" else time.perf_counter
     seconds = interleave(functions, rounds, clock=clock)
@@ -158,8 +158,8 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
     return rows
 
 
-def _normalise(batch: Any, device: str) -> None:
-    """Move the uint8 views of a batch to the device, and normalise them there."""
+def _normalize(batch: Any, device: str) -> None:
+    """Move the uint8 views of a batch to the device, and normalize them there."""
     for view in batch.values():
         tensor = view[0] if isinstance(view, list) else view  # the host puts views in lists
         if tensor.dtype == torch.uint8:

@@ -60,7 +60,7 @@ def stages_of(network: nn.Module) -> list[str]:
     return list(getattr(network, "stages", ("layer1", "layer2", "layer3", "layer4")))
 
 
-def labelled_rows(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.int64]:
+def labeled_rows(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.int64]:
     """Draw the training photos whose labels are used: two of each class, and others at random."""
     order = np.random.default_rng(seed).permutation(len(labels))
     of_class = [order[labels[order] == label][:2] for label in np.unique(labels)]
@@ -105,7 +105,7 @@ def accuracies(
     best = max(reversed(chosen_from), key=lambda name: int(chosen_from[name].sum()))
     measured = {"knn": last_and_best(right, best)}
     for fraction in fractions:
-        rows = labelled_rows(train_labels, fraction, seed)
+        rows = labeled_rows(train_labels, fraction, seed)
         for name, layer in train_layers.items():
             fit = fit_logistic(layer[rows], train_labels[rows])
             chosen_from[name] = torch.from_numpy(fit.held_out_right)

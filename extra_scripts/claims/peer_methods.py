@@ -25,7 +25,7 @@ class Method(nn.Module):
     """
 
     views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
-    trained: nn.ModuleDict  # trunk and heads: what the optimiser moves
+    trained: nn.ModuleDict  # trunk and heads: what the optimizer moves
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
         """Compute the loss for a batch; ``progress`` runs from 0 to 1 during training."""
@@ -35,11 +35,11 @@ class Method(nn.Module):
         """Fill what a method keeps of each image."""
 
     def after_step(self, batch: dict[str, Tensor]) -> None:
-        """Update what the optimiser does not move."""
+        """Update what the optimizer does not move."""
 
 
-# SimCLR's colour augmentation (Chen et al. 2020, app. A), for images too small for its blur.
-SIMCLR_COLOURS = {
+# SimCLR's color augmentation (Chen et al. 2020, app. A), for images too small for its blur.
+SIMCLR_COLORS = {
     "brightness": 0.8,
     "contrast": 0.8,
     "saturation": 0.8,
@@ -56,7 +56,7 @@ class PIRL(Method):
         task: ``jigsaw``, ``rotation`` or ``none``.
         lambda_invariance: λ of Eq. 5, without a task 0.
         hidden_dim: hidden width in the heads; None: linear heads, as in the paper.
-        colours: color augmentation: ``paper`` or ``simclr``.
+        colors: color augmentation: ``paper`` or ``simclr``.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class PIRL(Method):
         task: str,
         lambda_invariance: float = 0.75,
         hidden_dim: int | None = None,
-        colours: str = "paper",
+        colors: str = "paper",
     ) -> None:
         super().__init__()
         augmentation: dict[str, Any] = {"image_scale": (0.2, 1.0)}
-        if colours == "simclr":
-            augmentation |= SIMCLR_COLOURS
+        if colors == "simclr":
+            augmentation |= SIMCLR_COLORS
         if task == "jigsaw":
             patches: dict[str, Any] = {
                 "patches_crop_size": image_size * 3 // 2,
@@ -177,7 +177,7 @@ class MomentumMethod(Method):
         raise NotImplementedError
 
     def move_target(self, progress: float) -> None:
-        """Move the target towards the trained modules."""
+        """Move the target toward the trained modules."""
         from lightly.models.utils import update_momentum
 
         for name, module in self.target.items():

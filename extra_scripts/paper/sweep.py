@@ -174,7 +174,7 @@ def run_sweep(options: argparse.Namespace) -> None:
         RuntimeError: a run failed.
     """
     data = find_data(options.data)
-    is_split = data.labelled is not None and data.labelled.held_out_of is None
+    is_split = data.labeled is not None and data.labeled.held_out_of is None
     if not is_split and options.voc is None:
         raise Refused(f"--data = {options.data} has no train/CLASS/* and val/CLASS/*.")
     settings = {
@@ -348,20 +348,20 @@ def draw(
 
     figure = Figure(figsize=(5.8, 3.6), layout="constrained")
     axes = figure.subplots()
-    colours = {method: f"C{number}" for number, method in enumerate(SWEEPS[name].values)}
+    colors = {method: f"C{number}" for number, method in enumerate(SWEEPS[name].values)}
     for method, points in measured.items():
         values = sorted(points)
         percents = [points[value] for value in values]
-        axes.plot(values, percents, "o-", color=colours[method], label=method)
+        axes.plot(values, percents, "o-", color=colors[method], label=method)
     for method, (value, percent) in paper.items():
-        axes.plot(value, percent, "X", color=colours[method], ms=9, label=f"{method}, paper")
+        axes.plot(value, percent, "X", color=colors[method], ms=9, label=f"{method}, paper")
     if name != "lambda":
         axes.set_xscale("log")
     ticks = sorted({value for points in measured.values() for value in points})
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
     axes.set_xticks([], minor=True)
     axes.set(xlabel=SWEEPS[name].axis, ylabel=measure)
-    if len(colours) > 1 or paper:
+    if len(colors) > 1 or paper:
         axes.legend(frameon=False, fontsize=8)
     axes.grid(alpha=0.25)
     return figure

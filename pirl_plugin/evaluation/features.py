@@ -19,7 +19,7 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile, FeatureStore
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.joined import JoinedSource
-from pirl_plugin.images.labelled import LabelledImages
+from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.source import RGB
 from pirl_plugin.models.network_config import NetworkConfig
@@ -45,7 +45,7 @@ _CPU_BATCH = 16
 _LONGEST_STRIP = 100  # times its shorter side, before it is resized
 
 
-def centre_crop(image: Tensor, size: int) -> Tensor:
+def center_crop(image: Tensor, size: int) -> Tensor:
     """Resize an image's shorter side to 8/7 of ``size`` (256 for 224), and crop the center.
 
     Args:
@@ -82,7 +82,7 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
         """Return ``(C, size, size)``, whether the image could be read, and a digest."""
         image, is_valid = self._images.load(row, self._size, self._pixel_type)
-        crop = centre_crop(image if image.dtype == torch.uint8 else image.float(), self._size)
+        crop = center_crop(image if image.dtype == torch.uint8 else image.float(), self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 
@@ -97,10 +97,10 @@ def extract_features(
     batch: int = 128,
     workers: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute a network's features of the centre crops of images.
+    """Compute a network's features of the center crops of images.
 
     Args:
-        trunk: a module that maps normalised images ``(B, 3, size, size)`` to features ``(B, …)``,
+        trunk: a module that maps normalized images ``(B, 3, size, size)`` to features ``(B, …)``,
             or to a list with one such tensor. It is in evaluation mode during the call.
         images: what :class:`pirl_plugin.ImageDataset` takes: a folder, a list, tars, or any
             map-style data set. Those of an ``ImageDataset`` or its ``Subset`` are read without
@@ -148,7 +148,7 @@ def extract_features(
 
 
 @dataclass(frozen=True)
-class LabelledFeatures:
+class LabeledFeatures:
     """Features of N training and M test images, which are labeled and readable.
 
     Attributes:
@@ -172,8 +172,8 @@ class LabelledFeatures:
 
     @classmethod
     def of_rows(
-        cls, images: LabelledImages, rows: Tensor, features: Sequence[Tensor], digests: Tensor
-    ) -> LabelledFeatures:
+        cls, images: LabeledImages, rows: Tensor, features: Sequence[Tensor], digests: Tensor
+    ) -> LabeledFeatures:
         """Combine features with labels.
 
         Args:
@@ -214,7 +214,7 @@ class LabelledFeatures:
             is_shared=torch.isin(test_digests, train_digests),
         )
 
-    def warn_of_shared_images(self, images: LabelledImages) -> None:
+    def warn_of_shared_images(self, images: LabeledImages) -> None:
         """Log the number of test images that are also training images."""
         rows = self.test_rows[self.is_shared].tolist()
         if rows:
@@ -224,15 +224,15 @@ class LabelledFeatures:
             )
 
 
-def labelled_features(
+def labeled_features(
     networks: Sequence[AnyTrunk],
     layers: Sequence[str],
-    images: LabelledImages,
+    images: LabeledImages,
     rows: Sequence[int] | None = None,
     batch: int = 128,
     workers: int | None = None,
     folder: Path | None = None,
-) -> LabelledFeatures:
+) -> LabeledFeatures:
     """Compute the features of several layers, reading each image once.
 
     Args:
@@ -258,7 +258,7 @@ def labelled_features(
         store.append(part)
     store.require_readable()
     kept_rows = torch.tensor(rows)[store.readable]
-    return LabelledFeatures.of_rows(images, kept_rows, store.features, store.digests)
+    return LabeledFeatures.of_rows(images, kept_rows, store.features, store.digests)
 
 
 def fill(

@@ -12,9 +12,9 @@ from pirl_plugin.system.files import claim_folder, locked_file
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pirl_plugin.evaluation.features import LabelledFeatures
+    from pirl_plugin.evaluation.features import LabeledFeatures
     from pirl_plugin.evaluation.page import Chart
-    from pirl_plugin.images.labelled import LabelledImages
+    from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 RESULTS = "results.json"
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
         "untrained network's.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
         arguments.NETWORK,
-        arguments.LABELLED_DATA,
+        arguments.LABELED_DATA,
         arguments.IMAGES,
         arguments.FEATURES,
         weights=arguments.WEIGHTS,
@@ -73,16 +73,16 @@ def main(argv: list[str]) -> None:
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.features import labelled_features
+    from pirl_plugin.evaluation.features import labeled_features
     from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.evaluation.network_options import load_network
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.labelled import open_labelled, save_split
+    from pirl_plugin.images.labeled import open_labeled, save_split
     from pirl_plugin.models.trunks import LAST, untrained
     from pirl_plugin.system.files import write_json
 
     columns = Columns(options.image_column, options.label_column)
-    images = open_labelled(options.data, options.train, options.val, columns)
+    images = open_labeled(options.data, options.train, options.val, columns)
     if options.out is not None:
         images = save_split(images, options.out)
     print(images.summary(), flush=True)
@@ -93,7 +93,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     layer = options.layer or LAST
     # Take the features from the file, from the comparison of layers, or compute them.
     loading = (options.batch, options.workers, options.out)
-    measured: LabelledFeatures | None = None
+    measured: LabeledFeatures | None = None
     top1_by_layer: dict[str, list[float]] = {}
     charts = []
     if options.features is not None:
@@ -106,7 +106,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         top1_by_layer = compared.top1
         measured = compared.pooled
     if measured is None:
-        measured = labelled_features(list(networks.values()), [layer], images, None, *loading)
+        measured = labeled_features(list(networks.values()), [layer], images, None, *loading)
 
     accuracies, nearest = _classify(options, measured)
     measured.warn_of_shared_images(images)
@@ -130,13 +130,13 @@ def _measure_and_write(options: argparse.Namespace) -> None:
 
 
 def _features_of_file(
-    options: argparse.Namespace, trunks: list[AnyTrunk], images: LabelledImages, layer: str
-) -> LabelledFeatures:
+    options: argparse.Namespace, trunks: list[AnyTrunk], images: LabeledImages, layer: str
+) -> LabeledFeatures:
     """Return the features in ``--features``, which are computed first if they are missing."""
     import torch
 
     from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images, map_array
-    from pirl_plugin.evaluation.features import LabelledFeatures, fill
+    from pirl_plugin.evaluation.features import LabeledFeatures, fill
     from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.images.joined import JoinedSource
@@ -159,11 +159,11 @@ def _features_of_file(
         # Without a copy if possible: the features may be larger than the memory.
         columns.append(column if is_labeled.all() else column[is_labeled])
     *features, digests = columns
-    return LabelledFeatures.of_rows(images, rows[is_labeled], features, digests)
+    return LabeledFeatures.of_rows(images, rows[is_labeled], features, digests)
 
 
 def _classify(
-    options: argparse.Namespace, measured: LabelledFeatures
+    options: argparse.Namespace, measured: LabeledFeatures
 ) -> tuple[dict[str, Any], Tensor]:
     """Classify the test images by each network's features, and print the accuracies.
 
@@ -223,8 +223,8 @@ def _classify(
 def _write_report(
     options: argparse.Namespace,
     results: dict[str, Any],
-    images: LabelledImages,
-    measured: LabelledFeatures,
+    images: LabeledImages,
+    measured: LabeledFeatures,
     nearest: Tensor,
     charts: list[Chart],
 ) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import LabelledFeatures, labelled_features
+from pirl_plugin.evaluation.features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.images.labelled import LabelledImages
+from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 _MOST_IMAGES = 5000  # of a split
@@ -42,7 +42,7 @@ class LayerComparison:
     k: int
     num_train: int
     num_test: int
-    pooled: LabelledFeatures | None
+    pooled: LabeledFeatures | None
     advice: str
 
     def table(self) -> str:
@@ -69,7 +69,7 @@ class LayerComparison:
 
 def compare_layers(
     networks: Mapping[str, AnyTrunk],
-    images: LabelledImages,
+    images: LabeledImages,
     k: int = 20,
     temperature: float = 0.07,
     batch: int = 128,
@@ -97,7 +97,7 @@ def compare_layers(
     train_rows = draw_rows(images.train_labels, _MOST_IMAGES)
     test_rows = draw_rows(images.test_labels, _MOST_IMAGES)
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
-    measured = labelled_features(trunks, layers, images, rows, batch, workers, folder)
+    measured = labeled_features(trunks, layers, images, rows, batch, workers, folder)
     train_labels = measured.train_labels
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
     answers: dict[str, Tensor] = {}  # of the first network, left out one by one

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
-from pirl_plugin.evaluation.features import labelled_features
+from pirl_plugin.evaluation.features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, draw_rows
-from pirl_plugin.images.labelled import LabelledImages
+from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
 
@@ -269,7 +269,7 @@ class LogisticFits:
         return wrong[np.argsort(-self.best.probability[wrong], kind="stable")]
 
 
-def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -> LogisticFits:
+def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) -> LogisticFits:
     """Compute the features of layers once, and fit a logistic regression to each layer's.
 
     Args:
@@ -282,7 +282,7 @@ def fit_layers(trunk: AnyTrunk, images: LabelledImages, layers: Sequence[str]) -
         Refused: no class has two training images, or no images can be read.
     """
     require_scikit_learn()
-    measured = labelled_features([trunk], layers, images)
+    measured = labeled_features([trunk], layers, images)
     train_labels = measured.train_labels.numpy()
     test_labels = measured.test_labels.numpy()
     fits: dict[str, LayerFit] = {}

@@ -25,7 +25,7 @@ LINE_KEY = "PIRL_MONITOR"  # key of an epoch's measures in a line of stdout.json
 
 @torch.no_grad()
 def effective_rank(features: Tensor) -> float:
-    """Compute RankMe: the exponential of the entropy of the normalised singular values.
+    """Compute RankMe: the exponential of the entropy of the normalized singular values.
 
     Garrido et al. 2023, Eq. 1 (https://arxiv.org/abs/2210.02885). It is 1 if all features lie
     on a line, and min(N, D) if they fill the space evenly.
@@ -61,7 +61,7 @@ def uniformity(features: Tensor, chunk: int = 512) -> float:
     are equal, and about −4 if they spread evenly over a sphere of many dimensions.
 
     Args:
-        features: (N, D) floating, N at least 2; normalised here.
+        features: (N, D) floating, N at least 2; normalized here.
         chunk: rows at a time.
 
     Example:
@@ -86,7 +86,7 @@ def alignment(first: Tensor, second: Tensor) -> float:
     and 2 if they are orthogonal, as random vectors of many dimensions are.
 
     Args:
-        first: (N, D) floating, for instance f(v_I); normalised here.
+        first: (N, D) floating, for instance f(v_I); normalized here.
         second: (N, D), of the same images, for instance g(v_It).
 
     Example:
@@ -163,7 +163,7 @@ def measure_bank(
         f: (B, D), embeddings f(v_I) of some images, for instance of the last steps.
         g: (B, D), embeddings g(v_It) of the same images.
         m: (B, D), the bank's rows of the same images.
-        k: neighbours of the kNN.
+        k: neighbors of the kNN.
 
     Returns:
         By name, if their tensors are given: ``knn_top1`` (percent), ``effective_rank``,
@@ -185,15 +185,15 @@ def measure_bank(
     table = _unit(rows)  # (N, D)
     dim = rows.shape[1]
     if labels is not None:
-        labelled_rows = rows
+        labeled_rows = rows
         has_class = labels != NO_CLASS
         if not has_class.all():
-            labelled_rows = rows[has_class]
+            labeled_rows = rows[has_class]
             labels = labels[has_class]
         _, counts = labels.unique(return_counts=True)
         accuracy = 0.0
         if len(labels) > 1:
-            accuracy = leave_one_out_accuracy(labelled_rows, labels, k)  # checks them
+            accuracy = leave_one_out_accuracy(labeled_rows, labels, k)  # checks them
         if len(counts) > 1:  # with one class, every guess is right
             chance = 100 * float(counts.max() / counts.sum())
             measures["knn_top1"] = Measure(accuracy, chance)
@@ -221,9 +221,9 @@ def measure_bank(
             measures[name] = Measure(float(value), float(unit.mean(dim=0) @ table.mean(dim=0)))
     if f is not None and len(f) > 1:
         unit = _unit(f, (len(f), dim))
-        centred = unit - unit.mean(dim=0)
+        centered = unit - unit.mean(dim=0)
         # Σ_nm (c_n · m_m)² = tr(CᵀC MᵀM): products of size D × D, not N × M
-        total = ((centred.T @ centred) * (table.T @ table)).sum().clamp(min=0)
+        total = ((centered.T @ centered) * (table.T @ table)).sum().clamp(min=0)
         spread = float((total / (len(unit) * len(table))).sqrt())
         measures["score_spread"] = Measure(spread, dim**-0.5)
     return measures

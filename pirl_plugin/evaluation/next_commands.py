@@ -27,9 +27,9 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
         to: export format, torchvision or timm.
     """
     program = program_name()
-    labelled = images.stem == "train" and images.with_stem("val").exists()
+    labeled = images.stem == "train" and images.with_stem("val").exists()
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
-    data = f"--data {shlex.quote(str(images.parent)) if labelled else 'DIR'}"
+    data = f"--data {shlex.quote(str(images.parent)) if labeled else 'DIR'}"
     linear = shlex.quote(str(checkpoint.with_name("linear")))
     export = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
     return {

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.evaluation.features import center_crop
 from pirl_plugin.evaluation.knn import same_class_share
 from pirl_plugin.images.opening import ImageSource
 from pirl_plugin.images.source import evenly_spaced
@@ -114,7 +114,7 @@ class ShownImages:
         pixels, _ = self.source[self.rows[number]]
         labels_and_none = [*self.classes, ""]  # the last is for −1
         label = labels_and_none[int(self.labels[number])]
-        return Picture(data_address(centre_crop(pixels, _PICTURE)), label)
+        return Picture(data_address(center_crop(pixels, _PICTURE)), label)
 
 
 @dataclass(frozen=True)

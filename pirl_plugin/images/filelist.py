@@ -91,7 +91,7 @@ class FileListSource(ImageSource):
                 self._other_columns = [name for name in header if name not in ("", path_column)]
         super().__init__(file, paths, os.path.dirname(file))
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
-        if not any(map(os.path.exists, first)):  # otherwise all images would be grey
+        if not any(map(os.path.exists, first)):  # otherwise all images would be gray
             ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"
             raise MissingFile(
                 f"None of the first {len(first)} files in {file} exists, such as "

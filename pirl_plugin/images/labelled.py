@@ -1,4 +1,4 @@
-"""Labelled training and test images: given as two sources, or held out from class folders."""
+"""Labeled training and test images: given as two sources, or held out from class folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LISTS = ("train.jsonl", "val.jsonl")
 
 
 @dataclass(frozen=True)
-class LabelledImages:
+class LabeledImages:
     """Training and test images, whose classes are joined by name.
 
     Attributes:
@@ -64,12 +64,12 @@ class LabelledImages:
         )
 
 
-def open_labelled(
+def open_labeled(
     data: Path | None = None,
     train: Path | None = None,
     val: Path | None = None,
     columns: Columns = BY_NAME,
-) -> LabelledImages:
+) -> LabeledImages:
     """Open the images for a command's options ``--data``, or ``--train`` and ``--val``.
 
     Args:
@@ -99,10 +99,10 @@ def open_labelled(
     assert val is not None
     train_source = open_source(train, columns=columns)
     test_source = open_source(val, columns=columns)
-    return _labelled(train_source, test_source)
+    return _labeled(train_source, test_source)
 
 
-def _labelled(train: ImageSource, test: ImageSource) -> LabelledImages:
+def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
     classes = train.classes
     if len(classes) < 2:
         raise Refused(
@@ -110,10 +110,10 @@ def _labelled(train: ImageSource, test: ImageSource) -> LabelledImages:
             f"for each class, or pass a list with labels."
         )
     test_labels = join_classes(classes, test.named_classes, test.path)
-    return LabelledImages(train, test, classes, np.concatenate([train.labels(), test_labels]))
+    return LabeledImages(train, test, classes, np.concatenate([train.labels(), test_labels]))
 
 
-def _hold_out(folder: Path) -> LabelledImages:
+def _hold_out(folder: Path) -> LabeledImages:
     """Hold out about a fifth of each class for testing."""
     source = open_source(folder)
     if not isinstance(source, FolderSource) or len(source.classes) < 2:
@@ -139,7 +139,7 @@ def _hold_out(folder: Path) -> LabelledImages:
     )
     train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())
     test = JoinedSource(source.path, [source], np.flatnonzero(is_test).tolist())
-    return replace(_labelled(train, test), held_out_of=folder)
+    return replace(_labeled(train, test), held_out_of=folder)
 
 
 def _share(name: str) -> float:
@@ -148,7 +148,7 @@ def _share(name: str) -> float:
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
-def save_split(images: LabelledImages, folder: Path) -> LabelledImages:
+def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
     """Write held-out images as lists, and return the listed images; other images stay as they are.
 
     Lists of an earlier call stay, so that a run resumes with its own images.
@@ -169,7 +169,7 @@ def save_split(images: LabelledImages, folder: Path) -> LabelledImages:
             f"{lists[0]} lists images outside {root}. Choose another output folder, or delete the "
             f"list."
         )
-    return replace(_labelled(train, test), held_out_of=images.held_out_of)
+    return replace(_labeled(train, test), held_out_of=images.held_out_of)
 
 
 def _write_list(file: Path, source: ImageSource) -> None:

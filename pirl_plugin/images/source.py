@@ -23,8 +23,8 @@ from pirl_plugin.system.text import counted, printable
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.views.pixels import as_rgb
 
-_GREY = 128  # level of the image that replaces an unreadable one
-_GREY_SIDE = 224  # pixels
+_GRAY = 128  # level of the image that replaces an unreadable one
+_GRAY_SIDE = 224  # pixels
 _MOST_WORKERS = 1024
 _NO_ROW = -1
 _SAMPLE = 9  # images
@@ -58,7 +58,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     A new source is a subclass. It finds the images and passes them to this constructor; its method
     ``_find_classes`` names their classes.
 
-    An unreadable file yields a grey image and ``False``. The first loader worker that reads it logs
+    An unreadable file yields a gray image and ``False``. The first loader worker that reads it logs
     one warning with its path and the reason.
 
     Args:
@@ -120,8 +120,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
                 reason = str(error) or "there is too little memory"
                 path = printable(self.path_of(row))
                 logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
-        shape = (pixel_type.channels, _GREY_SIDE, _GREY_SIDE)
-        return DecodedImage(torch.full(shape, _GREY, dtype=pixel_type.dtype), False)
+        shape = (pixel_type.channels, _GRAY_SIDE, _GRAY_SIDE)
+        return DecodedImage(torch.full(shape, _GRAY, dtype=pixel_type.dtype), False)
 
     def pixel_type(self) -> PixelType:
         """Return the channels and type of most images in a small sample."""

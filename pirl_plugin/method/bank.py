@@ -215,9 +215,9 @@ class MemoryBank(nn.Module):
 
     @torch.no_grad()
     def move(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
-        """Move rows towards new embeddings: row ← normalize(m·row + (1 − m)·f).
+        """Move rows toward new embeddings: row ← normalize(m·row + (1 − m)·f).
 
-        A repeated row (samplers pad by repetition) moves once, towards the mean of its normalized
+        A repeated row (samplers pad by repetition) moves once, toward the mean of its normalized
         embeddings, so order does not matter. All tensors have n rows, however many entries are
         skipped or repeated, so this does not synchronize with a GPU.
 

@@ -166,7 +166,7 @@ class PIRL(nn.Module):
             """See :meth:`forward`."""
 
     def update(self) -> None:
-        """Move the bank's rows for the last batch towards f(v_I), after the optimizer's step.
+        """Move the bank's rows for the last batch toward f(v_I), after the optimizer's step.
 
         With gradient accumulation, call it after each batch. Collective.
 

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.evaluation.feature_store import FeatureStore
-from pirl_plugin.evaluation.features import compute_features, labelled_features
+from pirl_plugin.evaluation.features import compute_features, labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import class_folders, find_splits
-from pirl_plugin.images.labelled import LabelledImages, open_labelled, save_split
+from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 IMAGE_SIZE = 64
 """Side of the image view of ``pretrain/pirl/quick_jigsaw``, pixels."""
-_UNLABELLED = 2000  # images for the search of neighbours if there are no classes
+_UNLABELED = 2000  # images for the search of neighbors if there are no classes
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Data:
         train: folder or list of training images.
         val: folder or list of test images with the same classes; None: no accuracy is measured.
         num_train: number of training images.
-        labelled: the images of both, if ``val`` is given.
+        labeled: the images of both, if ``val`` is given.
     """
 
     train: Path
     val: Path | None
     num_train: int
-    labelled: LabelledImages | None = None
+    labeled: LabeledImages | None = None
 
     @property
     def folder(self) -> Path:
         """Folder of the training images, or of the class folders that they are chosen from."""
-        held_out_of = None if self.labelled is None else self.labelled.held_out_of
+        held_out_of = None if self.labeled is None else self.labeled.held_out_of
         return held_out_of or self.train
 
 
@@ -68,22 +68,22 @@ def find_data(folder: Path) -> Data:
     train, val = find_splits(folder)
     has_splits = train is not None and val is not None
     if len(class_folders(train if train is not None and has_splits else folder)) > 1:
-        images = open_labelled(folder)
+        images = open_labeled(folder)
         return Data(Path(images.train.path), Path(images.test.path), len(images.train), images)
-    unlabelled = train if train is not None and has_splits else folder
-    return Data(unlabelled, None, len(FolderSource(unlabelled)))
+    unlabeled = train if train is not None and has_splits else folder
+    return Data(unlabeled, None, len(FolderSource(unlabeled)))
 
 
 def save_held_out(data: Data, out: Path) -> Data:
     """Write held-out images as lists, and return these; other data stay as they are."""
-    if data.labelled is None or data.labelled.held_out_of is None:
+    if data.labeled is None or data.labeled.held_out_of is None:
         return data
-    images = save_split(data.labelled, out)
+    images = save_split(data.labeled, out)
     return Data(Path(images.train.path), Path(images.test.path), len(images.train), images)
 
 
-def measure_labelled(
-    images: LabelledImages, networks: Mapping[str, AnyTrunk]
+def measure_labeled(
+    images: LabeledImages, networks: Mapping[str, AnyTrunk]
 ) -> tuple[LayerComparison, Split, Split]:
     """Compare the layers of networks, and return their pooled features.
 
@@ -96,7 +96,7 @@ def measure_labelled(
     """
     trunks = list(networks.values())
     compared = compare_layers(networks, images, workers=0)
-    measured = compared.pooled or labelled_features(trunks, [LAST], images, workers=0)
+    measured = compared.pooled or labeled_features(trunks, [LAST], images, workers=0)
     train_features = {}
     test_features = {}
     for name, (train, test) in zip(networks, measured.features, strict=True):
@@ -112,10 +112,10 @@ def measure_labelled(
     )
 
 
-def read_unlabelled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
+def read_unlabeled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
     """Compute each network's features of at most 2,000 evenly spread images of a folder."""
     source = FolderSource(folder)
-    rows = evenly_spaced(len(source), _UNLABELLED)
+    rows = evenly_spaced(len(source), _UNLABELED)
     trunks = list(networks.values())
     store = FeatureStore(len(rows))
     for batch in compute_features(trunks, [source], trunks[0].network_config, rows, workers=0):

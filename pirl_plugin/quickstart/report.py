@@ -40,7 +40,7 @@ from pirl_plugin.views.pixels import image_generator
 _ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
 _BLUE = "#2457c5"
 _PALE_BLUE = "#b9c9ee"
-_GREY = "#8b929b"
+_GRAY = "#8b929b"
 _MEASURES = {  # measure of the memory bank: title, and meaning of the dashed line
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
     "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
@@ -146,7 +146,7 @@ def _settings(
         "Method": METHODS[results["method"]].title,
         "Loss": f"{loss['estimator']}, λ = {loss['lambda_invariance']}, "
         f"τ = {loss['temperature']}, N = {loss['num_negatives']:,}",
-        "Optimiser": f"SGD, learning rate {rate['start_value']} ({rate['name']}), "
+        "Optimizer": f"SGD, learning rate {rate['start_value']} ({rate['name']}), "
         f"batch {train['BATCHSIZE_PER_REPLICA']}",
         "Engine": "VISSL, config=pretrain/pirl/quick_jigsaw",
         "Evaluation": "frozen res5 features: VISSL's linear benchmark; kNN, k = 20, cosine",
@@ -217,7 +217,7 @@ def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> pa
     """Show a few images with their nearest training images by each network.
 
     Args:
-        train: the images among which neighbours are searched.
+        train: the images among which neighbors are searched.
         test: the queries; None: the training images, each without itself.
         method: title of the trained network.
     """
@@ -274,7 +274,7 @@ def _plot_measure(name: str, measures: dict[int, dict[str, dict[str, float]]]) -
     figure = _figure(title)
     axes = figure.axes[0]
     axes.plot(measured_epochs, values, color=_BLUE)
-    axes.plot(measured_epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
+    axes.plot(measured_epochs, chance, color=_GRAY, ls="--", marker=".", label=dashed)
     axes.legend(frameon=False, fontsize=8)
     return _svg(figure, title)
 

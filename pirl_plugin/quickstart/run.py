@@ -31,8 +31,8 @@ from pirl_plugin.quickstart.images import (
     Data,
     Split,
     find_data,
-    measure_labelled,
-    read_unlabelled,
+    measure_labeled,
+    read_unlabeled,
     save_held_out,
 )
 from pirl_plugin.quickstart.methods import METHODS, Method
@@ -77,13 +77,13 @@ def list_overlay(data: Data) -> list[str]:
 
 def quick_linear(data: Data, checkpoint: Path) -> list[str]:
     """Return the overrides of the host's linear benchmark for a checkpoint and any classes."""
-    assert data.labelled is not None
+    assert data.labeled is not None
     return [
         "config=benchmark/pirl/quick_linear",
         *list_overlay(data),
         f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
         f"config.DATA.TEST.DATA_PATHS=[{data.val}]",
-        f"config.MODEL.HEAD.NUM_CLASSES={len(data.labelled.classes)}",
+        f"config.MODEL.HEAD.NUM_CLASSES={len(data.labeled.classes)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
     ]
 
@@ -142,7 +142,7 @@ def run_quickstart(
     pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
     checkpoints = {"pirl": pretrained, "random": random_init}
 
-    print(f"Evaluating {METHODS[method].title} and random initialisation", flush=True)
+    print(f"Evaluating {METHODS[method].title} and random initialization", flush=True)
     results, train, test, compared = _evaluate(data, checkpoints, out, seed, METHODS[method])
     results |= {
         "seed": seed,
@@ -169,9 +169,9 @@ def _evaluate(
     """
     networks = {name: load_trunk(file) for name, file in checkpoints.items()}
     networks["random"].network_config = networks["pirl"].network_config
-    if data.labelled is None:
-        return {}, read_unlabelled(data.train, networks), None, None
-    compared, train, test = measure_labelled(data.labelled, networks)
+    if data.labeled is None:
+        return {}, read_unlabeled(data.train, networks), None, None
+    compared, train, test = measure_labeled(data.labeled, networks)
     compared = replace(compared, networks=[method.title, "Random"])
     _run_linear_benchmarks(data, checkpoints, out, seed)
     print(compared.table(), flush=True)
@@ -233,8 +233,8 @@ def _digest_of_images(data: Data) -> str:
     The host compares only names when it resumes.
     """
     sources: list[ImageSource] = [FolderSource(data.train)]
-    if data.labelled is not None:
-        sources = [data.labelled.train, data.labelled.test]
+    if data.labeled is not None:
+        sources = [data.labeled.train, data.labeled.test]
     return digest_of(digest for source in sources for digest in source.fingerprint())[:12]
 
 
@@ -308,7 +308,7 @@ def _print_summary(results: dict[str, Any], out: Path) -> None:
     if "pirl" in results:
         print(f"\n{'':24}{'linear':>8}{'kNN':>8}   (top-1, percent)")
         title = METHODS[results["method"]].title
-        for name, label in (("random", "random initialisation"), ("pirl", title)):
+        for name, label in (("random", "random initialization"), ("pirl", title)):
             row = results[name]
             print(f"{label:24}{row['linear_top1']:8.1f}{row['knn_top1']:8.1f}")
     print(f"\n{results['seconds'] / 60:.1f} minutes. Open {out / 'report.html'}")

@@ -1,7 +1,7 @@
-"""A small labelled data set of drawn images, for the quickstart and for tests.
+"""A small labeled data set of drawn images, for the quickstart and for tests.
 
 It has ten classes of scenes. Only the structure depends on the class. All classes share the
-distributions of palette, light, scale, place, occluders and grain: colour histograms do not help.
+distributions of palette, light, scale, place, occluders and grain: color histograms do not help.
 Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S).
 """
 
@@ -89,8 +89,8 @@ def brick_wall(rng: Rng, side: int) -> Array:
     edge = np.minimum((0.5 - abs(u % 1 - 0.5)) * 2.3, 0.5 - abs(v % 1 - 0.5))
     body = np.clip((edge - rng.uniform(0.05, 0.11)) / 0.06, 0, 1)
     mortar, brick = _palette(rng, 2)
-    colour = _mix(mortar, brick, body * (1 + 0.2 * _each(rng, u, v)))
-    return _relief(rng, colour, 2 * body + 0.35 * _noise(rng, side, 24, 3))
+    color = _mix(mortar, brick, body * (1 + 0.2 * _each(rng, u, v)))
+    return _relief(rng, color, 2 * body + 0.35 * _noise(rng, side, 24, 3))
 
 
 def city(rng: Rng, side: int) -> Array:
@@ -115,7 +115,7 @@ def city(rng: Rng, side: int) -> Array:
 
 
 def flowers(rng: Rng, side: int) -> Array:
-    """Draw flowers with petals around a centre, in grass."""
+    """Draw flowers with petals around a center, in grass."""
     ground, blade, petal, eye = _palette(rng, 4)
     canvas, draw = _canvas(ground * (1 + 0.2 * _noise(rng, side, 4, 4))[..., None])
     blades = rng.uniform((0, 0, 0.1), (1, 1.2, 0.3), (100, 3)) * side
@@ -127,7 +127,7 @@ def flowers(rng: Rng, side: int) -> Array:
         x = rng.random() * side
         radius = big * rng.uniform(0.6, 1.3)
         turn = rng.random()
-        # Petals around the centre, as circles.
+        # Petals around the center, as circles.
         for angle in turn + 2 * np.pi * np.arange(petals) / petals:
             tip = x + 0.68 * radius * np.cos(angle), y + 0.55 * radius * np.sin(angle)
             draw.circle(tip, 0.27 * radius, fill=_pixel(petal * rng.uniform(0.75, 1.15)))
@@ -180,7 +180,7 @@ def pebbles(rng: Rng, side: int) -> Array:
     u, v = _surface(rng, side, rng.uniform(4, 10))
     stones = rng.uniform(0.08, 0.92, (2, 64, 64)) + np.indices((64, 64))
     far, nearest = cKDTree(stones.reshape(2, -1).T).query(np.stack([u, v], axis=2), k=2)
-    # The two nearest centres are equally far on the border between two stones.
+    # The two nearest centers are equally far on the border between two stones.
     gap = np.clip((far[..., 1] - far[..., 0]) / 0.6, 0, 1)
     dark, light = _palette(rng, 2)
     tone = rng.uniform(0, 1, 64 * 64)[nearest[..., 0]]
@@ -208,7 +208,7 @@ def roof_tiles(rng: Rng, side: int) -> Array:
 
 
 def sea(rng: Rng, side: int) -> Array:
-    """Draw waves that grow towards the viewer, and sailing boats."""
+    """Draw waves that grow toward the viewer, and sailing boats."""
     water, foam, sky, hull = _palette(rng, 4)
     down, _ = _grid(side)
     horizon = rng.uniform(0.15, 0.5)
@@ -271,7 +271,7 @@ def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:
 
 
 def _palette(rng: Rng, count: int) -> list[Array]:
-    """Draw ``count`` colours of neighbouring hues and different lightness, in random order."""
+    """Draw ``count`` colors of neighboring hues and different lightness, in random order."""
     hue = rng.random()
     spread = rng.choice([0.04, 0.12, 0.3])
     saturation = rng.uniform(0.08, 0.55)
@@ -293,14 +293,14 @@ def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
     return (total - total.mean()) / total.std()
 
 
-def _relief(rng: Rng, colour: Array, height: Array) -> Array:
-    """Light a height map (S, S) from a random side: multiply colour by Lambert's cosine."""
+def _relief(rng: Rng, color: Array, height: Array) -> Array:
+    """Light a height map (S, S) from a random side: multiply color by Lambert's cosine."""
     down, across = np.gradient(height, 192 / len(height))
     angle = rng.uniform(0, 2 * np.pi)
     depth = rng.uniform(0.5, 1.2)
     slope = across * np.cos(angle) + down * np.sin(angle)
     steep = np.sqrt(1 + depth**2 * (across**2 + down**2))
-    return colour * (0.35 + 0.6 * np.clip((1 + depth * slope) / steep, 0, 1.8))[..., None]
+    return color * (0.35 + 0.6 * np.clip((1 + depth * slope) / steep, 0, 1.8))[..., None]
 
 
 def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
@@ -339,5 +339,5 @@ def _floats(image: Image.Image) -> Array:
     return np.asarray(image, np.float32) / 255
 
 
-def _pixel(colour: Array) -> tuple[int, ...]:
-    return tuple(int(255 * min(max(value, 0), 1)) for value in colour.tolist())
+def _pixel(color: Array) -> tuple[int, ...]:
+    return tuple(int(255 * min(max(value, 0), 1)) for value in color.tolist())

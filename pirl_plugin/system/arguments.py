@@ -182,7 +182,7 @@ _FOLDER = (
     "which a fifth is held out for testing"
 )
 _TRAIN = "training images, of any kind: a folder, a list, tars, or a Hugging Face data set"
-LABELLED_DATA: Options = {
+LABELED_DATA: Options = {
     "--data": dict(metavar="DIR", type=user_path, help=_FOLDER),
     "--train": dict(metavar="PATH", type=user_path, help=_TRAIN),
     "--val": dict(metavar="PATH", type=user_path, help="test images, of any kind"),

@@ -100,10 +100,10 @@ def _sum_luma(r, g, b):
 @_jit
 def _saturate(r, g, b, factor):
     for x in range(r.size):
-        grey = _luma(r[x], g[x], b[x])
-        r[x] = _blend(grey, r[x], factor)
-        g[x] = _blend(grey, g[x], factor)
-        b[x] = _blend(grey, b[x], factor)
+        gray = _luma(r[x], g[x], b[x])
+        r[x] = _blend(gray, r[x], factor)
+        g[x] = _blend(gray, g[x], factor)
+        b[x] = _blend(gray, b[x], factor)
 
 
 @_jit
@@ -256,7 +256,7 @@ def _sharpen(plane, out, size, factor):
     top = plane[1 : count + 1]
     top_right = plane[2 : count + 2]
     left = plane[size : size + count]
-    centre = plane[size + 1 : size + count + 1]
+    center = plane[size + 1 : size + count + 1]
     right = plane[size + 2 : size + count + 2]
     bottom_left = plane[2 * size : 2 * size + count]
     bottom = plane[2 * size + 1 : 2 * size + count + 1]
@@ -266,9 +266,9 @@ def _sharpen(plane, out, size, factor):
         total = np.uint16(top_left[x]) + np.uint16(top[x]) + np.uint16(top_right[x])
         total += np.uint16(left[x]) + np.uint16(right[x])
         total += np.uint16(bottom_left[x]) + np.uint16(bottom[x]) + np.uint16(bottom_right[x])
-        total += np.uint16(5) * np.uint16(centre[x])
+        total += np.uint16(5) * np.uint16(center[x])
         smooth = np.floor(np.float32(np.uint16(total)) * _THIRTEENTH + _HALF)
-        inner[x] = np.uint8(np.int32(_blend(smooth, np.float32(centre[x]), factor)))
+        inner[x] = np.uint8(np.int32(_blend(smooth, np.float32(center[x]), factor)))
     # PIL does not filter the border.
     for x in range(size):
         out[x] = plane[x]
@@ -305,12 +305,12 @@ def _extras(plane, spare, size, row):
 
 
 @_jit
-def _greyscale(r, g, b):
+def _grayscale(r, g, b):
     for x in range(r.size):
-        grey = np.uint8(np.int32(_luma(r[x], g[x], b[x])))
-        r[x] = grey
-        g[x] = grey
-        b[x] = grey
+        gray = np.uint8(np.int32(_luma(r[x], g[x], b[x])))
+        r[x] = gray
+        g[x] = gray
+        b[x] = gray
 
 
 @compiled
@@ -330,7 +330,7 @@ def _render(canvas, corners, rows, out):
             if row.extras != _F0:
                 _extras(planes[channel], spare, size, row)
         if row.grayscale != _F0 and row.equalize == _F0:
-            _greyscale(planes[0], planes[1], planes[2])
+            _grayscale(planes[0], planes[1], planes[2])
 
 
 def render(

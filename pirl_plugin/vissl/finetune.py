@@ -13,10 +13,10 @@ from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
 from pirl_plugin.system.watcher import run_command
 from pirl_plugin.vissl.host_config import require_host
-from pirl_plugin.vissl.run import labelled_run
+from pirl_plugin.vissl.run import labeled_run
 
 if TYPE_CHECKING:
-    from pirl_plugin.images.labelled import LabelledImages
+    from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -37,12 +37,12 @@ def main(arguments: list[str]) -> int:
 
     if options.report is not None:
         require_scikit_learn()
-    trunk, images = labelled_run.load_trunk_and_images(options)
-    print(labelled_run.UNCHECKED, flush=True)
+    trunk, images = labeled_run.load_trunk_and_images(options)
+    print(labeled_run.UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
         *network_overrides(trunk),
-        *labelled_run.run_overrides(options, trunk, images),
+        *labeled_run.run_overrides(options, trunk, images),
         *limit,
         *length_overrides(num_images),
         *options.overrides,
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
         title = "Fine-tuning, and a classifier on frozen features"
         numbers = (num_images, num_tested(options.out))
         charts = [compared.chart()]
-        labelled_run.write_report(options, title, trunk, images, accuracies, *numbers, charts)
+        labeled_run.write_report(options, title, trunk, images, accuracies, *numbers, charts)
     return 0
 
 
@@ -81,11 +81,11 @@ def network_overrides(trunk: AnyTrunk) -> list[str]:
 
     config = "config=benchmark/pirl/finetune"
     if isinstance(trunk, ResNetTrunk):
-        return [config, "+config/pirl/finetune=resnet18", *labelled_run.resnet_overrides(trunk)]
-    return [config, "+config/pirl/finetune=timm", *labelled_run.timm_overrides(trunk)]
+        return [config, "+config/pirl/finetune=resnet18", *labeled_run.resnet_overrides(trunk)]
+    return [config, "+config/pirl/finetune=timm", *labeled_run.timm_overrides(trunk)]
 
 
-def limit_images(images: LabelledImages, fraction: float | None) -> tuple[int, list[str]]:
+def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, list[str]]:
     """Return the number of training images, and the overrides to train on a fraction of them.
 
     The draw is the same in each call. It takes equally many images from each class where all
@@ -97,15 +97,15 @@ def limit_images(images: LabelledImages, fraction: float | None) -> tuple[int, l
 
     labels = images.train_labels
     _, counts = np.unique(labels[labels != NO_CLASS], return_counts=True)
-    num_labelled = int(counts.sum())
+    num_labeled = int(counts.sum())
     if fraction is None:
-        return num_labelled, []
+        return num_labeled, []
     # VISSL refuses fewer images than classes, and draws no image twice.
-    limit = max(round(fraction * num_labelled), len(counts))
+    limit = max(round(fraction * num_labeled), len(counts))
     per_class = math.ceil(limit / len(counts))
     balanced = bool(counts.min() >= per_class)
     drawn = "equally many from each class" if balanced else "drawn at random"
-    print(f"trains on {limit:,} of {num_labelled:,} images, {drawn}", flush=True)
+    print(f"trains on {limit:,} of {num_labeled:,} images, {drawn}", flush=True)
     return limit, [
         f"config.DATA.TRAIN.DATA_LIMIT={limit}",
         f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.IS_BALANCED={balanced}",
@@ -125,7 +125,7 @@ def length_overrides(num_images: int) -> list[str]:
     ]
 
 
-def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, folder: Path) -> tuple[str, float]:
+def _frozen_accuracy(trunk: AnyTrunk, images: LabeledImages, folder: Path) -> tuple[str, float]:
     """Fit logistic regressions to frozen features of the images that a run trained on.
 
     Args:
@@ -143,7 +143,7 @@ def _frozen_accuracy(trunk: AnyTrunk, images: LabelledImages, folder: Path) -> t
     return fitted.best.classifier.layer, fitted.best.test_top1
 
 
-def drawn_images(images: LabelledImages, folder: Path) -> LabelledImages:
+def drawn_images(images: LabeledImages, folder: Path) -> LabeledImages:
     """Return the images of a run, with the training images that it did not draw unlabeled.
 
     Args:
@@ -228,7 +228,7 @@ def _fraction(text: str) -> float:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = labelled_run.command_parser(
+    parser = labeled_run.command_parser(
         "finetune",
         "Train all layers of a checkpoint and a linear classifier on labeled images, in VISSL, "
         "and export the classifier to torchvision or timm.",

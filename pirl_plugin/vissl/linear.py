@@ -14,11 +14,11 @@ from pirl_plugin.system import arguments
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.text import printable
 from pirl_plugin.vissl.host_config import require_host
-from pirl_plugin.vissl.run import labelled_run
+from pirl_plugin.vissl.run import labeled_run
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.logistic import LogisticFits
-    from pirl_plugin.images.labelled import LabelledImages
+    from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 # (depth, width) -> overlay with the pooling for this network's layers, as in App. C of the paper.
@@ -46,12 +46,12 @@ def main(argv: list[str]) -> int:
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.vissl.run import launch
 
-    trunk, images = labelled_run.load_trunk_and_images(options)
+    trunk, images = labeled_run.load_trunk_and_images(options)
     benchmark = choose_benchmark(trunk)
-    print(f"{_layers_message(benchmark, trunk)}\n{labelled_run.UNCHECKED}", flush=True)
+    print(f"{_layers_message(benchmark, trunk)}\n{labeled_run.UNCHECKED}", flush=True)
     overrides = [
         *benchmark,
-        *labelled_run.run_overrides(options, trunk, images),
+        *labeled_run.run_overrides(options, trunk, images),
         *options.overrides,
     ]
     status = launch.main(overrides)
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
         if options.report is not None:
             num_train = int((images.train_labels != NO_CLASS).sum())
             tested = num_tested(options.out)
-            labelled_run.write_report(options, _TITLE, trunk, images, accuracies, num_train, tested)
+            labeled_run.write_report(options, _TITLE, trunk, images, accuracies, num_train, tested)
     return status
 
 
@@ -74,7 +74,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.logistic import fit_layers
 
-    trunk, images = labelled_run.load_trunk_and_images(options)
+    trunk, images = labeled_run.load_trunk_and_images(options)
     trunk.to(arguments.device("auto"))
     layers = [options.layer] if options.layer else trunk.layers
     file = options.out / CLASSIFIER_FILE
@@ -102,7 +102,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
 def _write_page(
     options: argparse.Namespace,
     trunk: AnyTrunk,
-    images: LabelledImages,
+    images: LabeledImages,
     fitted: LogisticFits,
     commands: dict[str, str],
 ) -> None:
@@ -133,7 +133,7 @@ def _write_page(
         probability = float(fitted.best.probability[number])
         mistakes.append(Mistake(shown.picture(number), predicted, probability))
     best = fitted.best
-    labelled_run.write_report(
+    labeled_run.write_report(
         options,
         _TITLE,
         trunk,
@@ -163,12 +163,12 @@ def choose_benchmark(trunk: AnyTrunk) -> list[str]:
 
     full = "config=benchmark/pirl/linear_imagenet1k"
     if not isinstance(trunk, ResNetTrunk):
-        return [full, "+config/pirl/linear=timm", *labelled_run.timm_overrides(trunk)]
+        return [full, "+config/pirl/linear=timm", *labeled_run.timm_overrides(trunk)]
     network = trunk.network_config.options
     overlay = _OVERLAYS.get((network["depth"], network["width"]))
     if overlay and not network["small_stem"]:
         return [full, f"+config/pirl/linear={overlay}"]
-    return ["config=benchmark/pirl/quick_linear", *labelled_run.resnet_overrides(trunk)]
+    return ["config=benchmark/pirl/quick_linear", *labeled_run.resnet_overrides(trunk)]
 
 
 def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
@@ -181,7 +181,7 @@ def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = labelled_run.command_parser(
+    parser = labeled_run.command_parser(
         "linear",
         "Classify images: fit a linear classifier to a checkpoint's frozen features.",
         "--timm tf_efficientnet_lite0 --pretrained --data DIR",

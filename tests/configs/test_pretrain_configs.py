@@ -52,7 +52,7 @@ def test_configs_and_overlays__compose():
     check_compositions("pretrain")
 
 
-def test_configs__have_the_papers_machines_and_optimiser():
+def test_configs__have_the_papers_machines_and_optimizer():
     paper = {
         "DISTRIBUTED.NUM_NODES": 8,
         "DISTRIBUTED.NUM_PROC_PER_NODE": 4,

@@ -15,7 +15,7 @@ from tests.helpers.host_tools import (
     top1,
     write_checkpoint,
     write_classes,
-    write_coloured,
+    write_colored,
     write_voc,
 )
 
@@ -105,7 +105,7 @@ def write_inaturalist(root):
             label = i % 2
             name = f"train_val2018/Plants/{label}/{split}{i}.png"
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            write_coloured(root / name, label, rng)
+            write_colored(root / name, label, rng)
             images.append({"id": 100 + i, "file_name": name})
             annotations.append({"id": i, "image_id": 100 + i, "category_id": label})
         content = {"images": images, "annotations": annotations}

@@ -16,7 +16,7 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import extract_features
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
-from tests.helpers.host_tools import write_checkpoint, write_classes, write_coloured
+from tests.helpers.host_tools import write_checkpoint, write_classes, write_colored
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def photos(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     for i in range(7):
-        write_coloured(folder / f"{i}.png", i % 3, rng)
+        write_colored(folder / f"{i}.png", i % 3, rng)
     (folder / "2.png").write_bytes(b"no image")
     return folder
 
@@ -100,7 +100,7 @@ def test_embed__writes_names_that_are_no_utf8_into_a_table(name, checkpoint, pho
     assert table["class"].tolist() == ["caf\\xe9", "tea"]
 
 
-def test_embed__names_the_class_of_labelled_images(checkpoint, tmp_path):
+def test_embed__names_the_class_of_labeled_images(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"": 4}, separable=True)
     with embed(checkpoint, data, tmp_path / "f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -163,7 +163,7 @@ def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
         run([*words, "--features", str(file), "--no-untrained"])
 
 
-class Greys(torch.utils.data.Dataset):
+class Grays(torch.utils.data.Dataset):
     """A data set with a function that cannot be pickled, such as a transform of a user's script."""
 
     def __init__(self):
@@ -182,7 +182,7 @@ def test_extract_features__of_any_module_and_any_data_set():
     network.bn1.eval()  # a frozen layer
     before = {name: value.clone() for name, value in network.state_dict().items()}
     features, readable = pirl_plugin.extract_features(
-        network, Greys(), size=32, mean=[0.5] * 3, std=[0.25] * 3, batch=2, workers=1
+        network, Grays(), size=32, mean=[0.5] * 3, std=[0.25] * 3, batch=2, workers=1
     )
     assert readable.all()
     assert network.training

@@ -3,7 +3,7 @@
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.evaluation.features import centre_crop, compute_features
+from pirl_plugin.evaluation.features import center_crop, compute_features
 from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.opening import MapSource
 from pirl_plugin.models.network_config import NetworkConfig
@@ -20,12 +20,12 @@ def test_features__take_a_batch_at_a_time_to_the_trunk():
     assert {part.device.type for part in parts} == {"meta"}
 
 
-def test_centre_crop__of_a_strip_needs_no_more_than_its_middle():
+def test_center_crop__of_a_strip_needs_no_more_than_its_middle():
     """A strip of 1 × 40,000 px was resized to 256 × 10 million px, 7.9 GB, before the crop."""
     largest = torch.zeros(3, 1, 1, dtype=torch.uint8).expand(3, MAX_PIXELS, 1)
-    assert not centre_crop(largest, 224).any()
+    assert not center_crop(largest, 224).any()
     generator = torch.Generator().manual_seed(0)
     for height, width in ((400, 2), (2, 400), (90, 1), (60, 40)):
         image = torch.randint(256, (3, height, width), generator=generator, dtype=torch.uint8)
         resized = tv.resize(image, [32], antialias=True)
-        assert torch.equal(centre_crop(image, 28), tv.center_crop(resized, [28, 28]))
+        assert torch.equal(center_crop(image, 28), tv.center_crop(resized, [28, 28]))

@@ -7,12 +7,12 @@ import torch
 
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
-from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import choose_benchmark
-from pirl_plugin.vissl.run.labelled_run import write_report
+from pirl_plugin.vissl.run.labeled_run import write_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 from tests.helpers.sweeps import finish
 
 
@@ -20,7 +20,7 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
     for split in ("train", "val"):
-        save_grey(data / split / "without_a_class.png")
+        save_gray(data / split / "without_a_class.png")
         for folder in sorted((data / split).iterdir())[:2]:
             (folder / "unreadable.png").write_text("no image")
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
@@ -54,7 +54,7 @@ def test_report__has_each_layer_and_chance(tmp_path):
     (data / "val" / "class0" / "0.png").rename(data / "val" / "0.png")  # no class; 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 80.0}
-    write_report(options, "Title", ResNetTrunk(10, 0.25), open_labelled(data), accuracies, 7, 5)
+    write_report(options, "Title", ResNetTrunk(10, 0.25), open_labeled(data), accuracies, 7, 5)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
     assert f"7 in {data / 'train'}" in page  # not the 4 of the folder: a fraction was trained on

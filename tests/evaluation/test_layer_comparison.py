@@ -6,7 +6,7 @@ import torch
 from pirl_plugin.evaluation import layer_comparison
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import clearly_best, compare_layers
-from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 
@@ -16,7 +16,7 @@ def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     root = write_classes(folder, {"train": 12, "val": 6}, separable=True, classes=3)
     (root / "train" / "class0" / "0.png").write_bytes(b"no image")
-    return open_labelled(root)
+    return open_labeled(root)
 
 
 def network(seed):
@@ -30,7 +30,7 @@ def test_compare_layers__has_each_layer_of_each_network(images):
     compared = compare_layers({"a": network(0), "b": network(1)}, images, k=3)
     assert list(compared.top1) == ["conv1", "res2", "res3", "res4", "res5", "last"]
     assert all(len(accuracies) == 2 for accuracies in compared.top1.values())
-    assert compared.top1["conv1"] == [100, 100]  # colours
+    assert compared.top1["conv1"] == [100, 100]  # colors
     assert (compared.k, compared.num_train, compared.num_test) == (3, 11, 6)
     assert [(len(train), len(test)) for train, test in compared.pooled.features] == [(11, 6)] * 2
     bars = compared.chart().accuracies

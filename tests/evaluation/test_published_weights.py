@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation import embed_command
 from pirl_plugin.system.failures import Refused
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 NAME = "test_vit"
 TAGGED = "test_vit.r160_in1k"
@@ -48,7 +48,7 @@ def embed(folder, *commands):
 def folder(tmp_path):
     """Four photos, and the hub's cache with weights of the network."""
     for level in range(4):
-        save_grey(tmp_path / "photos" / f"{level}.png", level=60 * level)
+        save_gray(tmp_path / "photos" / f"{level}.png", level=60 * level)
     repository = tmp_path / "hub" / "hub" / REPOSITORY
     revision = "0" * 40
     (repository / "snapshots" / revision).mkdir(parents=True)
@@ -91,6 +91,6 @@ def test_weights__come_from_a_file_or_from_timm(command, tmp_path, capsys):
         assert "--checkpoint" in capsys.readouterr().err
     for name in ("0.png", "1.png"):
         for split in ("train/a", "train/b", "val/a", "val/b"):
-            save_grey(tmp_path / split / name)
+            save_gray(tmp_path / split / name)
     with pytest.raises(Refused, match="weights need the network's timm name"):
         run([command, "--data", str(tmp_path), *out, "--pretrained"])

@@ -4,13 +4,13 @@ import pytest
 
 from pirl_plugin.evaluation.sorting import check_folder_names, sort_images
 from pirl_plugin.images.opening import FolderSource
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 
 @pytest.fixture
 def source(tmp_path):
     for number, name in enumerate(("a/1.png", "b/1.png")):
-        save_grey(tmp_path / "photos" / name, number)
+        save_gray(tmp_path / "photos" / name, number)
     return FolderSource(tmp_path / "photos")
 
 

@@ -21,7 +21,7 @@ def arguments(command, checkpoint, data, out, ranks=2):
     """What makes a command read images, write to ``out``, and start all of its processes."""
     network = ["--checkpoint", str(checkpoint), "--data", str(data)]
     small = ["--size", "32", "--workers", "1"]
-    labelled = [*network, "--size", "32", "--out", str(out)]
+    labeled = [*network, "--size", "32", "--out", str(out)]
     trunk_file = ["--checkpoint", str(checkpoint), "--out", str(out / "trunk.pth")]
     one_epoch = ["config.OPTIMIZER.num_epochs=1", "config.DATA.NUM_DATALOADER_WORKERS=1"]
     words = {
@@ -29,8 +29,8 @@ def arguments(command, checkpoint, data, out, ranks=2):
         "quickstart": ["--data", str(data), "--out", str(out), "--epochs", "1"],
         "knn": [*network, *small, "--features", str(out / "features.npz")],
         "embed": [*network[:3], str(data / "train"), *small, "--out", str(out / "features.npz")],
-        "linear": [*labelled, "--fit", "vissl", *one_epoch],
-        "finetune": [*labelled, "--scratch", *one_epoch],
+        "linear": [*labeled, "--fit", "vissl", *one_epoch],
+        "finetune": [*labeled, "--scratch", *one_epoch],
         "export": [*trunk_file, "--to", "torchvision"],
         "prepare": [str(data), str(out), "--workers", "1"],
         "configs": ["pretrain/pirl/quick_jigsaw"],

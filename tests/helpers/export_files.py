@@ -40,7 +40,7 @@ def prefixed(trunk, prefix):
 
 
 def vissl_checkpoint(trunk):
-    """As VISSL saves a pre-training run, with heads, loss and optimiser state."""
+    """As VISSL saves a pre-training run, with heads, loss and optimizer state."""
     heads = {"0.clf.0.weight": torch.zeros(4, 8), "1.clf.0.weight": torch.zeros(4, 8)}
     momentum = {0: {"momentum_buffer": torch.zeros(3)}}
     return {

@@ -58,7 +58,7 @@ def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:
 
 
 def write_classes(root: Path, counts: dict[str, int], separable: bool, classes: int = 2) -> Path:
-    """``root/SPLIT/CLASS/*.png`` of one colour with noise: the class's own, or any colour."""
+    """``root/SPLIT/CLASS/*.png`` of one color with noise: the class's own, or any color."""
     rng = np.random.default_rng(0)
     for split, count in counts.items():
         for i in range(count):
@@ -66,12 +66,12 @@ def write_classes(root: Path, counts: dict[str, int], separable: bool, classes: 
             folder = root / split / f"class{label}"
             folder.mkdir(parents=True, exist_ok=True)
             hue = label if separable else int(rng.integers(classes))
-            write_coloured(folder / f"{i}.png", hue, rng)
+            write_colored(folder / f"{i}.png", hue, rng)
     return root
 
 
 def write_voc(root: Path) -> Path:
-    """VOC2007 of three colours: an image has one or two, and now and then a difficult one."""
+    """VOC2007 of three colors: an image has one or two, and now and then a difficult one."""
     classes = ("bird", "cat", "dog")
     (root / "ImageSets" / "Main").mkdir(parents=True)
     (root / "JPEGImages").mkdir()
@@ -82,7 +82,7 @@ def write_voc(root: Path) -> Path:
             image = f"{split}{i:03d}"
             present = rng.integers(0, 2, 3)
             shown = int(rng.choice(np.flatnonzero(present))) if present.any() else 0
-            write_coloured(root / "JPEGImages" / f"{image}.jpg", shown, rng)
+            write_colored(root / "JPEGImages" / f"{image}.jpg", shown, rng)
             for j, name in enumerate(classes):
                 label = 0 if rng.random() < 0.1 else (1 if present[j] else -1)
                 rows[name].append(f"{image} {label:2d}")
@@ -92,7 +92,7 @@ def write_voc(root: Path) -> Path:
     return root
 
 
-def write_coloured(path: Path, channel: int, rng: np.random.Generator) -> None:
+def write_colored(path: Path, channel: int, rng: np.random.Generator) -> None:
     """A 32-px image of noise with one channel the brightest."""
     pixels = rng.integers(0, 120, (32, 32, 3), dtype=np.uint8)
     pixels[:, :, channel] += 120

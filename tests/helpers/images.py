@@ -1,11 +1,11 @@
-"""Small images of one grey level, which identifies them."""
+"""Small images of one gray level, which identifies them."""
 
 from pathlib import Path
 
 from PIL import Image
 
 
-def save_grey(path: Path, level: int = 0, size: tuple[int, int] = (12, 8)) -> None:
+def save_gray(path: Path, level: int = 0, size: tuple[int, int] = (12, 8)) -> None:
     """Write an image (width, height) in the format of the path's suffix, making its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (level, level, level)).save(path)

@@ -1,4 +1,4 @@
-"""The same labelled images in every kind of data that the commands read."""
+"""The same labeled images in every kind of data that the commands read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from pirl_plugin.images.labelled import LabelledImages, open_labelled
+from pirl_plugin.images.labeled import LabeledImages, open_labeled
 
 KINDS = ("folder", "text", "csv", "tars", "arrow", "parquet")
 """Kinds of data on the disk; :func:`in_memory` makes the same of a library's data set."""
@@ -18,8 +18,8 @@ Images = dict[str, list[tuple[str | None, Image.Image]]]
 """Split → label and pixels of each image."""
 
 
-def grey(level: int) -> Image.Image:
-    """An image that its grey level identifies."""
+def gray(level: int) -> Image.Image:
+    """An image that its gray level identifies."""
     return Image.new("RGB", (12, 8), (level, level, level))
 
 
@@ -36,10 +36,10 @@ def path_of(kind: str, root: Path, split: str) -> Path:
     return root / _PATHS[kind].format(split=split)
 
 
-def open_kind(kind: str, root: Path, train: str = "train", val: str = "val") -> LabelledImages:
-    """The labelled images of two splits that ``write_kind`` has written."""
+def open_kind(kind: str, root: Path, train: str = "train", val: str = "val") -> LabeledImages:
+    """The labeled images of two splits that ``write_kind`` has written."""
     paths = [path_of(kind, root, split) for split in (train, val)]
-    return open_labelled(train=paths[0], val=paths[1])
+    return open_labeled(train=paths[0], val=paths[1])
 
 
 def in_memory(rows: list[tuple[str | None, Image.Image]]) -> Any:

@@ -13,7 +13,7 @@ def tiff(values: np.ndarray, planes: bool = False, photometric: int = 2) -> byte
     Args:
         values: unsigned integers (H, W, channels).
         planes: store each channel in a plane of its own, not interleaved.
-        photometric: 0 for grey with white at 0, 1 for grey with black at 0, 2 for RGB.
+        photometric: 0 for gray with white at 0, 1 for gray with black at 0, 2 for RGB.
     """
     height, width, channels = values.shape
     little = values.astype(values.dtype.newbyteorder("<"))

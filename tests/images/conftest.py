@@ -3,14 +3,14 @@
 import pytest
 
 from pirl_plugin.images.source import warn_once
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 
 @pytest.fixture
 def folder(tmp_path):
     """Two classes of one image."""
-    save_grey(tmp_path / "a" / "1.png", 1)
-    save_grey(tmp_path / "b" / "2.png", 2)
+    save_gray(tmp_path / "a" / "1.png", 1)
+    save_gray(tmp_path / "b" / "2.png", 2)
     return tmp_path
 
 

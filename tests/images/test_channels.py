@@ -15,7 +15,7 @@ from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import RGB, PixelType
 from pirl_plugin.views.base import ImageViews
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 from tests.helpers.kinds import add_member
 
 tifffile = pytest.importorskip("tifffile")
@@ -166,11 +166,11 @@ def test_data_set__has_the_channels_of_most_images(held, dtype, tmp_path, caplog
 
 def test_folder__of_ordinary_images_stays_rgb_beside_arrays(tmp_path):
     write_folder(tmp_path, [bands(5, np.uint8)] * 3)
-    save_grey(tmp_path / "a" / "0.png", 9)
+    save_gray(tmp_path / "a" / "0.png", 9)
     source = open_source(tmp_path)
     assert (len(source), source.pixel_type()) == (1, RGB)
-    grey = np.full((4, 5), 300, np.uint16)
-    Image.fromarray(grey).save(tmp_path / "a" / "1.png")
+    gray = np.full((4, 5), 300, np.uint16)
+    Image.fromarray(gray).save(tmp_path / "a" / "1.png")
     Image.new("L", (5, 4), 7).save(tmp_path / "a" / "2.png")
     data = ImageDataset(tmp_path, VIEWS)
     assert data.pixel_type == RGB

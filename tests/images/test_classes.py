@@ -11,11 +11,11 @@ from torchvision.datasets import CIFAR10, ImageFolder
 from pirl_plugin.images.classes import MISSING_VALUES, NoLabels, join_classes, name_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import ImageDataset
-from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import warn_once
 from pirl_plugin.views.base import ImageViews
-from tests.helpers.kinds import KINDS, grey, in_memory, open_kind, path_of, write_kind
+from tests.helpers.kinds import KINDS, gray, in_memory, open_kind, path_of, write_kind
 
 TRAIN = ["cat", "ant", None, "bee", "cat"]
 TEST = [None, "cat", "ant", "cat"]
@@ -27,11 +27,11 @@ def _each_test_warns():
 
 
 def images(labels, first_level=0):
-    return [(label, grey(first_level + number)) for number, label in enumerate(labels)]
+    return [(label, gray(first_level + number)) for number, label in enumerate(labels)]
 
 
 def names_by_level(source, labels, names):
-    """Grey level of each image → the name of its class."""
+    """Gray level of each image → the name of its class."""
     names = [*names, None]
     return {int(source[row][0][0, 0, 0]): names[labels[row]] for row in range(len(source))}
 
@@ -99,7 +99,7 @@ def test_names__of_folders_are_classes_whatever_they_are(tmp_path):
     ):
         assert source.classes == sorted(ODD)
         assert source.labels()[: len(ODD)].tolist() == list(range(len(ODD)))
-    data = open_labelled(root)
+    data = open_labeled(root)
     assert names_by_level(data.test, data.test_labels, data.classes) == dict(enumerate(ODD))
 
 
@@ -172,7 +172,7 @@ def hugging_face(**columns):
 
 def test_columns__of_a_hugging_face_set_are_found_by_name(tmp_path, caplog):
     data = hugging_face(
-        mask=[grey(1), grey(2)], domain=[0, 0], photo=[grey(3), grey(4)], label=[1, 0]
+        mask=[gray(1), gray(2)], domain=[0, 0], photo=[gray(3), gray(4)], label=[1, 0]
     )
     data.save_to_disk(tmp_path / "saved")
     for source in (open_source(data), open_source(tmp_path / "saved")):
@@ -183,16 +183,16 @@ def test_columns__of_a_hugging_face_set_are_found_by_name(tmp_path, caplog):
 
 
 def test_columns__that_are_not_known_are_refused_and_can_be_chosen():
-    data = hugging_face(left=[grey(1)] * 2, right=[grey(2)] * 2, shape=[0, 1], colour=[1, 0])
+    data = hugging_face(left=[gray(1)] * 2, right=[gray(2)] * 2, shape=[0, 1], color=[1, 0])
     with pytest.raises(
         ValueError, match=r"left, right has a known name, such as image.* image_column"
     ):
         open_source(data)
     source = open_source(data, columns=Columns("right"))
-    with pytest.raises(NoLabels, match=r"shape, colour has .* such as label.* label_column"):
+    with pytest.raises(NoLabels, match=r"shape, color has .* such as label.* label_column"):
         source.labels()
     chosen = ImageDataset(
-        data, ImageViews(image_size=8), image_column="right", label_column="colour"
+        data, ImageViews(image_size=8), image_column="right", label_column="color"
     ).source
     assert chosen[0][0].unique().tolist() == [2]
     assert chosen.labels().tolist() == [1, 0]
@@ -204,7 +204,7 @@ def test_columns__may_have_the_bytes_of_image_files(tmp_path):
     import datasets
 
     file = io.BytesIO()
-    grey(7).save(file, "PNG")
+    gray(7).save(file, "PNG")
     content = file.getvalue()
     for image in ({"bytes": content}, content):
         data = {"image": [image] * 2, "mask": [b"no image"] * 2, "name": ["a.png", "b.png"]}
@@ -227,11 +227,11 @@ def test_columns__may_have_the_bytes_of_image_files(tmp_path):
 
 
 def test_columns__of_items_in_memory_are_found_by_name_too():
-    items = [{"mask": grey(1), "photo": grey(2)}] * 2
+    items = [{"mask": gray(1), "photo": gray(2)}] * 2
     assert open_source(items)[0][0].unique().tolist() == [2]
     with pytest.raises(ValueError, match="columns a, b has a known name, such as image"):
-        open_source([{"a": grey(1), "b": grey(2)}] * 2)[0]
-    pairs = [(grey(1), grey(2))] * 2
+        open_source([{"a": gray(1), "b": gray(2)}] * 2)[0]
+    pairs = [(gray(1), gray(2))] * 2
     with pytest.raises(ValueError, match="columns 0, 1 has a known name, such as image"):
         open_source(pairs)[0]
     assert open_source(pairs, columns=Columns(1))[0][0].unique().tolist() == [2]

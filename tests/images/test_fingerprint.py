@@ -15,8 +15,8 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
-from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, grey, open_kind, write_kind
+from tests.helpers.images import save_gray
+from tests.helpers.kinds import KINDS, gray, open_kind, write_kind
 
 
 def digests(kind, root):
@@ -26,13 +26,13 @@ def digests(kind, root):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_digests__notice_other_images_and_no_move(kind, tmp_path):
-    rows = [("a", grey(1)), ("b", grey(2)), ("a", grey(3))]
+    rows = [("a", gray(1)), ("b", gray(2)), ("a", gray(3))]
     root = write_kind(kind, tmp_path / "one", {"train": rows, "test": rows[:2]})
     before = digests(kind, root)
     shutil.move(root, tmp_path / "two")
     assert digests(kind, tmp_path / "two") == before
     shutil.rmtree(tmp_path / "two")
-    rows[1] = ("b", grey(9))
+    rows[1] = ("b", gray(9))
     write_kind(kind, root, {"train": rows, "test": rows[:1]})
     after = digests(kind, root)
     assert after[0][0] == before[0][0]  # the same names
@@ -44,7 +44,7 @@ def test_digests__are_of_one_column_of_images(tmp_path):
     import datasets
 
     features = datasets.Features(before=datasets.Image(), after=datasets.Image())
-    columns = {"before": [grey(1), grey(2)], "after": [grey(3), grey(4)]}
+    columns = {"before": [gray(1), gray(2)], "after": [gray(3), gray(4)]}
     data = datasets.Dataset.from_dict(columns, features)
     data.to_parquet(tmp_path / "train.parquet")
     names = []
@@ -120,10 +120,10 @@ def test_features__in_a_part_that_lost_its_end_are_computed_again(measure, tmp_p
 
 @pytest.fixture
 def copied(tmp_path):
-    """A function that prepares ``in`` and returns name → grey level in the copy."""
+    """A function that prepares ``in`` and returns name → gray level in the copy."""
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
     for number in range(6):
-        save_grey(tmp_path / "in" / "cat" / f"{number}.png", 40 * number)
+        save_gray(tmp_path / "in" / "cat" / f"{number}.png", 40 * number)
 
     def copy():
         assert prepare.main(words) == 0
@@ -142,14 +142,14 @@ def test_prepare__copies_changed_images_again_and_deletes_removed_ones(copied, t
     assert "0 images copied, 6 already there" in capsys.readouterr().out
     cat = tmp_path / "in" / "cat"
     os.utime(cat / "3.png", ns=(0, (cat / "2.png").stat().st_mtime_ns))
-    save_grey(cat / "2.png", 7)
+    save_gray(cat / "2.png", 7)
     (cat / "4.png").unlink()
     (cat / "5.png").unlink()
-    save_grey(cat / "00.png", 9)
+    save_gray(cat / "00.png", 9)
     expected = {"00": 9, **{name: levels[name] for name in ("0", "1", "3")}}
     assert copied() == {**expected, "2": 7}
     (cat / "0.png").unlink()
-    save_grey(cat / "2.png", 8, size=(600, 500))  # its copy has another name
+    save_gray(cat / "2.png", 8, size=(600, 500))  # its copy has another name
     del expected["0"]
     assert copied() == {**expected, "2": 8}
 
@@ -162,7 +162,7 @@ def test_prepare__of_an_image_that_broke_keeps_no_copy_of_the_old_one(copied, tm
 
 def test_prepare__keeps_copies_if_the_images_cannot_be_reached(tmp_path, monkeypatch):
     for number in range(3):
-        save_grey(tmp_path / "in" / f"{number}.png", number)
+        save_gray(tmp_path / "in" / f"{number}.png", number)
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
     prepare.main(words)
 
@@ -176,16 +176,16 @@ def test_prepare__keeps_copies_if_the_images_cannot_be_reached(tmp_path, monkeyp
 
 
 def test_prepare__without_a_record_deletes_nothing(tmp_path):
-    save_grey(tmp_path / "in" / "1.png")
-    save_grey(tmp_path / "out" / "mine.png")
+    save_gray(tmp_path / "in" / "1.png")
+    save_gray(tmp_path / "out" / "mine.png")
     with pytest.raises(ValueError, match=r"did not write\. Choose a new or empty"):
         prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
     assert (tmp_path / "out" / "mine.png").is_file()
 
 
 def test_prepare__deletes_no_file_outside_that_a_record_names(tmp_path):
-    save_grey(tmp_path / "in" / "1.png")
-    save_grey(tmp_path / "mine.png")
+    save_gray(tmp_path / "in" / "1.png")
+    save_gray(tmp_path / "mine.png")
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
     prepare.main(words)
     with (tmp_path / "out" / ".prepared.jsonl").open("a") as record:

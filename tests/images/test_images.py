@@ -94,7 +94,7 @@ def test_decode__bmp_with_the_bytes_of_a_jpegs_block():
     assert torch.equal(decode_image(data), decode_image(encoded("BMP")))
 
 
-def test_decode__16_bit_grey():
+def test_decode__16_bit_gray():
     file = io.BytesIO()
     Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
     assert decode_image(file.getvalue()).unique().tolist() == [25700]
@@ -172,7 +172,7 @@ def test_images__are_decoded_at_the_size_that_views_need(tmp_path, monkeypatch):
 
 
 def progressive(side, scans):
-    """A grey progressive JPEG that repeats its last scan."""
+    """A gray progressive JPEG that repeats its last scan."""
     file = io.BytesIO()
     Image.new("L", (side, side), 9).save(file, "JPEG", progressive=True)
     parts = file.getvalue().split(b"\xff\xda")

@@ -10,24 +10,24 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.image_dataset import ImageDataset
-from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.base import ImageViews
-from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, grey, open_kind, write_kind
+from tests.helpers.images import save_gray
+from tests.helpers.kinds import KINDS, gray, open_kind, write_kind
 
 
 @pytest.fixture
 def photo(tmp_path):
     """The path of one photo in a folder."""
-    save_grey(tmp_path / "photos" / "1.png", 9)
+    save_gray(tmp_path / "photos" / "1.png", 9)
     return tmp_path / "photos" / "1.png"
 
 
 def test_library__takes_one_image(photo):
     network = pirl_plugin.WideResNet(10, 0.25)
-    for place in (photo, str(photo), photo.parent, [photo], [grey(9)]):
+    for place in (photo, str(photo), photo.parent, [photo], [gray(9)]):
         assert ImageDataset(place, ImageViews(image_size=8))[0]["index"] == 0
         features, readable = pirl_plugin.extract_features(network, place, size=32)
         assert (tuple(features.shape), readable.tolist()) == ((1, 128), [True])
@@ -56,7 +56,7 @@ def test_prepare__takes_one_image(photo, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_test_split__may_have_one_image(kind, tmp_path):
     root = write_kind(
-        kind, tmp_path, {"train": [("a", grey(1)), ("b", grey(2))], "val": [("b", grey(3))]}
+        kind, tmp_path, {"train": [("a", gray(1)), ("b", gray(2))], "val": [("b", gray(3))]}
     )
     assert open_kind(kind, root).test_labels.tolist() == [1]
 
@@ -65,18 +65,18 @@ def test_metadata__of_a_folder_of_images_has_their_labels(tmp_path):
     """The layout of ImageFolder in the package ``datasets``."""
     for split in ("train", "test"):
         for number in range(2):
-            save_grey(tmp_path / split / f"{number}.png", number)
+            save_gray(tmp_path / split / f"{number}.png", number)
         rows = [{"file_name": f"{number}.png", "label": "ba"[number]} for number in range(2)]
         lines = "".join(f"{json.dumps(row)}\n" for row in rows)
         (tmp_path / split / "metadata.jsonl").write_text(lines)
-    data = open_labelled(tmp_path)
+    data = open_labeled(tmp_path)
     assert (data.classes, data.test_labels.tolist()) == (["a", "b"], [1, 0])
 
 
 def test_hugging_face__reads_no_file_that_its_own_files_name(tmp_path):
-    rows = [("a", grey(1)), ("b", grey(2))]
+    rows = [("a", gray(1)), ("b", gray(2))]
     root = write_kind("arrow", tmp_path / "in", {"train": rows, "test": rows})
-    planted = write_kind("arrow", tmp_path / "planted", {"train": [("x", grey(7))] * 3})
+    planted = write_kind("arrow", tmp_path / "planted", {"train": [("x", gray(7))] * 3})
     state = root / "train" / "state.json"
     content = json.loads(state.read_text())
     planted_file = next(planted.glob("train/*.arrow"))

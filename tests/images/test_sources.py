@@ -19,12 +19,12 @@ from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.folders import find_splits
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
-from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.names import DISK_FOLDER
 from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
-from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, add_member, grey, in_memory, path_of, write_kind
+from tests.helpers.images import save_gray
+from tests.helpers.kinds import KINDS, add_member, gray, in_memory, path_of, write_kind
 
 
 def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
@@ -51,13 +51,13 @@ def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
         "System Volume Information",
     ):
         with subtests.test(name=name):
-            save_grey(folder / name / "3.png", 3)
+            save_gray(folder / name / "3.png", 3)
             assert FolderSource(folder).labels().tolist() == [0, 1]
             assert f"{name}/ (1)" in caplog.text
 
 
 def test_folder__counts_images_without_a_class_and_classes_without_an_image(folder, caplog):
-    save_grey(folder / "0.png")
+    save_gray(folder / "0.png")
     (folder / "empty").mkdir()
     assert FolderSource(folder).labels().tolist() == [-1, 0, 1]
     assert "1 of 3 images have no class" in caplog.text
@@ -83,7 +83,7 @@ def test_find_splits__knows_the_folders_of_public_data_sets(names, train, test, 
 
 def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, capsys):
     for split in ("Train", "valid"):
-        save_grey(tmp_path / "in" / split / "cat" / "a" / "1.png")
+        save_gray(tmp_path / "in" / split / "cat" / "a" / "1.png")
     with pytest.raises(ValueError, match=r"holds Train and valid\. Pass one, such as .*/in/Train"):
         open_source(tmp_path / "in")
     assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
@@ -228,7 +228,7 @@ def test_tar__that_is_cut_anywhere_is_refused(tmp_path):
 
 def png(level):
     file = io.BytesIO()
-    grey(level).save(file, "PNG")
+    gray(level).save(file, "PNG")
     return file.getvalue()
 
 
@@ -263,7 +263,7 @@ def test_tar__counts_what_it_leaves_out_and_reads_hard_links(tmp_path, caplog):
 def test_tar__of_class_folders_has_their_classes(tmp_path):
     """As ``tar -cf images.tar .`` and ``tar -cf images.tar *`` pack them."""
     for name in ("0.png", "none/1.png", "b/x/2.png"):
-        save_grey(tmp_path / "in" / name, 40)
+        save_gray(tmp_path / "in" / name, 40)
     for number, packed in enumerate((".", "*")):
         (tmp_path / f"{number}").mkdir()
         tar = tmp_path / f"{number}" / "images.tar"
@@ -282,7 +282,7 @@ def test_tar__of_class_folders_has_their_classes(tmp_path):
 def test_prepare__copies_every_image_whatever_the_names(tmp_path):
     names = ("a.png", "a.png.jpg", "a.png.copy.jpg", "b.jpg")
     for number, name in enumerate(names):
-        save_grey(tmp_path / "in" / name, 40 * number)
+        save_gray(tmp_path / "in" / name, 40 * number)
     command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "4", "--workers", "0"]
     prepare.main(command)
     copies = {
@@ -305,13 +305,13 @@ def test_prepare__copies_again_if_another_image_has_the_copys_name(tmp_path):
         return [int(pixels[0, 0, 0]) for pixels, _ in copies]
 
     command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "4", "--workers", "0"]
-    save_grey(tmp_path / "in" / "a.png", 40)
+    save_gray(tmp_path / "in" / "a.png", 40)
     assert copied_levels() == [40]
-    save_grey(tmp_path / "in" / "a.png.jpg", 80)
+    save_gray(tmp_path / "in" / "a.png.jpg", 80)
     assert sorted(copied_levels()) == [40, 80]
     (tmp_path / "in" / "a.png.jpg").unlink()
     assert copied_levels() == [40]
-    save_grey(tmp_path / "in" / "a.png", 120)  # the copy of the image before has another name
+    save_gray(tmp_path / "in" / "a.png", 120)  # the copy of the image before has another name
     assert copied_levels() == [120]
 
 
@@ -355,7 +355,7 @@ def test_labels__of_torchvision_subset_and_joined_data(folder):
 
 
 def test_hugging_face__folder_of_several_splits_names_what_to_pass(tmp_path):
-    rows = [("a", grey(1)), ("b", grey(2))]
+    rows = [("a", gray(1)), ("b", gray(2))]
     write_kind("parquet", tmp_path / "hub", {"train": rows, "test": rows})
     import datasets
 
@@ -363,7 +363,7 @@ def test_hugging_face__folder_of_several_splits_names_what_to_pass(tmp_path):
     datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
     with pytest.raises(ValueError, match=r"saved has no state\.json\. Pass .*/saved/train, or"):
         open_source(tmp_path / "saved")
-    assert open_labelled(tmp_path / "saved").classes == ["a", "b"]
+    assert open_labeled(tmp_path / "saved").classes == ["a", "b"]
     with pytest.raises(ValueError, match=r"holds no image.* \.parquet \(2\); a pattern names"):
         open_source(tmp_path / "hub" / "data")
     assert len(open_source(tmp_path / "hub" / "data" / "*.parquet")) == 4
@@ -411,7 +411,7 @@ def test_open__a_list_or_tar_that_is_a_pipe_does_not_wait_for_its_writer(tmp_pat
 
 def test_list__is_utf8_or_its_first_other_line_is_named(folder, tmp_path, subtests):
     """A list in cp1252 was accepted, and its paths were written as bytes that pandas refuses."""
-    save_grey(folder / "é" / "é.png")
+    save_gray(folder / "é" / "é.png")
     for name, text, line in (
         ("a.csv", "path,label\na/1.png,x\né/é.png,y\n", 3),
         ("a.txt", "a/1.png x\né/é.png y\n", 2),
@@ -456,7 +456,7 @@ def test_list__that_gives_an_image_two_labels_has_no_classes(second, folder):
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 @pytest.mark.parametrize("content", ["empty", "cut", "text"])
 def test_hugging_face__file_that_is_damaged_is_named(kind, content, tmp_path):
-    root = write_kind(kind, tmp_path, {"train": [("a", grey(1)), ("b", grey(2))]})
+    root = write_kind(kind, tmp_path, {"train": [("a", gray(1)), ("b", gray(2))]})
     (file,) = root.glob("*/*.parquet" if kind == "parquet" else "*/*.arrow")
     whole = file.read_bytes()
     file.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"x" * 99}[content])
@@ -467,7 +467,7 @@ def test_hugging_face__file_that_is_damaged_is_named(kind, content, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["a[1]", "*", "a?{b,c}", "%41"])
 def test_folder__name_is_no_pattern(name, kind, tmp_path):
-    root = write_kind(kind, tmp_path / name, {"train": [("a", grey(1)), ("b", grey(2))]})
+    root = write_kind(kind, tmp_path / name, {"train": [("a", gray(1)), ("b", gray(2))]})
     path = path_of(kind, root, "train")
     source = open_source(next(root.glob("*/*.parquet")) if kind == "parquet" else path)
     assert (source.classes, source[1][0].unique().tolist()) == (["a", "b"], [2])
@@ -476,8 +476,8 @@ def test_folder__name_is_no_pattern(name, kind, tmp_path):
 def test_parquet__row_opens_no_file_outside_its_folder(tmp_path, caplog, monkeypatch):
     import datasets
 
-    save_grey(tmp_path / "secret.png", 1)
-    save_grey(tmp_path / "data" / "mine.png", 2)
+    save_gray(tmp_path / "secret.png", 1)
+    save_gray(tmp_path / "data" / "mine.png", 2)
     (tmp_path / "data" / "link.png").symlink_to(tmp_path / "secret.png")
     paths = [str(tmp_path / "secret.png"), "../secret.png", "link.png", "http://localhost:9/x.png"]
     paths += ["mine.png", str(tmp_path / "data" / "mine.png")]
@@ -510,7 +510,7 @@ def test_hugging_face__no_row_is_fetched_whatever_holds_the_data_set(monkeypatch
 
 def test_prepare__writes_names_in_one_line_of_utf8(tmp_path):
     (tmp_path / "in").mkdir()
-    save_grey(tmp_path / "in" / "1.png")
+    save_gray(tmp_path / "in" / "1.png")
     for name in (b"a\nb.png", b"\x1b[31m.png", b"\xe9.png"):
         (tmp_path / "in" / os.fsdecode(name)).write_bytes(b"no image")
     assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0

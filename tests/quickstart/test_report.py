@@ -74,7 +74,7 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
     labels = [near.label for near in neighbors.queries[1].neighbors["PIRL"]]
     assert labels.count("bees") == 1
     assert neighbors.count == 3
-    assert neighbors.shares[0] == pytest.approx(100 * 4 / 6)  # of three neighbours of two queries
+    assert neighbors.shares[0] == pytest.approx(100 * 4 / 6)  # of three neighbors of two queries
 
 
 def test_neighbors__without_classes_leave_out_the_query(image_folder):

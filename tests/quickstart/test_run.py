@@ -168,7 +168,7 @@ def test_parse__refuses_in_one_sentence(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_quickstart__beats_random_initialisation(tmp_path):
+def test_quickstart__beats_random_initialization(tmp_path):
     """Half of the default epochs lead by 25 points of kNN top-1; all three seeds: docs."""
     run_quickstart(None, tmp_path, epochs=15)
     results = json.loads((tmp_path / "results.json").read_text())

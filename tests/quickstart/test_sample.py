@@ -1,4 +1,4 @@
-"""The drawn data set: deterministic, complete, and not solved by colour."""
+"""The drawn data set: deterministic, complete, and not solved by color."""
 
 import numpy as np
 import pytest
@@ -32,8 +32,8 @@ def test_write_sample_dataset__is_balanced_and_kept(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_scenes__are_not_told_apart_by_their_colours():
-    """A kNN on histograms of colours, 4 levels a channel, stays near chance, 10 %."""
+def test_scenes__are_not_told_apart_by_their_colors():
+    """A kNN on histograms of colors, 4 levels a channel, stays near chance, 10 %."""
     rows = {False: [], True: []}
     for label, name in enumerate(SCENES):
         for number in range(24):

@@ -14,7 +14,7 @@ from pirl_plugin.images.opening import open_source
 from pirl_plugin.system import loader
 from pirl_plugin.system.failures import KilledWorker
 from pirl_plugin.system.watcher import Interrupted, Wait, watching
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 
 class KillsItsWorker:
@@ -96,7 +96,7 @@ def test_signal__ends_a_wait_for_a_worker_at_once():
 
 def test_wait__names_the_image_that_a_worker_reads(tmp_path):
     for row in range(3):
-        save_grey(tmp_path / f"{row}.png")
+        save_gray(tmp_path / f"{row}.png")
     source = open_source(tmp_path)
 
     class Watches:

@@ -85,7 +85,7 @@ def test_file__is_never_locked_twice(tmp_path):
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """A checkpoint and labelled images."""
+    """A checkpoint and labeled images."""
     folder = tmp_path_factory.mktemp("inputs")
     torch.manual_seed(0)
     save_trunk(ResNetTrunk(10, 0.25), folder / "trunk.torch")

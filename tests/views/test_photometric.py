@@ -24,7 +24,7 @@ OPERATIONS = {
     "jitter": {"brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.5},
     "extras": {"photometric_p": 1.0},
     "equalize": {"equalize_p": 1.0},
-    "greyscale": {"grayscale_p": 1.0},
+    "grayscale": {"grayscale_p": 1.0},
     "blur": {"blur_p": 1.0},
     "strong_blur": {"blur_p": 1.0, "blur_sigma": (3.0, 9.0)},
     "flip": {"flip_p": 1.0},
@@ -32,7 +32,7 @@ OPERATIONS = {
 
 
 def canvases():
-    """Pictures with what real ones have: smooth areas, edges, noise, greys, clipped ends."""
+    """Pictures with what real ones have: smooth areas, edges, noise, grays, clipped ends."""
     rng = np.random.default_rng(0)
     coarse = Image.fromarray(rng.integers(0, 256, (7, 9, 3), dtype=np.uint8))
     smooth = np.array(coarse.resize((90, 80), Image.Resampling.BICUBIC))
@@ -40,9 +40,9 @@ def canvases():
     narrow = (smooth // 4 + 90).astype(np.uint8)
     clipped = np.clip(smooth.astype(int) * 3 - 250, 0, 255).astype(np.uint8)
     flat = np.full((80, 90, 3), (200, 30, 77), np.uint8)
-    grey = np.repeat(smooth[..., :1], 3, axis=2)
+    gray = np.repeat(smooth[..., :1], 3, axis=2)
     return {"smooth": smooth, "noise": noise, "narrow": narrow, "clipped": clipped, "flat": flat,
-            "grey": grey}  # fmt: skip
+            "gray": gray}  # fmt: skip
 
 
 CANVASES = canvases()
@@ -89,20 +89,20 @@ def test_kernel__whole_chain_equals_pil(size):
         np.testing.assert_array_equal(fused, oracle, err_msg=name)
 
 
-def test_kernel__hue_equals_pil_for_colours_of_all_kinds():
-    values = np.arange(0, 256, 3, dtype=np.uint8)  # 86³ colours, ends included
-    colours = np.stack(np.meshgrid(values, values, values), axis=-1).reshape(-1, 3)
-    side = int(np.sqrt(len(colours)))
-    canvas = colours[: side * side].reshape(side, side, 3)
+def test_kernel__hue_equals_pil_for_colors_of_all_kinds():
+    values = np.arange(0, 256, 3, dtype=np.uint8)  # 86³ colors, ends included
+    colors = np.stack(np.meshgrid(values, values, values), axis=-1).reshape(-1, 3)
+    side = int(np.sqrt(len(colors)))
+    canvas = colors[: side * side].reshape(side, side, 3)
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 3, RGB)
     rows["hue"] = (1e-4, -0.2, 0.37)
     args = (canvas, np.zeros((3, 2), np.int32), rows, side)
     np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
 
 
-def test_kernel__hue_equals_pil_for_all_colours():
-    colours = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
-    canvas = np.ascontiguousarray(colours[..., :3])
+def test_kernel__hue_equals_pil_for_all_colors():
+    colors = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
+    canvas = np.ascontiguousarray(colors[..., :3])
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 1, RGB)
     rows["hue"] = 0.13
     args = (canvas, np.zeros((1, 2), np.int32), rows, 4096)

@@ -81,7 +81,7 @@ def test_crop_box__stays_inside_any_image(size):
         assert left + width <= size[1]
 
 
-def test_crop_box__falls_back_to_the_centre():
+def test_crop_box__falls_back_to_the_center():
     # No box of at least 60 % of 10 × 1000 has a ratio below 4/3: the largest is 10 × 13.
     box = random_resized_crop_box(10, 1000, (0.6, 1.0), np.random.default_rng(0))
     assert box == (0, (1000 - 13) // 2, 10, 13)

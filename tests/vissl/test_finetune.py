@@ -15,7 +15,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.images.labelled import open_labelled
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets
@@ -108,7 +108,7 @@ def test_classifier__that_timm_cannot_take_is_for_embed_alone(tmp_path):
 def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
     data = write_classes(tmp_path, {"train": 20, "val": 4}, separable=True)
     shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # it has no class
-    images = open_labelled(data)
+    images = open_labeled(data)
     assert limit_images(images, None) == (20, [])
     limit = "config.DATA.TRAIN.DATA_LIMIT"
     overrides = [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
@@ -116,7 +116,7 @@ def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
     assert "trains on 4 of 20 images, equally many from each class" in capsys.readouterr().out
     for i in range(0, 18, 2):
         (data / "train" / "class0" / f"{i}.png").unlink()
-    assert limit_images(open_labelled(data), 0.5)[1][1].endswith("IS_BALANCED=False")
+    assert limit_images(open_labeled(data), 0.5)[1][1].endswith("IS_BALANCED=False")
 
 
 @pytest.mark.parametrize("balanced", [True, False])
@@ -136,7 +136,7 @@ def test_frozen_classifier__gets_the_images_that_the_run_has_drawn(balanced, tmp
     section = {"config": config[RECORD].config}
     content = {"classy_state_dict": {"hooks": {SECTION: section}}}
     torch.save(content, tmp_path / "model_final_checkpoint_phase0.torch")
-    labels = drawn_images(open_labelled(data), tmp_path).train_labels
+    labels = drawn_images(open_labeled(data), tmp_path).train_labels
     assert (labels != NO_CLASS).nonzero()[0].tolist() == sorted(run.image_and_label_subset)
 
 

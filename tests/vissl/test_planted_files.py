@@ -25,7 +25,7 @@ from pirl_plugin.images import prepare
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, check_paths
 from tests.helpers.configs import compose
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
 
@@ -212,7 +212,7 @@ def in_host(folder):
 )  # fmt: skip
 def test_planted_program__is_not_started(open_images, program, tmp_path):
     folder = tmp_path / "data"
-    save_grey(folder / "cat" / "0.png")
+    save_gray(folder / "cat" / "0.png")
     (folder / "cat" / "1.jpg").write_bytes(POSTSCRIPT)
     source = open_images(folder)
     assert [source[row][1] for row in range(2)] == [True, False]
@@ -220,7 +220,7 @@ def test_planted_program__is_not_started(open_images, program, tmp_path):
 
 
 def test_planted_program__is_not_started_by_prepare(program, tmp_path):
-    save_grey(tmp_path / "in" / "0.png")
+    save_gray(tmp_path / "in" / "0.png")
     (tmp_path / "in" / "1.jpg").write_bytes(POSTSCRIPT)
     prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
     assert not program.exists()

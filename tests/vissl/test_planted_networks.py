@@ -23,7 +23,7 @@ from pirl_plugin.cli import COMMANDS
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 from tests.vissl.test_planted_files import Planted
 
 NAME = "test_vit"
@@ -137,7 +137,7 @@ def test_description__is_refused_by_every_command_that_takes_a_checkpoint(
     monkeypatch.chdir(tmp_path)
     for split in ("train", "val"):
         for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
-            save_grey(tmp_path / "data" / split / name)
+            save_gray(tmp_path / "data" / split / name)
     planted = tmp_path / "planted.pth"
     torch.save({"a": Planted(tmp_path / "ran")}, planted)
     file = in_checkpoint(tmp_path, NAME, {"checkpoint_path": str(planted)})

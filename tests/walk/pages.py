@@ -43,7 +43,7 @@ REPLACED = {  # what a page says -> what runs
 DEFAULT: dict[str, Callable[[Path], None]] = {
     "DIR": tiny.folder,
     "IMAGENET": tiny.folder,
-    "LABELLED": tiny.folder,
+    "LABELED": tiny.folder,
     "PHOTOS": tiny.photos,
     "photos": tiny.photos,
 }

@@ -1,6 +1,6 @@
 """VISSL's own approaches on today's Python, on a CPU: train, resume, and kNN of the checkpoint.
 
-A small network replaces ResNet-50. Images, views, losses and optimisers are those of VISSL's
+A small network replaces ResNet-50. Images, views, losses and optimizers are those of VISSL's
 configs.
 """
 

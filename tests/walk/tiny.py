@@ -20,10 +20,10 @@ IMAGES = {"train": 16, "val": 6}
 _SIDE = 80  # pixels
 
 
-def image(path: Path, colour: tuple[int, int, int], seed: int) -> None:
-    """Write a blurred image around one colour."""
+def image(path: Path, color: tuple[int, int, int], seed: int) -> None:
+    """Write a blurred image around one color."""
     noise = np.random.default_rng(seed).integers(-40, 40, (6, 6, 3))
-    pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
+    pixels = np.clip(np.array(color) + noise, 0, 255).astype(np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).resize((_SIDE, _SIDE), Image.Resampling.BICUBIC).save(path)
 
@@ -31,10 +31,10 @@ def image(path: Path, colour: tuple[int, int, int], seed: int) -> None:
 def folder(root: Path, classes: tuple[str, str] = ("blue", "red")) -> None:
     """``{train,val}/CLASS/*.jpg``."""
     for split, count in IMAGES.items():
-        for name, colour in zip(classes, CLASSES.values(), strict=True):
+        for name, color in zip(classes, CLASSES.values(), strict=True):
             for number in range(count):
                 seed = number + count * (name == classes[0])
-                image(root / split / name / f"{name}_{number}.jpg", colour, seed)
+                image(root / split / name / f"{name}_{number}.jpg", color, seed)
 
 
 def listed(root: Path) -> list[tuple[str, str, int]]:
@@ -142,8 +142,8 @@ def voc(root: Path) -> None:
             marks = [f"{name} {1 if i % 20 == label else -1}\n" for i, name in enumerate(ids)]
             (lists / f"{category}_{split}.txt").write_text("".join(marks))
         for i, name in enumerate(ids):
-            colour = tuple(int(v) for v in np.random.default_rng(i % 20).integers(0, 256, 3))
-            image(base / "JPEGImages" / f"{name}.jpg", colour, i)
+            color = tuple(int(v) for v in np.random.default_rng(i % 20).integers(0, 256, 3))
+            image(base / "JPEGImages" / f"{name}.jpg", color, i)
 
 
 def photos(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 
 @pytest.fixture(scope="session")
@@ -12,5 +12,5 @@ def photos(tmp_path_factory):
     for split, count in (("train", 20), ("val", 4)):
         for number in range(count):
             for label, level in (("dark", number), ("light", 200 + number)):
-                save_grey(folder / split / label / f"{number}.png", level, (40, 40))
+                save_gray(folder / split / label / f"{number}.png", level, (40, 40))
     return folder

@@ -14,12 +14,12 @@ import starts
 import starts_report
 import torch
 from intervals import Accuracy, difference, unpacked
-from layer_accuracy import accuracies, labelled_rows, layer_features
+from layer_accuracy import accuracies, labeled_rows, layer_features
 from starts_rows import Row, RowName
 from training import decoded
 
 import pirl_plugin as pirl
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,18 +30,18 @@ def run(monkeypatch, module, *words):
 
 
 def test_decoded__reduces_large_photos_alone(tmp_path):
-    save_grey(tmp_path / "a" / "0.png", 10, (400, 300))
-    save_grey(tmp_path / "a" / "1.png", 10, (60, 50))
+    save_gray(tmp_path / "a" / "0.png", 10, (400, 300))
+    save_gray(tmp_path / "a" / "1.png", 10, (60, 50))
     _, images = decoded(tmp_path, side=75)
     assert [image.size for image, _ in images] == [(100, 75), (60, 50)]
 
 
-def test_labelled_rows__draw_a_fraction_and_every_class():
+def test_labeled_rows__draw_a_fraction_and_every_class():
     labels = np.array([0] * 95 + [1] * 3 + [2] * 2)
-    rows = labelled_rows(labels, 0.1, seed=1)
+    rows = labeled_rows(labels, 0.1, seed=1)
     assert len(rows) == len(set(rows)) == 10
     assert (np.bincount(labels[rows]) >= 2).all()
-    assert list(labelled_rows(labels, 0.1, seed=2)) != list(rows)
+    assert list(labeled_rows(labels, 0.1, seed=2)) != list(rows)
 
 
 def test_accuracies__test_photos_choose_no_layer():
@@ -137,7 +137,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     assert content["setting"]["train_images"] == 40
     assert content["costs"]["npid"] > 0
     assert [row["start"] for row in content["frozen"]] == ["histograms", "random", "npid"]
-    assert content["frozen"][0]["linear"]["last"] > 90  # by the colours
+    assert content["frozen"][0]["linear"]["last"] > 90  # by the colors
     assert [row["start"] for row in content["fine_tuned"]] == ["random"] * 2 + ["npid"] * 2
     capsys.readouterr()
     run(monkeypatch, starts, *words)

@@ -1,7 +1,7 @@
 """Put on ``PYTHONPATH``, this makes a run fail where the environment says.
 
 ``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half of its bytes, then the process is killed.
-``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimiser;
+``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimizer;
 ``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:NAN``: the step leaves NaN in a weight.
 ``FAULT_IN_FILES=N:FOLDER``: the process is killed before the N-th time that it makes, renames,
 links or removes something in the folder.

@@ -7,7 +7,7 @@ from PIL import Image
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from tests.helpers.configs import compose
-from tests.helpers.images import save_grey
+from tests.helpers.images import save_gray
 
 QUICK = "config=pretrain/pirl/quick_jigsaw"
 
@@ -46,7 +46,7 @@ def test_classes__that_do_not_fit_are_refused(image_folder, tmp_path):
 
 
 def test_reads__are_those_of_our_source_alone(tmp_path):
-    save_grey(tmp_path / "1.png")
+    save_gray(tmp_path / "1.png")
     (tmp_path / "2.png").write_bytes(b"no image")
     data = open_data("TRAIN", QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}]")
     for row in range(2):
@@ -62,8 +62,8 @@ def test_reads__are_those_of_our_source_alone(tmp_path):
 def test_identity__tells_other_paths_and_classes_but_no_other_folder(list_name, tmp_path):
     folder = tmp_path / "a"
     for number in range(4):
-        save_grey(folder / "cat" / f"{number}.png")
-        save_grey(folder / "dog" / f"{number}.png")
+        save_gray(folder / "cat" / f"{number}.png")
+        save_gray(folder / "dog" / f"{number}.png")
 
     def write_list(rows):
         lines = [f"{animal}/{number}.png,{label}" for animal, number, label in rows]
@@ -91,7 +91,7 @@ def test_identity__tells_other_paths_and_classes_but_no_other_folder(list_name, 
         corrected = identity()
         assert corrected["paths"] == before["paths"]
         assert corrected["classes"] != before["classes"]
-        save_grey(folder / "dog" / "9.png")
+        save_gray(folder / "dog" / "9.png")
         write_list([("dog", 9, "cat"), *rows[1:]])
     else:
         (folder / "dog" / "3.png").rename(folder / "dog" / "4.png")

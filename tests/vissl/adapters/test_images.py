@@ -9,7 +9,7 @@ from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.vissl.adapters import images as data_adapters
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset, pirl_collator
-from tests.helpers.kinds import KINDS, grey, write_kind
+from tests.helpers.kinds import KINDS, gray, write_kind
 
 
 def dataset(folder, name):
@@ -53,7 +53,7 @@ SOURCE_OF_KIND = {
 
 
 def of_kind(kind, root, split):
-    """The source of a split of labelled data, as VISSL opens it."""
+    """The source of a split of labeled data, as VISSL opens it."""
     source, *places = SOURCE_OF_KIND[kind]
     paths = dict(zip(("TRAIN", "TEST"), [str(root / place) for place in places], strict=True))
     data = {
@@ -72,8 +72,8 @@ def of_kind(kind, root, split):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels__of_test_images_are_numbers_of_the_training_images_classes(kind, tmp_path):
-    train = [("a", grey(1)), ("b", grey(2)), ("c", grey(3))]
-    write_kind(kind, tmp_path, {"train": train, "val": [("b", grey(4)), ("c", grey(5))]})
+    train = [("a", gray(1)), ("b", gray(2)), ("c", gray(3))]
+    write_kind(kind, tmp_path, {"train": train, "val": [("b", gray(4)), ("c", gray(5))]})
     for split, label_of_level in (("TRAIN", {1: 0, 2: 1, 3: 2}), ("TEST", {4: 1, 5: 2})):
         data = of_kind(kind, tmp_path, split)
         levels = [int(data.source[row][0][0, 0, 0]) for row in range(len(data))]
@@ -82,7 +82,7 @@ def test_labels__of_test_images_are_numbers_of_the_training_images_classes(kind,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels__that_no_training_image_has_are_refused(kind, tmp_path):
-    train = [("a", grey(1)), ("b", grey(2))]
-    write_kind(kind, tmp_path, {"train": train, "val": [("d", grey(4)), ("a", grey(5))]})
+    train = [("a", gray(1)), ("b", gray(2))]
+    write_kind(kind, tmp_path, {"train": train, "val": [("d", gray(4)), ("a", gray(5))]})
     with pytest.raises(ValueError, match=r"images: d\. The training images have a, b"):
         of_kind(kind, tmp_path, "TEST")

@@ -16,7 +16,7 @@ def test_label__of_an_unreadable_image_is_minus_one(labels):
         label_objs=[labels],
         label_type="standard",
         data_limit=-1,
-        data_objs=[[("grey", False), ("photo", True)]],
+        data_objs=[[("gray", False), ("photo", True)]],
         transform=None,
     )
     unreadable, readable = (dataset[row] for row in (0, 1))

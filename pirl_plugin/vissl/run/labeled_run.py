@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pirl_plugin.evaluation.page import Chart
-    from pirl_plugin.images.labelled import LabelledImages
+    from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -35,7 +35,7 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
         description,
         example,
         arguments.NETWORK,
-        arguments.LABELLED_DATA,
+        arguments.LABELED_DATA,
         arguments.IMAGES,
         weights=arguments.WEIGHTS,
     )
@@ -61,7 +61,7 @@ def _override(text: str) -> str:
     return text
 
 
-def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabelledImages]:
+def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabeledImages]:
     """Load the trunk, open the images, and print a summary.
 
     Raises:
@@ -69,10 +69,10 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     """
     from pirl_plugin.evaluation.network_options import load_network
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.labelled import open_labelled, save_split
+    from pirl_plugin.images.labeled import open_labeled, save_split
 
     columns = Columns(options.image_column, options.label_column)
-    images = open_labelled(options.data, options.train, options.val, columns)
+    images = open_labeled(options.data, options.train, options.val, columns)
     trunk = load_network(options)
     with locked(options.out, "--out"):
         claim_folder(options.out, {"command": options.command})
@@ -85,7 +85,7 @@ def write_report(
     options: argparse.Namespace,
     title: str,
     trunk: AnyTrunk,
-    images: LabelledImages,
+    images: LabeledImages,
     accuracies: Mapping[str, float],
     num_train: int,
     num_tested: int,
@@ -120,9 +120,7 @@ def write_report(
     print(f"{options.report}: the accuracies")
 
 
-def run_overrides(
-    options: argparse.Namespace, trunk: AnyTrunk, images: LabelledImages
-) -> list[str]:
+def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:
     """Return the overrides for a run's weights, images, machine and folder.
 
     VISSL finds the trunk in the checkpoint by itself, unless options selected it: then the trunk is

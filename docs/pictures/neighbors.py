@@ -1,6 +1,6 @@
-"""Draw docs/pictures/neighbours.png: images, and the images that a trained network finds nearest.
+"""Draw docs/pictures/neighbors.png: images, and the images that a trained network finds nearest.
 
-python docs/pictures/neighbours.py
+python docs/pictures/neighbors.py
 
 The images are the quickstart's sample images. The network is trained with the recipe of
 docs/examples/plain_pytorch.py, which takes minutes on a CPU.
@@ -24,7 +24,7 @@ from pirl_plugin.evaluation.knn import find_neighbors, same_class_share
 from pirl_plugin.quickstart.sample import write_sample_dataset
 
 IMAGES, EPOCHS = 2000, 16
-ROWS, NEIGHBOURS = 5, 7
+ROWS, NEIGHBORS = 5, 7
 GREEN, RED = "#1a7f37", "#cf222e"
 
 
@@ -48,14 +48,14 @@ def train(trunk, data):
 
 
 def nearest(trunk, data):
-    """Return the rows of each image's nearest others, int64 (N, NEIGHBOURS)."""
+    """Return the rows of each image's nearest others, int64 (N, NEIGHBORS)."""
     images = torch.stack([resize(image, [64, 64]) for image, _ in data.source])
     trunk.eval()
     with torch.no_grad():
         parts = [trunk(pirl.normalize_images(part)) for part in images.split(100)]
     trunk.train()
     features = torch.cat(parts)
-    rows, _ = find_neighbors(features, features, NEIGHBOURS, leave_one_out=True)
+    rows, _ = find_neighbors(features, features, NEIGHBORS, leave_one_out=True)
     return rows
 
 
@@ -79,20 +79,20 @@ def main():
 
 
 def draw(data, labels, rows, before, after):
-    """Write the picture: in each row an image, and its neighbours in green or red frames."""
-    size = (1.0 * (NEIGHBOURS + 1.15), 1.02 * ROWS + 0.5)
-    figure, grid = plt.subplots(ROWS, NEIGHBOURS + 1, figsize=size, dpi=100)
+    """Write the picture: in each row an image, and its neighbors in green or red frames."""
+    size = (1.0 * (NEIGHBORS + 1.15), 1.02 * ROWS + 0.5)
+    figure, grid = plt.subplots(ROWS, NEIGHBORS + 1, figsize=size, dpi=100)
     # Two images of a class would show the same: take the first image of every second class.
     queries = [int((labels == label).nonzero()[0]) for label in range(0, 2 * ROWS, 2)]
     for axes, query in zip(grid, queries, strict=True):
         for place, row in zip(axes, [query, *rows[query].tolist()], strict=True):
             place.imshow(data.source[row][0].permute(1, 2, 0))
             place.set(xticks=[], yticks=[])
-            colour = "white"
+            color = "white"
             if row != query:
-                colour = GREEN if labels[row] == labels[query] else RED
+                color = GREEN if labels[row] == labels[query] else RED
             for side in place.spines.values():
-                side.set(color=colour, linewidth=4)
+                side.set(color=color, linewidth=4)
     grid[0, 0].set_title("image", fontsize=11)
     title = (
         f"nearest others; of the same class: {after:.0f} % (untrained {before:.0f} %, chance 10 %)"

@@ -5,16 +5,16 @@ import json
 import pytest
 
 from pirl_plugin.cli import run
-from pirl_plugin.images.labelled import open_labelled, save_split
+from pirl_plugin.images.labeled import open_labeled, save_split
 from pirl_plugin.images.opening import open_source
 from tests.helpers.host_tools import write_classes
-from tests.helpers.images import save_grey
-from tests.helpers.kinds import KINDS, grey, path_of, write_kind
+from tests.helpers.images import save_gray
+from tests.helpers.kinds import KINDS, gray, path_of, write_kind
 
 
-def test_open_labelled__finds_the_folders_of_training_and_test_images(tmp_path):
+def test_open_labeled__finds_the_folders_of_training_and_test_images(tmp_path):
     write_classes(tmp_path, {"Train": 4, "validation": 4}, separable=True)
-    images = open_labelled(tmp_path)
+    images = open_labeled(tmp_path)
     assert images.test.path.endswith("validation")
     assert images.classes == ["class0", "class1"]
     assert images.held_out_of is None
@@ -23,11 +23,11 @@ def test_open_labelled__finds_the_folders_of_training_and_test_images(tmp_path):
 @pytest.mark.parametrize("train", KINDS)
 @pytest.mark.parametrize("val", ["folder", "csv", "parquet"])
 def test_train_and_val__may_be_of_two_kinds(train, val, tmp_path):
-    rows = [("a", grey(1)), ("b", grey(2))]
+    rows = [("a", gray(1)), ("b", gray(2))]
     write_kind(train, tmp_path / "one", {"train": rows})
     write_kind(val, tmp_path / "two", {"val": rows[1:]})
     paths = (path_of(train, tmp_path / "one", "train"), path_of(val, tmp_path / "two", "val"))
-    images = open_labelled(train=paths[0], val=paths[1])
+    images = open_labeled(train=paths[0], val=paths[1])
     assert (images.classes, images.test_labels.tolist()) == (["a", "b"], [1])
     kinds = {"text": "list", "csv": "list", "arrow": "Hugging", "parquet": "Hugging"}
     assert f"training images: 2 in {paths[0]} ({kinds.get(train, train)}" in images.summary()
@@ -44,27 +44,27 @@ def test_train_and_val__may_be_of_two_kinds(train, val, tmp_path):
         ({"data": "nowhere"}, "--data = .*nowhere is not a folder"),
     ],
 )
-def test_open_labelled__of_other_options_says_what_to_pass(options, words, tmp_path):
-    save_grey(tmp_path / "flat" / "1.png")
+def test_open_labeled__of_other_options_says_what_to_pass(options, words, tmp_path):
+    save_gray(tmp_path / "flat" / "1.png")
     (tmp_path / "train.csv").write_text("path,label\nflat/1.png,a\n")
     with pytest.raises(ValueError, match=words):
-        open_labelled(**{name: tmp_path / path for name, path in options.items()})
+        open_labeled(**{name: tmp_path / path for name, path in options.items()})
 
 
 @pytest.fixture
 def photos(tmp_path):
     """Class folders of 40, 3 and 1 images, with odd names, and an image beside them."""
     for number in range(40):
-        save_grey(tmp_path / "photos" / "none" / "in, here" / f"{number}.png", number)
+        save_gray(tmp_path / "photos" / "none" / "in, here" / f"{number}.png", number)
     for number in range(3):
-        save_grey(tmp_path / "photos" / "-1" / f"é\n{number}.png", 50 + number)
-    save_grey(tmp_path / "photos" / "one" / "1.png", 60)
-    save_grey(tmp_path / "photos" / "0.png", 70)
+        save_gray(tmp_path / "photos" / "-1" / f"é\n{number}.png", 50 + number)
+    save_gray(tmp_path / "photos" / "one" / "1.png", 60)
+    save_gray(tmp_path / "photos" / "0.png", 70)
     return tmp_path / "photos"
 
 
 def contents(images):
-    """Name of the class → grey levels, of the training and the test images."""
+    """Name of the class → gray levels, of the training and the test images."""
     sides = []
     for source, labels in ((images.train, images.train_labels), (images.test, images.test_labels)):
         levels = {}
@@ -76,7 +76,7 @@ def contents(images):
 
 
 def test_class_folders__hold_out_a_fifth_of_each_class(photos, capsys):
-    train, test = contents(open_labelled(photos))
+    train, test = contents(open_labeled(photos))
     assert train["none"] | test["none"] == set(range(40))
     assert 4 <= len(test["none"]) <= 12
     assert (len(train["-1"]), len(test["-1"])) == (2, 1)
@@ -90,25 +90,25 @@ def test_class_folders__hold_out_a_fifth_of_each_class(photos, capsys):
 
 
 def test_class_folders__keep_their_split_when_photos_are_added_or_moved(photos, tmp_path):
-    before = contents(open_labelled(photos))[1]["none"]
+    before = contents(open_labeled(photos))[1]["none"]
     for number in range(40, 50):
-        save_grey(photos / "none" / "in, here" / f"{number}.png", number)
+        save_gray(photos / "none" / "in, here" / f"{number}.png", number)
     moved = photos.rename(tmp_path / "moved")
-    assert contents(open_labelled(moved))[1]["none"] & set(range(40)) == before
+    assert contents(open_labeled(moved))[1]["none"] & set(range(40)) == before
 
 
 def test_save_split__writes_lists_that_a_run_resumes_with(photos, tmp_path):
-    first = open_labelled(photos)
+    first = open_labeled(photos)
     written = save_split(first, tmp_path)
     assert contents(written) == contents(first)
     assert written.train.path == str(tmp_path / "train.jsonl")
-    save_grey(photos / "new" / "1.png")
-    save_grey(photos / "new" / "2.png")
-    assert contents(save_split(open_labelled(photos), tmp_path)) == contents(first)
+    save_gray(photos / "new" / "1.png")
+    save_gray(photos / "new" / "2.png")
+    assert contents(save_split(open_labeled(photos), tmp_path)) == contents(first)
     assert len(open_source(tmp_path / "val.jsonl")) == len(first.test)
     write_classes(tmp_path / "other", {"": 4}, separable=True)
     with pytest.raises(ValueError, match=r"train\.jsonl lists images outside .*/other"):
-        save_split(open_labelled(tmp_path / "other"), tmp_path)
+        save_split(open_labeled(tmp_path / "other"), tmp_path)
 
 
 def test_class_folders__are_split_in_the_same_way_by_each_command(tmp_path, capsys):
