@@ -8,6 +8,7 @@ Each file is that of a data set. Writes ``DIR/NAME.md`` and ``DIR/NAME.svg``. Ne
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,10 +29,15 @@ def accuracy_table(sets: list[Accuracies], rows: list[Row], measures: dict[str, 
     return _table(
         f"{' / '.join(measures.values())}, best layer",
         sets,
-        [(row.title, lambda one, measure, row=row: _mean(one.of(row, measure))) for row in rows],
+        [(row.title, functools.partial(_mean_of_row, row)) for row in rows],
         measures,
         [_seconds(sets, row) for row in rows],
     )
+
+
+def _mean_of_row(row: Row, accuracies: Accuracies, measure: str) -> Interval | None:
+    """Return a row's mean accuracy on a set."""
+    return _mean(accuracies.of(row, measure))
 
 
 def difference_table(
