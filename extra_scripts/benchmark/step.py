@@ -31,8 +31,8 @@ from pirl_plugin import (
 )
 from pirl_plugin.system.arguments import WholeNumber
 
-_PARTS = ("copy", "normalize", "forward", "loss", "backward", "update", "bank")
-_PLUGIN = ("normalize", "loss", "bank")  # what PIRL adds to training a network
+_PARTS = ("copy", "normalise", "forward", "loss", "backward", "update", "bank")
+_PLUGIN = ("normalise", "loss", "bank")  # what PIRL adds to training a network
 _PRECISIONS = ["float32", "tf32", "bfloat16"]
 _DIM = 128
 
