@@ -63,7 +63,7 @@ def imports(path, whole_file=True):
 
 def test_imports__are_declared(subtests):
     for folder, extras in (
-        ("pirl_plugin", ["vissl", "report", "timm", "hf"]),
+        ("pirl_plugin", ["vissl", "report", "timm", "hf", "tiff"]),
         ("extra_scripts/benchmark", ["vissl", "claims"]),
         ("extra_scripts/claims", ["claims"]),
         ("extra_scripts/detection", ["vissl"]),
@@ -90,7 +90,7 @@ def test_requirements__are_used():
     for host in ("vissl", "classy_vision"):
         files += importlib.util.find_spec(host).submodule_search_locations
     code = "\n".join(path.read_text() for folder in files for path in Path(folder).rglob("*.py"))
-    for module in declared("vissl", "report", "timm", "hf", "lightning", "claims"):
+    for module in declared("vissl", "report", "timm", "hf", "tiff", "lightning", "claims"):
         assert re.search(rf"^\s*(import|from) {module}\b", code, re.M), module
 
 
