@@ -132,8 +132,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.out.exists() and options.out.suffix != ".npz":
         parser.error(f"--out: {options.out} exists; choose another name, or delete it")
-    if options.out.exists() and options.out.suffix != ".npz":
-        parser.error(f"--out: {options.out} exists; choose another name, or delete it")
     if options.no_features and options.out.suffix == ".npz":
         parser.error("--no-features: the file needs another ending, .csv or .parquet")
     return options

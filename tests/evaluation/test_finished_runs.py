@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pirl_plugin.images.labeled import open_labeled
 
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import choose_benchmark
 from pirl_plugin.vissl.run.labeled_run import write_report

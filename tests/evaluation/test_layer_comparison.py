@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from pirl_plugin.images.labeled import open_labeled
 
 from pirl_plugin.evaluation import layer_comparison
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import clearly_best, compare_layers
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 

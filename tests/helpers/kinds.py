@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+
 from pirl_plugin.images.labeled import LabeledImages, open_labeled
 
 KINDS = ("folder", "text", "csv", "tars", "arrow", "parquet")

@@ -5,13 +5,13 @@ import unicodedata
 
 import numpy as np
 import pytest
-from pirl_plugin.images.labeled import open_labeled
 from torch.utils.data import ConcatDataset, Subset
 from torchvision.datasets import CIFAR10, ImageFolder
 
 from pirl_plugin.images.classes import MISSING_VALUES, NoLabels, join_classes, name_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import ImageDataset
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import warn_once
 from pirl_plugin.views.base import ImageViews

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from pirl_plugin.images.labeled import open_labeled, save_split
 
 from pirl_plugin.cli import run
+from pirl_plugin.images.labeled import open_labeled, save_split
 from pirl_plugin.images.opening import open_source
 from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_gray

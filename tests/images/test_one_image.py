@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from pirl_plugin.images.labeled import open_labeled
 
 import pirl_plugin
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.image_dataset import ImageDataset
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.base import ImageViews

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from pirl_plugin.images.labeled import open_labeled
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torchvision.datasets import ImageFolder
 
@@ -20,6 +19,7 @@ from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.folders import find_splits
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.names import DISK_FOLDER
 from pirl_plugin.images.opening import FolderSource, open_source
 from pirl_plugin.views.jigsaw import JigsawViews

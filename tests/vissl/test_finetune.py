@@ -7,7 +7,6 @@ import sys
 import pytest
 import torch
 import torchvision
-from pirl_plugin.images.labeled import open_labeled
 
 from pirl_plugin.checkpoints.classifier import read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
@@ -16,6 +15,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets
