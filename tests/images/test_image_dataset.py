@@ -83,7 +83,7 @@ def test_unreadable__all_of_them_is_an_error():
 
 @pytest.mark.parametrize("views", [lambda image: (1, 2), lambda image: "a"])
 def test_callable__that_returns_no_tensors_is_refused(views):
-    with pytest.raises(ValueError, match="expected a dictionary of tensors, or one tensor"):
+    with pytest.raises(ValueError, match="expected a dictionary of tensors, or a tensor"):
         ImageDataset(PHOTOS, views)[0]
 
 
