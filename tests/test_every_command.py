@@ -46,11 +46,12 @@ if __name__ == "__main__":
 TRAINS_TWICE = ("quickstart", "finetune")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "commands",
     [
         pytest.param([name for name in COMMANDS if name not in TRAINS_TWICE], id="others"),
-        *(pytest.param([name], id=name, marks=pytest.mark.slow) for name in TRAINS_TWICE),
+        *(pytest.param([name], id=name) for name in TRAINS_TWICE),
     ],
 )
 def test_current_folder__has_no_code_for_a_command(

@@ -106,7 +106,7 @@ def commands(chosen, names=READING):
     )
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("number", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1)), 4])
 @commands("prepare")
 def test_full_disk(number, command, checkpoint, image_folder, folders):
     fault = FULL_DISK.format(folder=str(folders[0]), number=number)
@@ -172,7 +172,7 @@ def test_two_terminations__end_the_run_that_the_quickstart_has_started(
         check_end(run, folders, [128 + signal.SIGTERM])
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_prepare__ends_if_a_read_hangs(workers, image_folder, folders):
     """Other commands read images in the same way; a run's limit is in its configuration."""
     limit = "from pirl_plugin.images import prepare; prepare.TIMEOUT_MINUTES = 0.03"

@@ -130,6 +130,7 @@ follow_imports = skip
 """
 
 
+@pytest.mark.slow
 def test_types__find_each_typo_of_a_users_program(tmp_path):
     """In mypy's strict mode: the right lines have no error, and each typo has one."""
     (tmp_path / "mypy.ini").write_text(MYPY)

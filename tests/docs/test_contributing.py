@@ -81,6 +81,7 @@ def copy(tmp_path_factory):
     return folder, {recipe: follow(recipe, folder) for recipe in RECIPES}
 
 
+@pytest.mark.slow
 def test_recipes__work(copy):
     """In one process, which imports torch and VISSL once."""
     folder, checks = copy

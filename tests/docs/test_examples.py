@@ -96,6 +96,7 @@ def test_examples__train_with_one_recipe(subtests):
                 assert re.search(line, program), line
 
 
+@pytest.mark.slow
 def test_ddp__runs_on_two_processes(photos):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     example = [str(EXAMPLES / "ddp.py"), "photos", "--epochs=1", "--batch-size=8"]
@@ -107,5 +108,6 @@ def test_ddp__runs_on_two_processes(photos):
     assert "strides" not in result.stderr  # a warning: each step would copy the gradients
 
 
+@pytest.mark.slow
 def test_lightning__runs(photos, monkeypatch):
     run_here("lightning_module.py", photos, monkeypatch, "photos", "--epochs=2", "--batch-size=16")

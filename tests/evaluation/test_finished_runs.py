@@ -16,6 +16,7 @@ from tests.helpers.images import save_gray
 from tests.helpers.sweeps import finish
 
 
+@pytest.mark.slow
 def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)

@@ -224,7 +224,7 @@ def test_find_images__order_of_torchvision_without_system_folders(
     assert all(part in line for part in ("lost+found/ (1)", "shut/ (1)", ".cr2 (2)"))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_unreadable__named_once_counted_and_masked(method, folder, caplog):
     images = ImageDataset(folder, VIEWS)
     options = {"num_workers": 1, "multiprocessing_context": method}

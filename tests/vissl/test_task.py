@@ -26,6 +26,7 @@ HOSTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkout", HOSTS)
 def test_task__of_a_real_run_has_every_attribute(checkout, image_folder, tmp_path):
     """The run is NPID's, whose model has one output, and it trains."""

@@ -26,6 +26,7 @@ def figures(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_pipeline__has_a_row_for_each_pipeline(figures):
     counts = ["--images", "4", "--rounds", "2", "--device", "cpu"]
     found = figures(pipeline, *counts)  # drawn images: lightly's need 64 px
@@ -67,6 +68,7 @@ def test_loss__has_a_row_for_each_case(vissl, figures, monkeypatch):
     assert all(row["speedup_over_vissl"] == 1 for row in found["vissl"])
 
 
+@pytest.mark.slow
 def test_step__has_a_row_for_each_precision_and_batch(image_folder, figures):
     sizes = ["--depth", "18", "--images", "2", "--batch", "2", "3", "--negatives", "64"]
     more = ["--rows", "500", "--steps", "1", "--precision", "float32", "--device", "cpu"]
@@ -82,6 +84,7 @@ def test_step__has_a_row_for_each_precision_and_batch(image_folder, figures):
         assert row["peak_gb"] is None
 
 
+@pytest.mark.slow
 def test_startup__has_a_row_for_each_part(figures, monkeypatch):
     monkeypatch.setattr(startup, "_MODEL", 2_000_000)
     found = figures(startup, "--rows", "2000", "--rounds", "1")

@@ -125,6 +125,7 @@ def test_layer_features__are_the_trunks_own(photos):
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "last"]
 
 
+@pytest.mark.slow
 def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, capsys):
     monkeypatch.setattr(starting_points, "FINE_TUNING_STEPS", 2)
     monkeypatch.setattr(starting_points, "BATCH", 2)

@@ -91,7 +91,9 @@ def test_resume__never_starts_over_silently(tmp_path):
         launch(compose(*OURS), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["model_phase1.torch", FINAL])
+@pytest.mark.parametrize(
+    "name", [pytest.param("model_phase1.torch", marks=pytest.mark.slow), FINAL]
+)
 def test_resume__refuses_another_run(name, tmp_path):
     write(tmp_path, name, compose(*OURS), train_phase_idx=1)
     for garbage in (b"", b"{", b"\xff", b"a: 1"):

@@ -48,6 +48,7 @@ def _signal_itself():
         signal.raise_signal(number)
 
 
+@pytest.mark.slow
 def test_signals__do_not_end_a_loader_worker_that_is_starting():
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
     worker = multiprocessing.get_context("forkserver").Process(target=_signal_itself)
