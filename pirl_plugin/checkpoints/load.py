@@ -108,10 +108,9 @@ def load_trunk(
     config = trunk.network_config
     if "size" in recorded.origins and "img_size" not in (timm_options or {}):
         config = config.with_values(recorded.origins["size"], size=recorded.size)
-    for name in ("mean", "std"):
-        values = getattr(recorded, name)
-        if name in recorded.origins and len(values) == config.channels:
-            config = config.with_values(recorded.origins[name], **{name: values})
+    for name in ("mean", "std", "dtype"):
+        if name in recorded.origins and recorded.channels == config.channels:
+            config = config.with_values(recorded.origins[name], **{name: getattr(recorded, name)})
     trunk.network_config = config
     return trunk.eval()
 
@@ -179,6 +178,7 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
             size=record.get("size"),
             mean=record.get("mean"),
             std=record.get("std"),
+            dtype=record.get("dtype"),
         )
     except Refused:
         raise

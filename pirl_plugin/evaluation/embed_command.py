@@ -38,8 +38,8 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.images.source import content_stamp
     from pirl_plugin.models.trunks import LAST
 
-    trunk = load_network(options, options.device)
     source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
+    trunk = load_network(options, source, options.device)
     num_classes = 0
     with suppress(NoLabels):
         num_classes = len(source.classes)

@@ -21,12 +21,13 @@ from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.images.opening import ImageSource, open_source
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.source import RGB, PixelType
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import (
     AnyTrunk,
     evaluating,
+    first_convolution,
     layer_features,
     network_config_of,
 )
@@ -34,7 +35,7 @@ from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
-from pirl_plugin.system.text import printable
+from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait
 
 _MOST_WORKERS = 16
@@ -42,6 +43,7 @@ _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a proc
 # Larger tensors come from the operating system at each layer, and a CPU spends more time on that
 # than on the layers: 26 ms an image of 128 px with EfficientNet-Lite0 and 128 images, 8 ms with 16.
 _CPU_BATCH = 16
+_ANOTHER_NETWORK = "Choose a network for these images."
 _LONGEST_STRIP = 100  # times its shorter side, before it is resized
 
 
@@ -68,13 +70,15 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
     Args:
         sources: image sources.
         size: side of the crops, pixels.
-        channels: with 3, images are converted to RGB; otherwise they keep their type.
+        pixel_type: channels and type of the images; those of another one are unreadable.
     """
 
-    def __init__(self, sources: Sequence[ImageSource], size: int, channels: int = 3) -> None:
+    def __init__(
+        self, sources: Sequence[ImageSource], size: int, pixel_type: PixelType = RGB
+    ) -> None:
         self._images = JoinedSource("the images", sources)
         self._size = size
-        self._pixel_type = RGB if channels == 3 else self._images.pixel_type()
+        self._pixel_type = pixel_type
 
     def __len__(self) -> int:
         return len(self._images)
@@ -87,6 +91,45 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 
 
+def config_for(
+    network: nn.Module, source: ImageSource, rgb: bool, rgb_argument: str = "rgb=True"
+) -> NetworkConfig:
+    """Return a network's record, with the channels, type and statistics of the images to read.
+
+    Images other than RGB in uint8 have the statistics that the network was trained with or, if
+    these are unknown, their own.
+
+    Args:
+        network: the network.
+        source: the images, those for training if there are others.
+        rgb: convert the images to RGB.
+        rgb_argument: what the user passes to convert them, for messages.
+
+    Raises:
+        Refused: the network reads other images, or none can be read.
+    """
+    config = network_config_of(network)
+    pixel_type = RGB if rgb else source.pixel_type()
+    convolution = first_convolution(network)
+    if convolution is not None:
+        config = config.with_channels(convolution[1].in_channels)
+    elif not config.architecture:
+        config = config.with_channels(pixel_type.channels)
+    is_trained_on_others = "dtype" in config.origins and config.pixel_type != pixel_type
+    if config.channels != pixel_type.channels or is_trained_on_others:
+        read = config.pixel_type if is_trained_on_others else counted(config.channels, "channel")
+        is_convertible = config.pixel_type == RGB and pixel_type.channels in (1, 4)
+        raise Refused(
+            f"The network reads images with {read}, but {source.path} has {pixel_type}. "
+            + (f"Pass {rgb_argument} to convert them." if is_convertible else _ANOTHER_NETWORK)
+        )
+    is_known = pixel_type == RGB or "mean" in config.origins
+    if config.pixel_type == pixel_type and is_known:
+        return config
+    mean, std = source.statistics(pixel_type)
+    return config.with_values("images", mean=mean, std=std, dtype=pixel_type.type_name)
+
+
 def extract_features(
     trunk: nn.Module,
     images: Any,
@@ -96,21 +139,24 @@ def extract_features(
     std: Sequence[float] | None = None,
     batch: int = 128,
     workers: int | None = None,
+    rgb: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Compute a network's features of the center crops of images.
 
     Args:
-        trunk: a module that maps normalized images ``(B, 3, size, size)`` to features ``(B, …)``,
+        trunk: a module that maps normalized images ``(B, C, size, size)`` to features ``(B, …)``,
             or to a list with one such tensor. It is in evaluation mode during the call.
         images: what :class:`pirl_plugin.ImageDataset` takes: a folder, a list, tars, or any
             map-style data set. Those of an ``ImageDataset`` or its ``Subset`` are read without
             views.
         size: side of the crops, pixels; None: the size in the trunk's training, if
             :func:`pirl_plugin.load_trunk` loaded it or a module in it, or else 224.
-        mean: mean of each channel, 0 to 1; None: as in the training, or else ImageNet's.
+        mean: mean of each channel, from 0 to 1 for uint8; None: as in the training, or else
+            ImageNet's for RGB in uint8, and that of these images for others.
         std: standard deviation of each channel; None as for ``mean``.
         batch: images at a time.
         workers: decoding processes; None: chosen by the numbers of cores and images.
+        rgb: convert images of one or four channels to RGB in uint8.
 
     Returns:
         float32 ``(N, D)`` on the CPU, and bool ``(N,)``, whether each image could be read. The
@@ -118,7 +164,8 @@ def extract_features(
 
     Raises:
         FileNotFoundError: there are no such images.
-        ValueError: the items are views, or have several images.
+        ValueError: the items are views, or have several images; or the trunk reads another number
+            of channels.
 
     Example:
         >>> from pirl_plugin import WideResNet
@@ -127,10 +174,11 @@ def extract_features(
         >>> features.shape, features.dtype, readable.tolist()
         (torch.Size([4, 256]), torch.float32, [True, True, True, True])
     """
-    config = network_config_of(trunk).with_values("argument", size=size, mean=mean, std=std)
+    source = open_source(images)
+    config = config_for(trunk, source, rgb)
+    config = config.with_values("argument", size=size, mean=mean, std=std)
     given = ", ".join(f"{name}=" for name in config.defaults)
     put(f"features for {config}{f'; to change a default: {given}' if given else ''}\n", "stderr")
-    source = open_source(images)
     rows = range(len(source))
     features = torch.empty(0)
     readable = torch.empty(len(rows), dtype=torch.bool)
@@ -320,7 +368,7 @@ def compute_features(
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # it would be no faster than this process
             workers = 0
-    crops = Crops(images, config.size, len(config.mean))
+    crops = Crops(images, config.size, config.pixel_type)
     loader: DataLoader[Any] = DataLoader(
         crops, batch, sampler=rows, num_workers=workers, worker_init_fn=start_worker
     )

@@ -86,7 +86,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if options.out is not None:
         images = save_split(images, options.out)
     print(images.summary(), flush=True)
-    trunk = load_network(options, options.device)
+    trunk = load_network(options, images.train, options.device)
     networks = {"trained": trunk}
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)

@@ -6,26 +6,35 @@ import argparse
 from typing import Any
 
 from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.evaluation.features import config_for
+from pirl_plugin.images.opening import ImageSource
 from pirl_plugin.images.source import content_stamp
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import weights_name
 
 
-def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
+def load_network(options: argparse.Namespace, source: ImageSource, device: str = "cpu") -> AnyTrunk:
     """Load the trunk that a command's options name; print the network and the images it expects.
+
+    A network of ``--timm`` gets the channels of the images; timm adapts its first layer.
 
     Args:
         options: of ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
+        source: the images, those for training if there are others.
         device: cpu, or cuda:N.
     """
+    timm_options = dict(options.timm_option)
+    channels = 3 if options.rgb else source.pixel_type().channels
+    if options.timm is not None and channels != 3:
+        timm_options.setdefault("in_chans", channels)
     trunk = load_trunk(
         options.checkpoint,
         prefix=options.trunk,
         timm=options.timm,
-        timm_options=dict(options.timm_option),
+        timm_options=timm_options,
         trust_pickle=options.trust_pickle,
     )
-    config = trunk.network_config.with_values(
+    config = config_for(trunk, source, options.rgb, "--rgb").with_values(
         "option", size=options.size, mean=options.mean, std=options.std
     )
     trunk.network_config = config

@@ -38,8 +38,12 @@ class PixelType(NamedTuple):
     dtype: torch.dtype
 
     def __str__(self) -> str:
-        name = str(self.dtype).removeprefix("torch.")
-        return f"{counted(self.channels, 'channel')} of {name}"
+        return f"{counted(self.channels, 'channel')} of {self.type_name}"
+
+    @property
+    def type_name(self) -> str:
+        """Name of the type, such as ``uint8``."""
+        return str(self.dtype).removeprefix("torch.")
 
 
 RGB = PixelType(3, torch.uint8)

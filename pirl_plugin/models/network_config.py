@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
+from pirl_plugin.images.source import RGB, PixelType
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.text import counted
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 RESNET = "pirl_resnet"
@@ -26,10 +30,12 @@ class NetworkConfig:
         size: image size, pixels.
         mean: mean of each channel. For uint8 images, white is 1; other types keep their units.
         std: standard deviation of each channel, in the same units.
-        origins: where ``size``, ``mean`` and ``std`` come from; defaults are not in it.
+        dtype: type of the pixels: ``uint8``, ``uint16`` or ``float32``.
+        origins: where the values above come from, by name; defaults are not in it.
 
     Raises:
-        Refused: the size, a mean or a standard deviation is impossible, or not one per channel.
+        Refused: the type, the size, a mean or a standard deviation is impossible, or not one per
+            channel.
 
     Example:
         >>> print(NetworkConfig().with_values("run", size=64))
@@ -41,14 +47,13 @@ class NetworkConfig:
     size: int = 224
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    dtype: str = "uint8"
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        is_rgb = self.channels == 3
-        if not self.mean:
-            object.__setattr__(self, "mean", IMAGENET_MEAN if is_rgb else (0.5,) * self.channels)
-        if not self.std:
-            object.__setattr__(self, "std", IMAGENET_STD if is_rgb else (0.25,) * self.channels)
+        mean, std = _default_statistics(self.channels)
+        object.__setattr__(self, "mean", self.mean or mean)
+        object.__setattr__(self, "std", self.std or std)
         if not isinstance(self.size, int) or self.size < 1:
             raise Refused(f"size: expected a number of pixels, got {self.size!r}.")
         for name in ("mean", "std"):
@@ -58,6 +63,8 @@ class NetworkConfig:
                     f"{name}: expected one finite number for each of {self.channels} channels, "
                     f"got {list(values)}."
                 )
+        if self.dtype not in ("uint8", "uint16", "float32"):
+            raise Refused(f"dtype: expected uint8, uint16 or float32, got {self.dtype!r}.")
         if min(self.std) <= 0:
             raise Refused(f"std: expected numbers above 0, got {list(self.std)}.")
 
@@ -68,6 +75,8 @@ class NetworkConfig:
             "std": f"std {_listed(self.std)}",
         }
         parts = [f"{text} ({self.origins.get(name, 'default')})" for name, text in values.items()]
+        if self.pixel_type != RGB:
+            parts.insert(0, str(self.pixel_type))
         return ", ".join(parts)
 
     @property
@@ -76,6 +85,11 @@ class NetworkConfig:
         named = self.options.get("in_chans") or self.options.get("in_channels")
         unnamed = 3 if self.architecture else len(self.mean) or 3
         return int(named or unnamed)
+
+    @property
+    def pixel_type(self) -> PixelType:
+        """Number of channels and type of the images."""
+        return PixelType(self.channels, getattr(torch, self.dtype))
 
     @property
     def title(self) -> str:
@@ -96,7 +110,7 @@ class NetworkConfig:
             title += f" of width {options['width']:g}"
         if options["small_stem"]:
             title += ", 3×3 stem with stride 1"
-        return title if self.channels == 3 else f"{title}, {self.channels} channels"
+        return title if self.channels == 3 else f"{title}, {counted(self.channels, 'channel')}"
 
     @property
     def timm_name(self) -> str:
@@ -126,6 +140,7 @@ class NetworkConfig:
         size: int | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
+        dtype: str | None = None,
     ) -> NetworkConfig:
         """Return a copy with other values; None keeps a value and its origin.
 
@@ -134,6 +149,7 @@ class NetworkConfig:
             size: image size, pixels.
             mean: mean of each channel.
             std: standard deviation of each channel.
+            dtype: type of the pixels.
         """
         values: dict[str, Any] = {}
         if size is not None:
@@ -142,16 +158,36 @@ class NetworkConfig:
             values["mean"] = tuple(map(float, mean))
         if std is not None:
             values["std"] = tuple(map(float, std))
+        if dtype is not None:
+            values["dtype"] = dtype
         origins = {**self.origins, **dict.fromkeys(values, origin)}
         return replace(self, **values, origins=origins)
+
+    def with_channels(self, channels: int) -> NetworkConfig:
+        """Return a copy for another number of image channels, with default statistics."""
+        if channels == self.channels:
+            return self
+        options = dict(self.options)
+        if self.architecture:
+            options["in_channels" if self.architecture == RESNET else "in_chans"] = channels
+        mean, std = _default_statistics(channels)
+        origins = {"size": self.origins["size"]} if "size" in self.origins else {}
+        return replace(self, options=options, mean=mean, std=std, origins=origins)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for a file: plain values, without the defaults."""
         record: dict[str, Any] = {"architecture": self.architecture, "options": dict(self.options)}
         for name in self.origins:
             value = getattr(self, name)
-            record[name] = value if name == "size" else list(value)
+            record[name] = list(value) if isinstance(value, tuple) else value
         return record
+
+
+def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of images whose own are unknown."""
+    if channels == 3:
+        return IMAGENET_MEAN, IMAGENET_STD
+    return (0.5,) * channels, (0.25,) * channels
 
 
 def _listed(values: Sequence[float]) -> str:

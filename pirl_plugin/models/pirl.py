@@ -16,9 +16,10 @@ from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.models.trunks import evaluating, network_config_of
+from pirl_plugin.models.trunks import adapt_channels, evaluating, network_config_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
+from pirl_plugin.system.text import counted
 from pirl_plugin.views.base import Views
 
 _OF_DATA = "data"  # origin of statistics that are computed from the images
@@ -37,7 +38,9 @@ class PIRL(nn.Module):
 
     Args:
         trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, W)``, or to a list with
-            one such tensor. Its weights are converted to channels-last, like the images.
+            one such tensor. Its weights are converted to channels-last, like the images. If the
+            images have another number of channels, its first convolution is adapted, which is
+            logged.
         data: the data set; the bank has a row for each image.
         loss: None: a loss for small data sets and short runs (``info_nce``, τ = 0.2, λ = 0.75,
             half as many negatives as images, at most 1,024), which is logged.
@@ -53,7 +56,8 @@ class PIRL(nn.Module):
 
     Raises:
         ValueError: the views have no ``images``, no image of ``data`` is readable, the trunk does
-            not return one vector per image, or ``loss`` is for another number of images.
+            not return one vector per image or cannot read the images, or ``loss`` is for another
+            number of images.
 
     Example:
         >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
@@ -91,7 +95,7 @@ class PIRL(nn.Module):
                 f"The views are {', '.join(views) or 'none'}, but PIRL needs one named images, the "
                 f"untransformed view. Rename a view."
             )
-        blank = views.pop("images")  # (3, S, S)
+        blank = views.pop("images")  # (C, S, S)
         if loss is None:
             loss = PIRLLoss(
                 len(data),
@@ -113,15 +117,13 @@ class PIRL(nn.Module):
                 f"Pass loss=PIRLLoss(len(data), …)."
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
-        config = network_config_of(trunk).with_values("run", size=blank.shape[-1])
-        if config.architecture and config.channels != len(blank):
-            raise Refused(
-                f"The trunk takes {config.channels} channels, but the images have {len(blank)}. "
-                f"Build it for {len(blank)} channels."
-            )
+        adapt_channels(trunk, len(blank))
+        config = network_config_of(trunk).with_channels(len(blank))
+        config = config.with_values("run", size=blank.shape[-1])
         if data.pixel_type != RGB and isinstance(data.views, Views):
             mean, std = data.source.statistics(data.pixel_type)
-            config = config.with_values(_OF_DATA, mean=mean, std=std)
+            dtype = data.pixel_type.type_name
+            config = config.with_values(_OF_DATA, mean=mean, std=std, dtype=dtype)
         elif not blank.is_floating_point():
             config = config.with_values("run", mean=config.mean, std=config.std)
         self.trunk.network_config = config  # type: ignore[assignment]
@@ -214,15 +216,22 @@ def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:
 
 @torch.no_grad()
 def _feature_width(trunk: nn.Module, image: Tensor) -> int:
-    """Return the width of a trunk's features for an image ``(3, H, W)``; the trunk stays as it is.
+    """Return the width of a trunk's features for an image ``(C, H, W)``; the trunk stays as it is.
 
     Raises:
-        Refused: the trunk does not return one vector per image.
+        Refused: the trunk cannot read the image, or does not return one vector per image.
     """
     parameter = next(trunk.parameters(), image)
     with evaluating(trunk):  # so that no statistics of BatchNorm move
         inputs = _normalized(image[None], network_config_of(trunk))
-        features = trunk(inputs.to(parameter.device))
+        try:
+            features = trunk(inputs.to(parameter.device))
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise Refused(
+                f"The trunk cannot read images of shape {tuple(image.shape)}: {reason}. Pass a "
+                f"trunk for {counted(len(image), 'channel')} of this size."
+            ) from error
     if isinstance(features, list) and len(features) == 1:
         (features,) = features
     if not isinstance(features, Tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ from pirl_plugin.models.resnet import LAST as LAST
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import check_name
+from pirl_plugin.system.text import counted
 
 AnyTrunk = ResNetTrunk | TimmTrunk
 
@@ -46,6 +48,40 @@ def network_config_of(network: nn.Module) -> NetworkConfig:
             return config
     timms = getattr(network, "pretrained_cfg", None) or {}
     return NetworkConfig(timms.get("architecture", ""))
+
+
+def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
+    """Return the name and the layer of the convolution that reads the images; None without one."""
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Conv2d) and module.groups == 1:
+            return name, module
+    return None
+
+
+@torch.no_grad()
+def adapt_channels(network: nn.Module, channels: int) -> None:
+    """Change the number of image channels that a network reads, in place, and log it.
+
+    As in timm, the filters of the first convolution are repeated or cut, and scaled so that their
+    outputs keep their size; for one channel they are summed. A network that reads this many
+    channels, or that has no convolution, stays as it is.
+    """
+    found = first_convolution(network)
+    if found is None or found[1].in_channels == channels:
+        return
+    name, layer = found
+    before = layer.in_channels
+    weight = layer.weight
+    if channels == 1:
+        adapted = weight.sum(1, keepdim=True)
+    else:
+        adapted = weight[:, torch.arange(channels) % before] * (before / channels)
+    weight.data = adapted  # the same parameter, which an optimizer may already have
+    layer.in_channels = channels
+    logging.root.warning(
+        f"The trunk's first convolution, {name}, now reads {counted(channels, 'channel')} instead "
+        f"of {before}: its filters were {'summed' if channels == 1 else 'repeated and scaled'}."
+    )
 
 
 @contextmanager

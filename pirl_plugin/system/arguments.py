@@ -148,7 +148,6 @@ Options = Mapping[str, Mapping[str, Any]]
 """Options of a command: name → the keyword arguments of ``add_argument``."""
 
 _DEFAULT = "(default: the one used in pre-training)"
-_RGB = ("R", "G", "B")
 
 _FILES = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
 CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=weights_file, help=_FILES)}
@@ -197,10 +196,14 @@ IMAGES: Options = {
     "--label-column": dict(
         metavar="NAME", help="column of classes (default: label, labels, class or target)"
     ),
+    "--rgb": dict(
+        action="store_true",
+        help="convert images of one or four channels to RGB (default: they keep their channels)",
+    ),
     "--size": dict(type=WholeNumber(1, 4096), help=f"image size in pixels {_DEFAULT}"),
-    "--mean": dict(type=float, nargs=3, metavar=_RGB, help=f"per-channel mean {_DEFAULT}"),
+    "--mean": dict(type=float, nargs="+", metavar="M", help=f"per-channel mean {_DEFAULT}"),
     "--std": dict(
-        type=float, nargs=3, metavar=_RGB, help=f"per-channel standard deviation {_DEFAULT}"
+        type=float, nargs="+", metavar="S", help=f"per-channel standard deviation {_DEFAULT}"
     ),
 }
 """Columns of tables, and image settings that replace those of the checkpoint."""

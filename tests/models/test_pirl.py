@@ -113,13 +113,43 @@ def test_pirl__refuses_other_data(kind):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), kind(data))
 
 
-def test_trunk__for_other_channels_is_refused():
-    data = pirl.ImageDataset([torch.ones(5, 40, 50)] * 4, VIEWS["image only"])
-    with pytest.raises(ValueError, match="The trunk takes 3 channels, but the images have 5"):
-        pirl.PIRL(pirl.WideResNet(10, width=0.125), data)
-    trunk = pirl.WideResNet(10, width=0.125, in_channels=5)
+def without_classifier(network):
+    network.fc = nn.Identity()
+    return network
+
+
+TRUNKS = {
+    "ours": lambda: pirl.WideResNet(10, width=0.125),
+    "torchvision": lambda: without_classifier(torchvision.models.resnet18()),
+    "timm": lambda: pytest.importorskip("timm").create_model("resnet10t", num_classes=0),
+}
+
+
+@pytest.mark.parametrize("channels", [1, 2, 7])
+@pytest.mark.parametrize("kind", TRUNKS)
+def test_trunk__is_adapted_to_the_channels_as_in_timm(kind, channels, tmp_path, caplog):
+    adapt_input_conv = pytest.importorskip("timm.models").adapt_input_conv
+    photos = [torch.rand(channels, 40, 50) * 900 for _ in range(4)]
+    data = pirl.ImageDataset(photos, VIEWS["image only"])
+    trunk = TRUNKS[kind]()
+    parameters = list(trunk.parameters())
+    expected = adapt_input_conv(channels, parameters[0].clone())
     pirl.PIRL(trunk, data)
-    assert (trunk.network_config.channels, trunk.network_config.mean) == (5, (1.0,) * 5)
+    assert torch.equal(parameters[0], expected)  # the same parameter
+    assert f"now reads {channels} channel" in caplog.text
+    pirl.save_trunk(trunk, tmp_path / "trunk.torch")
+    config = pirl.load_trunk(tmp_path / "trunk.torch").network_config
+    assert (config.channels, config.dtype) == (channels, "float32")
+    assert config.mean == trunk.network_config.mean
+    features, _ = pirl.extract_features(trunk, photos, size=32)
+    assert features.isfinite().all()
+
+
+def test_trunk__that_cannot_read_the_images_is_refused_in_one_sentence():
+    data = pirl.ImageDataset([torch.ones(5, 40, 50)] * 4, VIEWS["image only"])
+    trunk = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 8))
+    with pytest.raises(ValueError, match=r"cannot read images of shape \(5, 32, 32\): .* 5 chann"):
+        pirl.PIRL(trunk, data)
 
 
 def test_trunk__without_pooling_is_refused():

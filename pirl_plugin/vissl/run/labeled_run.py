@@ -73,7 +73,7 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labele
 
     columns = Columns(options.image_column, options.label_column)
     images = open_labeled(options.data, options.train, options.val, columns)
-    trunk = load_network(options)
+    trunk = load_network(options, images.train)
     with locked(options.out, "--out"):
         claim_folder(options.out, {"command": options.command})
         images = save_split(images, options.out)
@@ -149,6 +149,8 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
         column = getattr(options, key)
         if column is not None:
             overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
+    if options.rgb:
+        overrides.append("+config.DATA.RGB=true")
     # The classifier, the image size and normalization for the trunk, and the folder.
     config = trunk.network_config
     overrides += [
