@@ -20,34 +20,34 @@ from pirl_plugin.vissl.run.check import SECTIONS  # noqa: E402
 
 HEADER = """# Configuration reference
 
-`python docs/make_configuration.py` writes this page from the code. All keys lie below `config.` on
-the command line. The keys of VISSL itself are in its `defaults.yaml`. The values of the paper's
-configs are in `configs/config/pirl/base`.
+`python docs/make_configuration.py` generates this page from the code. On the command line, all keys
+start with `config.`. VISSL's own keys are listed in VISSL's `defaults.yaml`. The values used in the
+paper's configs are in `configs/config/pirl/base`.
 """
 FOOTER = """## Other keys
 
 | key | default | meaning |
 |---|---|---|
-| `TRAINER.PIRL_MICRO_BATCHES` | 1 | parts of a process's batch, computed one after the other |
+| `TRAINER.PIRL_MICRO_BATCHES` | 1 | parts per process batch, computed one after the other |
 | `MODEL.TRUNK.PIRL_RESNET.DEPTH` | 18 | 10, 18, 34, 50, 101 or 152 |
-| `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | factor of the width of all stages |
+| `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | width factor for all stages |
 | `MODEL.TRUNK.PIRL_RESNET.SMALL_STEM` | false | 3 × 3 first convolution without pooling |
 | `MODEL.TRUNK.PIRL_RESNET.IN_CHANNELS` | 3 | number of image channels |
-| `MODEL.TRUNK.PIRL_TIMM.NAME` | resnet50 | a name of `timm.list_models()` |
-| `MODEL.TRUNK.PIRL_TIMM.OPTIONS` | {} | keyword arguments of `timm.create_model` |
-| `MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER` | required | the trunk of each member |
-| `MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES` | required | a checkpoint of each member |
-| `MODEL.HEAD.IN_DIM` | 2048 | width of the trunk's features; the overlays of networks set it |
-| `MODEL.HEAD.HIDDEN_DIM` | null | width of a hidden layer in f and g; the `_mlp` networks set it |
-| `MODEL.HEAD.NUM_CLASSES` | 1000 | classes of a linear benchmark or of fine-tuning |
-| `DATA.MEAN`, `DATA.STD` | ImageNet's | mean and standard deviation of the channels |
+| `MODEL.TRUNK.PIRL_TIMM.NAME` | resnet50 | a name in `timm.list_models()` |
+| `MODEL.TRUNK.PIRL_TIMM.OPTIONS` | {} | keyword arguments for `timm.create_model` |
+| `MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER` | required | trunk for each member |
+| `MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES` | required | one checkpoint per member |
+| `MODEL.HEAD.IN_DIM` | 2048 | trunk feature width; set by the network overlays |
+| `MODEL.HEAD.HIDDEN_DIM` | null | hidden layer width in f and g; set by the `_mlp` networks |
+| `MODEL.HEAD.NUM_CLASSES` | 1000 | number of classes for a linear benchmark or for fine-tuning |
+| `DATA.MEAN`, `DATA.STD` | ImageNet's | per-channel mean and standard deviation |
 
 ## Environment variables
 
 | variable | default | meaning |
 |---|---|---|
-| `PIRL_PLUGIN_AUTOLOAD` | 1 | 0 switches the import hook off |
-| `PIRL_DATASETS` | unset | folder of all [data sets](../guides/data.md#the-papers-data-sets) |
+| `PIRL_PLUGIN_AUTOLOAD` | 1 | 0 disables the import hook |
+| `PIRL_DATASETS` | unset | folder with all [data sets](../guides/data.md#the-papers-data-sets) |
 | `NUMBA_CACHE_DIR` | numba's | folder for compiled kernels |
 """
 

@@ -23,8 +23,8 @@ class BankConfig:
     """
 
     momentum: float = 0.5  # m in row ← normalize(m·row + (1 − m)·f(v_I))
-    placement: str = "replicated"  # or sharded, with 1/W of the rows on each rank
-    dtype: str = "float32"  # dtype of the rows; or bfloat16, float16
+    placement: str = "replicated"  # or sharded: each rank holds 1/W of the rows
+    dtype: str = "float32"  # row dtype; or bfloat16, float16
     init: str = "random"  # or embeddings: a pass before training sets rows to f(v_I)
     seed: int | None = None  # None: VISSL's SEED_VALUE, or 0 without VISSL
 
@@ -61,9 +61,9 @@ class PIRLLossConfig:
         ValueError: a value has the wrong type or is out of range.
     """
 
-    num_train_samples: int = -1  # |D|, the number of images; −1: set by VISSL
+    num_train_samples: int = -1  # |D|, number of images; −1: set by VISSL
     estimator: Any = "nce"  # nce, nce_softmax, info_nce, or a function of scores
-    lambda_invariance: float = 0.5  # λ, weight of the transformed term; 0 is NPID
+    lambda_invariance: float = 0.5  # λ, weight for the transformed term; 0 is NPID
     temperature: float = 0.07  # τ
     num_negatives: int = 32000  # N, per image
     negatives: str = "per_image"  # or per_batch, one draw shared by the batch

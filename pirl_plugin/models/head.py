@@ -16,11 +16,11 @@ class PIRLHead(nn.Module):
     ``P·out_dim → out_dim`` for the concatenated projections.
 
     Args:
-        in_dim: width of the trunk's features, 2048 for ResNet-50.
-        out_dim: width of the embedding, 128 in the paper.
+        in_dim: trunk feature width, 2048 for ResNet-50.
+        out_dim: embedding width, 128 in the paper.
         num_patches: 1, or the number of patches per image, 9.
-        hidden_dim: width of a hidden layer with ReLU, as in VISSL's later MLP heads (2048), or None
-            for the paper's linear projection.
+        hidden_dim: hidden layer width (with ReLU), 2048 in VISSL's later MLP heads; None for the
+            paper's linear projection.
 
     Raises:
         Refused: a width is not a positive integer; the embedding would be constant.

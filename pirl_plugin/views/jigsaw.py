@@ -42,19 +42,19 @@ class JigsawViews(Views):
     """The image I, and nine patches of another crop in a random order (App. A.1).
 
     Args:
-        image_size: side of I, pixels.
-        patches_crop_size: side of the crop for the patches, pixels (default: the paper's 255 for
-            224 px images, and in proportion for others).
-        patch_size: side of a patch, pixels, at most one cell, ``patches_crop_size // grid``
-            (default: 64 for 224 px images, and in proportion for others).
+        image_size: side of I in pixels.
+        patches_crop_size: side of the patch crop in pixels (default: the paper's 255 for 224-px
+            images, scaled in proportion for others).
+        patch_size: side of a patch in pixels, at most one cell, ``patches_crop_size // grid``
+            (default: 64 for 224-px images, scaled in proportion for others).
         grid: cells per side; the paper's 3 gives nine patches.
-        image_scale: smallest and largest crop area for I, as shares of the image.
+        image_scale: smallest and largest crop area for I, as fractions of the image.
         patches_scale: smallest and largest crop area for the patches (in the paper at least 60 %).
         num_permutations: size of the permutation set; None for all orders (Sec. 4.2).
-        flip: what is mirrored with probability ``flip_p``: each ``patch`` separately, the crop
-            (``image``) before it is cut, or ``none``. The paper does not specify it. VISSL and its
-            published models use ``patch``.
-        **photometric: options of :class:`~pirl_plugin.views.photometric.Photometric`; each patch
+        flip: what to mirror with probability ``flip_p``: each ``patch`` separately, the ``image``
+            (the crop before it is cut), or ``none``. The paper does not specify it. VISSL and the
+            models published with it use ``patch``.
+        **photometric: options for :class:`~pirl_plugin.views.photometric.Photometric`; each patch
             draws its own parameters.
 
     Raises:

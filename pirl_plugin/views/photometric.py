@@ -110,7 +110,7 @@ class Photometric:
         grayscale_p: probability of grayscale.
         blur_p: probability of a Gaussian blur.
         blur_sigma: smallest and largest standard deviation for the Gaussian blur, pixels.
-        noise: standard deviation of Gaussian noise, as a multiple of the channel's.
+        noise: Gaussian noise level, as a multiple of the channel's standard deviation.
         channel_drop_p: probability of replacing a channel by its mean; at least one stays.
         flip_p: probability of a horizontal flip.
 

@@ -1,4 +1,4 @@
-"""This plugin's sections of the configuration as dataclasses; imports no VISSL."""
+"""This plugin's configuration sections as dataclasses; does not import VISSL."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 Settings = TypeVar("Settings")
 
 RECORD = "PIRL_RECORD"
-"""Key in VISSL's configuration for the run's record, so that all ranks and jobs get it."""
+"""Key for the run's record in VISSL's configuration, which reaches all ranks and jobs."""
 TIMEOUT = "config.HOOKS.PIRL_RUN.timeout_minutes"
-"""Key of the time that a rank waits for other ranks and for images."""
+"""Key for the time that a rank waits for other ranks and for images."""
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
-"""Key of the number of micro-batches per batch of a process."""
+"""Key for the number of micro-batches per process batch."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class InputSettings:
     mean: list[float] = field(default_factory=partial(list, IMAGENET_MEAN))  # per channel, 0 to 1
     std: list[float] = field(default_factory=partial(list, IMAGENET_STD))  # per channel, 0 to 1
     channels_last: bool = True  # memory format of inputs and weights; faster convolutions
-    autocast: str | None = None  # or bfloat16: dtype of the model's computation, never of the loss
+    autocast: str | None = None  # or bfloat16: dtype for the model; the loss uses float32
     compile: bool = False  # compile the trunk; takes minutes for each new shape
 
     def __post_init__(self) -> None:
@@ -49,8 +49,8 @@ class MonitorSettings:
     Attributes:
         enabled: whether to measure.
         every: epochs between measurements.
-        rows: number of sampled rows of the memory bank, evenly spread over the data set.
-        k: neighbors of the leave-one-out kNN, if the images have classes.
+        rows: number of memory bank rows to sample, evenly spread over the data set.
+        k: number of neighbors for leave-one-out kNN, for labeled images.
     """
 
     enabled: bool = True
@@ -64,7 +64,7 @@ class RunSettings:
     """Values of ``HOOKS.PIRL_RUN``, all optional.
 
     Attributes:
-        max_unreadable: share of unreadable images above which the run stops.
+        max_unreadable: fraction of unreadable images above which the run stops.
         timeout_minutes: how long a rank waits for another rank or for the next image.
     """
 
@@ -73,12 +73,12 @@ class RunSettings:
 
 
 def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> Settings:
-    """Read a section of the configuration as a dataclass, and check its keys and types.
+    """Read a configuration section as a dataclass, and check keys and types.
 
     Args:
         kind: the dataclass, whose defaults replace missing keys.
         config: VISSL's configuration, from its ``config`` section.
-        key: dotted key of the section; a missing section has the defaults.
+        key: dotted key of the section; a missing section gets the defaults.
 
     Raises:
         ValueError: a key is unknown, a value has the wrong type, or the dataclass refuses it.
@@ -98,7 +98,7 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
         at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
         raise Refused(f"{at}: unknown key or wrong type. {reason}") from None
-    except Refused as error:  # it names the dataclass's field
+    except Refused as error:  # the message starts with the field's name
         if str(error).startswith("config."):
             raise
         raise Refused(f"config.{key}.{error}") from None
@@ -106,9 +106,9 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
 
 
 def is_ours(config: Mapping[str, Any]) -> bool:
-    """Return whether a composed configuration belongs to a run of this plugin.
+    """Return whether a composed configuration is for a run with this plugin.
 
-    Its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``. Later, the
+    The loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``. Later, the
     key :data:`RECORD` marks such a run.
     """
     hooks = config.get("HOOKS") or {}
@@ -117,12 +117,12 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 
 
 def num_micro_batches(config: Mapping[str, Any]) -> int:
-    """Return the number of micro-batches per batch of a process."""
+    """Return the number of micro-batches per process batch."""
     number: int = (config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1)
     return number
 
 
 def num_ranks(config: Mapping[str, Any]) -> int:
-    """Return the number of processes on all nodes."""
+    """Return the number of processes across all nodes."""
     section = config["DISTRIBUTED"]
     return int(section["NUM_NODES"] * section["NUM_PROC_PER_NODE"])

@@ -31,8 +31,8 @@ class Keep:
     """Which checkpoints are kept: the section ``CHECKPOINT.PIRL``.
 
     Attributes:
-        KEEP_LAST: number of newest checkpoints to keep; ``all`` keeps every checkpoint.
-        KEEP_EVERY: m keeps epochs 0, m, 2·m, … too; 0: none. The final one is always kept.
+        KEEP_LAST: how many of the newest checkpoints to keep; ``all`` keeps every checkpoint.
+        KEEP_EVERY: m: also keep epochs 0, m, 2·m, …; 0: none. The final one is always kept.
         EVERY_MINUTES: minutes between saves within an epoch; 0: never.
     """
 
