@@ -1,4 +1,4 @@
-"""``pirl-plugin configs``: list the configs and overlays of this plugin, or show a composed one."""
+"""``pirl-plugin configs``: list this plugin's configs and overlays, or print a composed one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> int:
     """List all configs and overlays; with a name, print the composed configuration."""
     parser = command_parser(
         "configs",
-        "List the configs and overlays of this plugin; with NAME, print the whole configuration "
-        "that VISSL would use.",
+        "List this plugin's configs and overlays; with NAME, print the complete configuration that "
+        "VISSL would use.",
         "pretrain/pirl/own_images --section LOSS.pirl_loss",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as pretrain/pirl/own_images")
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 def composed_text(overrides: list[str], section: str | None = None) -> str:
-    """Return a composed configuration as YAML, with all references resolved.
+    """Return a composed configuration as YAML, with all interpolations resolved.
 
     Args:
         overrides: as in ``pirl-plugin train``; the first is ``config=NAME``.
@@ -69,7 +69,7 @@ def composed_text(overrides: list[str], section: str | None = None) -> str:
 
 
 def listed() -> list[tuple[str, str, str]]:
-    """Return group, name and description of each config and overlay, in printing order."""
+    """Return each config's and overlay's group, name and description, in printing order."""
     root = config_root() / "config"
     entries = []
     for group, heading in _GROUPS.items():

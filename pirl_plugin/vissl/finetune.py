@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _EPOCHS = 30
 _STEPS = 1000  # at least
-_BATCH = 32  # images in a step, as in the configs of one process
+_BATCH = 32  # images per step, as in the single-process configs
 
 
 def main(arguments: list[str]) -> int:
-    """Fine-tune in this process, print the top-1, and write the classifier."""
+    """Fine-tune in this process, print the top-1 accuracy, and save the classifier."""
     options = _parse(arguments)
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
@@ -86,10 +86,10 @@ def network_overrides(trunk: AnyTrunk) -> list[str]:
 
 
 def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, list[str]]:
-    """Return the number of training images, and the overrides to train on a fraction of them.
+    """Return the number of training images, and overrides that limit training to a fraction.
 
-    The draw is the same in each call. It takes equally many images from each class where all
-    classes have enough, and ignores classes otherwise.
+    The selection is the same in each call. It is balanced over classes where all classes have
+    enough images, and otherwise ignores classes.
     """
     import numpy as np
 
@@ -100,7 +100,7 @@ def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, li
     num_labeled = int(counts.sum())
     if fraction is None:
         return num_labeled, []
-    # VISSL refuses fewer images than classes, and draws no image twice.
+    # VISSL refuses fewer images than classes, and draws without replacement.
     limit = max(round(fraction * num_labeled), len(counts))
     per_class = math.ceil(limit / len(counts))
     balanced = bool(counts.min() >= per_class)
@@ -113,7 +113,7 @@ def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, li
 
 
 def length_overrides(num_images: int) -> list[str]:
-    """Return the overrides for the length: 30 epochs, and at least 1,000 steps.
+    """Return the overrides for 30 epochs, or more to reach 1,000 steps.
 
     With 307 labels, accuracy was 45.8 % after 100 epochs, and 39.0 % after 30.
     """
@@ -126,15 +126,15 @@ def length_overrides(num_images: int) -> list[str]:
 
 
 def _frozen_accuracy(trunk: AnyTrunk, images: LabeledImages, folder: Path) -> tuple[str, float]:
-    """Fit logistic regressions to frozen features of the images that a run trained on.
+    """Fit logistic regressions to frozen features, on the images that a run trained on.
 
     Args:
         trunk: the network before fine-tuning.
         images: training and test images.
-        folder: folder of the finished fine-tuning.
+        folder: folder of the finished fine-tuning run.
 
     Returns:
-        The best layer, and its top-1 on the test images, percent.
+        The best layer, and its top-1 accuracy on the test images in percent.
     """
     from pirl_plugin.evaluation.logistic import fit_layers
 
@@ -144,7 +144,7 @@ def _frozen_accuracy(trunk: AnyTrunk, images: LabeledImages, folder: Path) -> tu
 
 
 def drawn_images(images: LabeledImages, folder: Path) -> LabeledImages:
-    """Return the images of a run, with the training images that it did not draw unlabeled.
+    """Return a run's images; training images that the run did not draw are marked unlabeled.
 
     Args:
         images: all training and test images.
@@ -180,11 +180,11 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:
-    """Write the classifier of a finished run for ``embed``, and for torchvision or timm.
+    """Save a finished run's classifier for ``embed``, and for torchvision or timm.
 
     Args:
-        folder: folder of the run.
-        classes: name of each output, for ``classes.txt``.
+        folder: the run's folder.
+        classes: name for each output, written to ``classes.txt``.
 
     Returns:
         A message about the files, with code that loads them.
@@ -210,8 +210,8 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     for_embed = f"{folder / CLASSIFIER_FILE}: for pirl-plugin embed"
     try:
         write_trunk(trunk, out, to, classifier)
-    except Refused as reason:  # timm's network takes no such classifier
-        return f"{for_embed}\n{out} is not written: {reason}"
+    except Refused as reason:  # the timm network's classifier is not one linear layer
+        return f"{for_embed}\n{out} was not written: {reason}"
     code = loading_lines(trunk, to, out, len(classes))
     return (
         f"{for_embed}\n"
@@ -223,19 +223,19 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
 def _fraction(text: str) -> float:
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a share of the images, such as 0.1")
+        raise argparse.ArgumentTypeError(f"{text}: expected a fraction of the images, such as 0.1")
     return value
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = labeled_run.command_parser(
         "finetune",
-        "Train all layers of a checkpoint and a linear classifier on labeled images, in VISSL, "
-        "and export the classifier to torchvision or timm.",
+        "Fine-tune all layers of a checkpoint, with a linear classifier, on labeled images in "
+        "VISSL, and export the result to torchvision or timm.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
         "runs/finetune",
     )
     add = parser.add_argument
-    add("--fraction", type=_fraction, help="train on this share of the images, such as 0.1")
-    add("--scratch", action="store_true", help="train the same network from random weights, too")
+    add("--fraction", type=_fraction, help="train on this fraction of the images, such as 0.1")
+    add("--scratch", action="store_true", help="also train the same network from random weights")
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The host's packages, the folder of YAML files, and values of overrides."""
+"""VISSL's packages, the folder with YAML files, and override values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_INSTALLED = (
 
 
 def require_host() -> None:
-    """Check that VISSL can be imported.
+    """Check that VISSL is importable.
 
     Raises:
         MissingPackage: it is not installed.
@@ -25,13 +25,13 @@ def require_host() -> None:
 
 
 def config_root() -> Path:
-    """Return the folder of ``config/`` and ``detection/``: in the package, or in the clone."""
+    """Return the folder with ``config/`` and ``detection/``, in the package or the clone."""
     package = Path(__file__).resolve().parents[1]
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
 def literal(text: str) -> str:
-    r"""Return a text in which OmegaConf sees no reference.
+    r"""Escape a text so that OmegaConf sees no interpolation in it.
 
     Example:
         >>> literal("a${x}b")
@@ -41,7 +41,7 @@ def literal(text: str) -> str:
 
 
 def quoted(path: str | Path) -> str:
-    r"""Return a path as the value of a Hydra override, quoted if Hydra's grammar needs it.
+    r"""Return a path as a Hydra override value, quoted if Hydra's grammar needs it.
 
     Example:
         >>> quoted("runs/a"), quoted("it's, josé"), quoted("2024")

@@ -1,6 +1,6 @@
 """``pirl-plugin linear``: linear classifiers on a checkpoint's frozen features.
 
-scikit-learn fits them to features that are computed once; with ``--fit vissl``, VISSL's benchmark
+scikit-learn fits them to features that are computed once. With ``--fit vissl``, VISSL's benchmark
 trains them.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
-# (depth, width) -> overlay with the pooling for this network's layers, as in App. C of the paper.
+# (depth, width) -> overlay with this network's layer pooling, as in App. C of the paper.
 _OVERLAYS = {
     (18, 1): "resnet18",
     (50, 1): "resnet50",
@@ -31,12 +31,12 @@ _OVERLAYS = {
 
 
 _TITLE = "Linear classifiers on frozen features"
-_MOST_CLASSES = 30  # that the console lists
+_MOST_CLASSES = 30  # listed on the console
 _MISTAKES = 12  # pictures on the page
 
 
 def main(argv: list[str]) -> int:
-    """Train classifiers, and print the top-1 of each layer."""
+    """Train classifiers, and print the top-1 accuracy for each layer."""
     options = _parse(argv)
     if options.fit == "logistic":
         _fit_logistic(options)
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _fit_logistic(options: argparse.Namespace) -> None:
-    """Fit logistic regressions, print accuracies, and write the classifier of the chosen layer."""
+    """Fit logistic regressions, print accuracies, and save the classifier for the chosen layer."""
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.logistic import fit_layers
@@ -83,13 +83,13 @@ def _fit_logistic(options: argparse.Namespace) -> None:
         save_trunk(trunk.cpu(), file, fitted.best.classifier)
     print(fitted.table())
     by_class = fitted.accuracy_by_class()
-    print("Accuracy by class, percent, and test images:")
+    print("Accuracy (%) and number of test images by class:")
     for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
         top1, count = by_class[label]
         print(f"  {top1:6.2f} {count:7,}  {printable(images.classes[label])}")
     if len(by_class) > _MOST_CLASSES:
         print(f"  and {len(by_class) - _MOST_CLASSES} classes with higher accuracies")
-    print(f"{file}: the network and a classifier on {fitted.best.classifier.layer}")
+    print(f"{file}: the network with a classifier on {fitted.best.classifier.layer}")
     next_command = (
         f"pirl-plugin embed --checkpoint {shlex.quote(str(file))} --data PHOTOS --out photos.csv "
         f"--no-features --sort-into sorted"
@@ -143,9 +143,9 @@ def _write_page(
         fitted.num_test,
         [Chart(f"{best.classifier.layer} by class", bars)],
         introduction=(
-            f"{options.out / 'classifier.torch'} has the classifier of {best.classifier.layer}, "
-            f"which held-out training images chose: {best.held_out_top1:.1f} % of "
-            f"{fitted.num_held_out:,} were correct. The test images chose nothing."
+            f"{options.out / 'classifier.torch'} contains the classifier on "
+            f"{best.classifier.layer}, the best layer on {fitted.num_held_out:,} held-out training "
+            f"images ({best.held_out_top1:.1f} % correct). The test images played no part in this."
         ),
         confusion=draw_confusion(classes, fitted.confusion(len(classes))),
         mistakes=mistakes,
@@ -156,8 +156,8 @@ def _write_page(
 def choose_benchmark(trunk: AnyTrunk) -> list[str]:
     """Return the overrides for the benchmark that fits a trunk.
 
-    It measures five layers of the paper's networks and of ResNet-18, as in Table 2, and only the
-    pooled features of others, such as the narrow network of ``quick_jigsaw``.
+    It measures five layers for the paper's networks and for ResNet-18, as in Table 2, and only the
+    pooled features for others, such as the narrow network in ``quick_jigsaw``.
     """
     from pirl_plugin.models.resnet import ResNetTrunk
 
@@ -172,7 +172,7 @@ def choose_benchmark(trunk: AnyTrunk) -> list[str]:
 
 
 def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
-    """Return a message about the layers that the benchmark measures, and their pooling."""
+    """Return a message about the layers that the benchmark measures, and how they are pooled."""
     if "quick_linear" in benchmark[0] or benchmark[1].endswith("timm"):
         return "classifiers on the network's pooled features"
     size = trunk.network_config.size
@@ -189,11 +189,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     fit = (
-        "logistic: scikit-learn's logistic regression on features that are computed once, and a "
-        "file of the classifier; vissl: VISSL's benchmark, which trains for 28 epochs"
+        "logistic: fit scikit-learn's logistic regression to features that are computed once, and "
+        "save the classifier; vissl: run VISSL's benchmark, which trains for 28 epochs"
     )
     add("--fit", choices=("logistic", "vissl"), default="logistic", help=fit)
-    layer = "fit only this layer (default: each, and the held-out images choose one)"
+    layer = "fit only this layer (default: fit every layer, and choose one on held-out images)"
     add("--layer", metavar="NAME", help=layer)
     options = parser.parse_args(argv)
     if options.fit == "vissl" and options.layer is not None:

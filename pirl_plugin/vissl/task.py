@@ -1,8 +1,8 @@
-"""The part of VISSL's ``SelfSupervisionTask`` that hooks and our task use.
+"""The parts of VISSL's ``SelfSupervisionTask`` that hooks and our task use.
 
-The task has the state of a run: model, data, loss, optimizer and counters. VISSL 0.1.6 and git main
-have no common base class with these attributes, and no types. A test compares :class:`Task` with
-the task of a real run.
+The task holds a run's state: model, data, loss, optimizer and counters. VISSL 0.1.6 and git main
+have no common base class with these attributes, and no type hints. A test compares :class:`Task`
+with the task from a real run.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class QuietHook(ClassyHook):
-    """Does nothing at every point of VISSL's loop; subclasses override what they need."""
+    """Does nothing at every point in VISSL's loop; subclasses override what they need."""
 
     on_start = on_phase_start = on_forward = on_loss_and_meter = on_backward = ClassyHook._noop
     on_update = on_step = on_phase_end = on_end = ClassyHook._noop
 
 
 class Batch(Protocol):
-    """The batch of the last step.
+    """The batch in the last step.
 
     Attributes:
         loss: this rank's loss, a scalar.
-        model_output: outputs of the heads.
+        model_output: head outputs.
         sample: the collated batch; ``target`` has its labels, int64 ``(B,)``.
     """
 
@@ -42,31 +42,31 @@ class Batch(Protocol):
 
 @runtime_checkable
 class Task(Protocol):
-    """The part of VISSL's task that this plugin uses.
+    """The parts of VISSL's task that this plugin uses.
 
     Attributes:
-        config: the complete configuration, its section ``config``.
-        device: device of the model.
-        datasets: split, ``train`` or ``test`` → data set.
-        dataloaders: split → loader; ``data_iterator`` is the iterator of the current one.
+        config: the complete configuration below ``config``.
+        device: the model's device.
+        datasets: split (``train`` or ``test``) → data set.
+        dataloaders: split → loader; ``data_iterator`` iterates over the current one.
         available_splits: the splits in the configuration, in capitals.
-        loss: the loss ``LOSS.name``.
-        losses: mean losses over ranks for the steps of this epoch.
-        meters: the meters of a test.
+        loss: the loss named by ``LOSS.name``.
+        losses: per-step losses in this epoch, averaged over ranks.
+        meters: the test meters.
         optimizer: VISSL's optimizer, which sets the learning rate.
-        amp_grad_scaler: GradScaler for float16, if ``MODEL.AMP_PARAMS`` has one.
+        amp_grad_scaler: GradScaler for float16, if set in ``MODEL.AMP_PARAMS``.
         last_batch: see :class:`Batch`; None between epochs.
         train: whether the current phase trains.
-        phase_idx: number of the current phase, training or test.
-        train_phase_idx: number of the current epoch, from 0; −1 before the first.
+        phase_idx: index of the current phase, training or test.
+        train_phase_idx: index of the current epoch, from 0; −1 before the first.
         num_train_phases: number of epochs.
-        iteration: number of training steps done.
-        local_iteration_num: number of steps done in the current phase.
+        iteration: number of completed training steps.
+        local_iteration_num: number of completed steps in the current phase.
         max_iteration: number of training steps in the run.
         num_updates: number of training images seen on all ranks.
         num_batches_per_phase: number of steps in the current phase.
         where: position in the schedule, 0 to 1.
-        checkpoint: content of the checkpoint from which the run resumes; None for a new run.
+        checkpoint: content of the checkpoint to resume from; None for a new run.
         checkpoint_path: path of that checkpoint.
         checkpoint_folder: ``CHECKPOINT.DIR``.
     """
@@ -111,10 +111,10 @@ class Task(Protocol):
         """The number of steps in the current phase."""
 
     def get_global_batchsize(self) -> int:
-        """Return the number of images in a step on all ranks."""
+        """Return the number of images per step across all ranks."""
 
     def prepare_extraction(self, pin_memory: bool = False) -> None:
-        """Build data and model."""
+        """Build the data sets and the model."""
 
     def init_distributed_data_parallel_model(self) -> None:
         """Wrap the model in DistributedDataParallel if there are several ranks."""
@@ -126,19 +126,19 @@ class Task(Protocol):
         compute_start_iter: bool,
         train_phase_idx: int,
     ) -> None:
-        """Restart the loader of a split."""
+        """Restart the loader for a split."""
 
     def _build_model(self) -> Any:
-        """Build the model, and load its initial weights."""
+        """Build the model and load the initial weights."""
 
     def _restore_model_weights(self, model: Any) -> Any:
         """Load initial weights into the model."""
 
     def _compute_start_iter_from_checkpoint(self, phase_type: str) -> int:
-        """Return the step within the epoch from which the run resumes."""
+        """Return the step within the epoch to resume from."""
 
     def _update_classy_state(self, state_dict: Mapping[str, Any] | None = None) -> bool:
-        """Load the state of a checkpoint."""
+        """Load a checkpoint's state."""
 
     def _set_classy_state(self, state: Mapping[str, Any]) -> None:
-        """Load the state of a checkpoint, or raise the error that prevents it."""
+        """Load a checkpoint's state, or raise the error that prevents it."""

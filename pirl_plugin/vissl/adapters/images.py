@@ -1,4 +1,4 @@
-"""Our images, views and batches as VISSL's data sources, transforms and collate function."""
+"""Our images, views and batches as VISSL data sources, transforms and a collate function."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SourceImage(NamedTuple):
     Attributes:
         pixels: uint8 (3, H, W), RGB.
         seed: the run's seed.
-        epoch: number of the epoch.
+        epoch: the epoch's number.
     """
 
     pixels: torch.Tensor
@@ -46,20 +46,20 @@ class SourceImage(NamedTuple):
 class PIRLDiskDataset:
     """Any source in :data:`pirl_plugin.images.names.SOURCES`, with VISSL's constructor and methods.
 
-    It yields ``SourceImage`` if the split's first transform is from this plugin, otherwise PIL RGB
+    Yields ``SourceImage`` if the split's first transform is from this plugin, otherwise PIL RGB
     images.
 
     Args:
         cfg: VISSL's configuration.
-        data_source: name of the source.
-        path: the folder or file of the source.
+        data_source: the source's name.
+        path: the source's folder or file.
         split: key of ``cfg["DATA"]``: ``TRAIN`` or ``TEST``.
         dataset_name: not used.
 
     Raises:
         FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
-        ValueError: it holds no image, or cannot be read, or a test image has another class than
-            all training images.
+        ValueError: it holds no image, or cannot be read, or a test image has a class that no
+            training image has.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class PIRLDiskDataset:
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         self.source = _open(cfg, data_source, path, split)
-        # Test images get the class numbers of the training images.
+        # Number test classes as in training.
         names_of_training = training_classes(cfg) if split == "TEST" else None
         label_sources = options.get("LABEL_SOURCES") or []
-        if set(label_sources) & set(names.SOURCES):  # here, not again in each worker
+        if set(label_sources) & set(names.SOURCES):  # once here, rather than in each worker
             self._labels = self.source.labels()
             if names_of_training is not None:
                 self._labels = join_classes(names_of_training, self.source.named_classes, path)
@@ -96,7 +96,7 @@ class PIRLDiskDataset:
         return len(self.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the next epoch; call it before the workers start."""
+        """Set the number of the next epoch. Call this before the workers start."""
         self._epoch.fill_(epoch)
 
     def get_image_paths(self) -> list[str]:
@@ -104,7 +104,7 @@ class PIRLDiskDataset:
         return self.source.paths()
 
     def get_labels(self) -> NDArray[np.int64]:
-        """Return the label of each image, int64 (N,), or (N, classes) for VOC07.
+        """Return one label per image, int64 (N,), or (N, classes) for VOC07.
 
         A label is an index into the training images' class names; −1 marks an unlabeled image.
 
@@ -131,7 +131,7 @@ class PIRLDiskDataset:
 
 
 def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:
-    """Open the source of a split, with the split's own options."""
+    """Open a split's source, with the split's own options."""
     options = cfg["DATA"][split]
     return open_source(
         path,
@@ -144,9 +144,9 @@ def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> Im
 
 
 def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
-    """Return the class names of the training images.
+    """Return the class names in the training images.
 
-    Return None if the labels come from another source or are numbers (VOC07, iNaturalist).
+    Returns None if the labels come from another source or are numbers (VOC07, iNaturalist).
 
     Raises:
         NoLabels: the training images have no labels.
@@ -175,7 +175,7 @@ class PIRLTransform(ClassyTransform):
     image's row is a key for the random draws. An unreadable image is gray; loss and bank ignore it.
 
     Args:
-        **parameters: parameters of the views class.
+        **parameters: parameters for the views class.
 
     Raises:
         ValueError: a parameter is unknown or out of range.
@@ -189,16 +189,16 @@ class PIRLTransform(ClassyTransform):
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Put the views, their ``label`` and ``data_valid`` into ``sample["data"]``.
 
-        ``label`` is the image's row, unless a pretext task has a label of its own.
+        ``label`` is the image's row, unless a pretext task defines its own label.
 
         Raises:
-            ValueError: the image is not from a source of this plugin.
+            ValueError: the image is not from one of this plugin's sources.
         """
         source = sample["data"][0]
         if not isinstance(source, SourceImage):
             raise Refused(
-                f"{type(self).__name__} must be the first of config.DATA.TRAIN.TRANSFORMS, with a "
-                f"pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
+                f"{type(self).__name__} must be the first entry in config.DATA.TRAIN.TRANSFORMS, "
+                f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
             )
         row = int(sample["data_idx"][0])
         rng = image_generator(source.seed, source.epoch, row)
@@ -222,7 +222,7 @@ class PIRLRotation(PIRLTransform):
 
 
 class PIRLRotationJigsaw(PIRLTransform):
-    """I and nine shuffled patches of a rotated crop."""
+    """I and nine shuffled patches from a rotated crop."""
 
     views_class = RotationJigsawViews
 
@@ -234,22 +234,22 @@ class PIRLImage(PIRLTransform):
 
 
 class PredictJigsaw(PIRLTransform):
-    """Nine patches with their permutation's number as label: the jigsaw baseline."""
+    """Nine patches, labeled with the permutation's number: the jigsaw baseline."""
 
     views_class = JigsawTask
 
 
 class PredictRotation(PIRLTransform):
-    """A rotated view with its rotation as label: the rotation baseline."""
+    """A rotated view, labeled with the rotation: the rotation baseline."""
 
     views_class = RotationTask
 
 
 def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
-    """Collate the samples of the PIRL transforms.
+    """Collate samples from the PIRL transforms.
 
     Returns:
-        Views of shape (B, …), ``patches`` of shape (n·B, 3, P, P), ``label`` (B,) and
+        Views with shape (B, …), ``patches`` with shape (n·B, 3, P, P), ``label`` (B,) and
         ``data_valid`` (B,). Each tensor is in a list of one, as in VISSL's collators.
     """
     collated = {}

@@ -31,7 +31,7 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
 
     @classmethod
     def from_config(cls, loss_config: Mapping[str, Any]) -> VISSLPIRLLoss:
-        """Build the loss from the section ``LOSS.pirl_loss``.
+        """Build the loss from the ``LOSS.pirl_loss`` section.
 
         Raises:
             ValueError: a key or value is invalid.
@@ -40,7 +40,7 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
         settings.pop("name", None)
         try:
             return cls(**settings)
-        except Refused as error:  # it names the argument
+        except Refused as error:  # the message starts with the argument's name
             raise Refused(f"config.LOSS.pirl_loss.{error}") from None
 
     def forward(self, output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # type: ignore[override]
@@ -63,9 +63,9 @@ class VISSLPIRLHead(PIRLHead):
 
 
 class PIRLResNet(ResNetTrunk):
-    """The trunk ``pirl_resnet``: :class:`~pirl_plugin.models.resnet.ResNetTrunk` from a section.
+    """The trunk ``pirl_resnet``: builds :class:`~pirl_plugin.models.resnet.ResNetTrunk`.
 
-    All keys of the section are optional::
+    All keys in the section are optional::
 
         MODEL:
           TRUNK:
@@ -80,14 +80,14 @@ class PIRLResNet(ResNetTrunk):
         arguments = resnet_arguments(dict(model_config.TRUNK.get("PIRL_RESNET") or {}))
         try:
             super().__init__(**arguments)
-        except Refused as error:  # it names the argument
+        except Refused as error:  # the message starts with the argument's name
             raise Refused(f"config.MODEL.TRUNK.PIRL_RESNET: {error}") from None
 
 
 class PIRLTimm(TimmTrunk):
-    """The trunk ``pirl_timm``: any network of timm (an optional dependency: ``pip install timm``).
+    """The trunk ``pirl_timm``: any timm network (an optional dependency: ``pip install timm``).
 
-    ``OPTIONS``, keyword arguments of ``timm.create_model``, are optional::
+    ``OPTIONS``, keyword arguments for ``timm.create_model``, are optional::
 
         MODEL:
           TRUNK:
@@ -107,7 +107,7 @@ class PIRLTimm(TimmTrunk):
 
 
 class PIRLEnsemble(nn.Module):
-    """The trunk ``pirl_ensemble``: concatenates the features of trained trunks of one kind.
+    """The trunk ``pirl_ensemble``: concatenates features from trained trunks of one kind.
 
     ::
 
@@ -138,7 +138,7 @@ class PIRLEnsemble(nn.Module):
                 weights = vissl_state(read_checkpoint(Path(path)), path)
                 if mismatch := compare_with_model(trunk.state_dict(), weights):
                     raise Refused(
-                        f"{path} does not fit '{member}' of config.MODEL.TRUNK: {mismatch}"
+                        f"{path} does not fit '{member}' in config.MODEL.TRUNK: {mismatch}"
                     )
                 # The comparison allows other parts in the file, and missing BatchNorm counters.
                 trunk.load_state_dict(weights, strict=False)
@@ -149,7 +149,7 @@ class PIRLEnsemble(nn.Module):
 
         Args:
             images: ``(B, 3, H, W)`` float, normalized.
-            out_feat_keys: names of features, as for the members.
+            out_feat_keys: feature names, as for the members.
 
         Returns:
             One tensor per name, with the members' channels (dimension 1) concatenated.

@@ -1,4 +1,4 @@
-"""Prepare a model's input: normalization, memory format, precision, micro-batches.
+"""Prepare model inputs: normalization, memory format, precision, micro-batches.
 
 Batches are uint8, and VISSL has no hook before the model, so ``forward`` is replaced.
 """
@@ -22,10 +22,10 @@ Inputs = Tensor | dict[str, Tensor]
 
 
 def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.device) -> None:
-    """Replace the model's ``forward``, and set the weights' memory format, in place.
+    """Replace the model's ``forward`` and set the weights' memory format, in place.
 
-    VISSL's benchmarks keep their model: their transforms have already normalized the images. Call
-    this before DistributedDataParallel allocates its gradient buckets.
+    Models in VISSL's benchmarks are left alone, because their transforms already normalize the
+    images. Call this before DistributedDataParallel allocates its gradient buckets.
 
     Args:
         model: VISSL's model.
@@ -72,17 +72,17 @@ def prepare_batch(
 def in_micro_batches(
     forward: Callable[[Inputs], list[Tensor]], model: nn.Module, largest: int, views: int = 1
 ) -> Callable[[Inputs], list[Tensor]]:
-    """Return a ``forward`` that needs the memory of one micro-batch (``PIRL_MICRO_BATCHES``).
+    """Return a ``forward`` that uses the memory for one micro-batch (``PIRL_MICRO_BATCHES``).
 
     The loss gets the outputs for the complete batch. The backward pass recomputes the activations
-    of each micro-batch (Chen et al. 2016, arXiv 1604.06174), at the cost of one more forward pass.
-    The gradient equals that of the complete batch, except for BatchNorm, which sees one micro-batch
-    at a time.
+    for each micro-batch (Chen et al. 2016, arXiv 1604.06174), at the cost of one more forward pass.
+    The gradient equals the one for the complete batch, except for BatchNorm, which sees one
+    micro-batch at a time.
 
     Args:
         forward: maps inputs to one output ``(B, …)`` per head.
-        model: the module of ``forward``; in evaluation mode, batches are not split.
-        largest: largest number of images in a micro-batch.
+        model: the module that ``forward`` belongs to; batches are not split in evaluation mode.
+        largest: maximum number of images in a micro-batch.
         views: see :func:`split`.
     """
 
@@ -112,9 +112,9 @@ def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
     """Split a batch into ⌈B / largest⌉ micro-batches of nearly equal size.
 
     Args:
-        batch: ``(views·B, …)``, the views of an image next to each other; or a dictionary of
+        batch: ``(views·B, …)``, with an image's views next to each other; or a dictionary of
             tensors with any number of views, one of them with a single view.
-        largest: largest number of images in a micro-batch.
+        largest: maximum number of images in a micro-batch.
         views: number of views per image, if the batch is a tensor.
 
     Example:

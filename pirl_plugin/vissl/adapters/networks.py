@@ -1,4 +1,4 @@
-"""Networks in VISSL's configuration: sections of ``MODEL.TRUNK``, and the images of a run."""
+"""Networks in VISSL's configuration: sections in ``MODEL.TRUNK``, and a run's images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvisio
 
 
 def resnet_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``ResNetTrunk`` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
+    """Return arguments for ``ResNetTrunk`` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
 
     All keys are optional.
 
@@ -33,7 +33,7 @@ def resnet_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
     }
     if unknown := section.keys() - names.keys():
         raise Refused(
-            f"config.MODEL.TRUNK.PIRL_RESNET has no key {', '.join(sorted(unknown))}; it has "
+            f"config.MODEL.TRUNK.PIRL_RESNET has no key {', '.join(sorted(unknown))}; its keys are "
             f"{', '.join(names)}."
         )
     return {names[key]: value for key, value in section.items()}
@@ -52,7 +52,7 @@ def timm_arguments(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         )
 
     def plain(value: Any) -> object:
-        """Convert a class of the configuration to a plain dictionary or list."""
+        """Convert a configuration class to a plain dictionary or list."""
         return dict(value) if hasattr(value, "keys") else list(value)
 
     options = json.dumps(section.get("OPTIONS") or {}, default=plain)
@@ -60,17 +60,17 @@ def timm_arguments(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def timm_width(section: Mapping[str, Any]) -> int:
-    """Return the width of the pooled features for a ``MODEL.TRUNK.PIRL_TIMM`` section.
+    """Return the pooled feature width for a ``MODEL.TRUNK.PIRL_TIMM`` section.
 
     Raises:
         ValueError: timm is not installed or lacks the network, or the section has a wrong key.
     """
-    with torch.device("meta"):  # a network without memory
+    with torch.device("meta"):  # without allocating weights
         return TimmTrunk(*timm_arguments(section)).num_features
 
 
 def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the image size after a configuration's ``TRANSFORMS``, pixels.
+    """Return the image size after a configuration's ``TRANSFORMS``, in pixels.
 
     Returns:
         The size; None if no transform sets one.
@@ -79,7 +79,7 @@ def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
         >>> size_of_transforms([{"name": "Resize", "size": 73}, {"name": "CenterCrop", "size": 64}])
         64
     """
-    for transform in reversed(transforms):  # a crop follows an earlier resizing
+    for transform in reversed(transforms):  # a crop follows resizing
         for key in _TRANSFORM_SIZES:
             size = transform.get(key)
             if isinstance(size, Sequence) and len(set(size)) == 1:
@@ -90,10 +90,10 @@ def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
-    """Return the record of a run's network, with the images that the run trains on.
+    """Return the record of a run's network, including the images that the run trains on.
 
-    ``HOOKS.PIRL_INPUT`` is what pre-training reads. Benchmarks and VISSL's own approaches have a
-    transform ``Normalize``.
+    Pre-training reads ``HOOKS.PIRL_INPUT``. Benchmarks and VISSL's own approaches use a
+    ``Normalize`` transform.
 
     Args:
         model: VISSL's model.

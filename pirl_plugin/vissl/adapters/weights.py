@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 def load_initial_weights(
     config: AttrDict, model: BaseSSLMultiInputOutputModel, **options: Any
 ) -> BaseSSLMultiInputOutputModel:
-    """Load ``MODEL.WEIGHTS_INIT.PARAMS_FILE``, any file that the export reads, into a model.
+    """Load ``MODEL.WEIGHTS_INIT.PARAMS_FILE``, in any format that export reads, into a model.
 
-    VISSL skips weights that do not fit, with only a log line, and continues from random weights.
-    Here the trunk must fit. It is also found in other layouts, such as torchvision's state
-    dictionaries.
+    VISSL only logs weights that do not fit, and continues from random weights. Here, the trunk must
+    fit. Trunks in other layouts, such as torchvision's state dictionaries, are found too.
 
     Args:
         config: the run's complete configuration.
-        model: the model that takes the weights.
+        model: the model to load the weights into.
         **options: options for VISSL's method: ``strict``, in git main.
 
     Raises:
@@ -39,7 +38,7 @@ def load_initial_weights(
     initial = config.MODEL.WEIGHTS_INIT
     logging.info(f"Initializing model from: {initial.PARAMS_FILE}")
     content = read_checkpoint(Path(initial.PARAMS_FILE))
-    # With prefixes, the user describes the file's layout.
+    # Prefixes from the user describe the file's layout.
     if not initial.get("REMOVE_PREFIX") and not initial.get("APPEND_PREFIX"):
         content = _checked(config, model, content, initial.get("SKIP_LAYERS", []))
         initial.STATE_DICT_KEY_NAME = "classy_state_dict"
@@ -53,16 +52,16 @@ def _checked(
     content: Mapping[str, Any],
     skip_layers: list[str],
 ) -> Mapping[str, Any]:
-    """Return a checkpoint's content in VISSL's layout, if its trunk fits the model's.
+    """Return a checkpoint's content in VISSL's layout, if the trunk fits the model's.
 
     Args:
         config: the run's complete configuration.
-        model: the model that takes the weights.
-        content: content of the file, in any layout.
-        skip_layers: name parts of weights that are not loaded.
+        model: the model to load the weights into.
+        content: the file's content, in any layout.
+        skip_layers: name parts that mark weights not to load.
 
     Raises:
-        Refused: it has no trunk, or its trunk does not fit.
+        Refused: there is no trunk, or it does not fit.
     """
     path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
     trunk_of_file = vissl_state(content, path)
@@ -81,22 +80,22 @@ def _checked(
     model_of_file = content.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
     if model_of_file.get("trunk", {}).keys() == trunk_of_file.keys():
         return content
-    logging.info(f"{path}: the trunk was found by its names, because the layout is not VISSL's")
+    logging.info(f"{path}: the layout is not VISSL's; found the trunk by tensor names")
     return vissl_checkpoint(trunk_of_file)
 
 
 def vissl_state(content: Mapping[str, object], path: str | Path) -> dict[str, Tensor]:
-    """Return the trunk's tensors in a file, by the names of VISSL's trunks.
+    """Return the trunk's tensors in a file, under VISSL's names.
 
-    In VISSL's layout, any trunk is found. In another layout, such as a state dictionary from
-    torchvision, only a ResNet or a recorded network of timm is found.
+    In VISSL's layout, any trunk is found. In other layouts, such as a torchvision state dictionary,
+    only ResNets and recorded timm networks are found.
 
     Args:
-        content: content of the file.
-        path: path of the file.
+        content: the file's content.
+        path: the file's path.
 
     Raises:
-        ValueError: it holds no trunk, several trunks, or an incomplete one.
+        ValueError: there is no trunk, or several, or an incomplete one.
     """
     inside: object = content
     for key in ("classy_state_dict", "base_model", "model", "trunk"):
@@ -111,8 +110,8 @@ def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor
     """Compare weights with the trunk that will load them, as :func:`compare` does.
 
     Tensors for parts that the trunk lacks, such as a classifier ``fc``, are ignored. Extra blocks
-    in one of its parts count: otherwise a ResNet-34 would load into a ResNet-18. Position
-    embeddings may have another size, because VISSL interpolates them.
+    within a part count: otherwise a ResNet-34 would load into a ResNet-18. Position embeddings may
+    have another size, because VISSL interpolates them.
 
     Args:
         model: the trunk's ``state_dict()``, or the part that will be loaded.
@@ -132,6 +131,6 @@ def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor
 
 
 def _part(name: str) -> str | None:
-    """Return a tensor's part of the trunk, such as ``….layer1`` for ``….layer1.0.bn1.bias``."""
+    """Return the trunk part that a tensor belongs to: ``….layer1`` for ``….layer1.0.bn1.bias``."""
     match = re.match(r".*(?:_feature_blocks|\bnet)\.[^.]+", name)
     return match[0] if match else None
