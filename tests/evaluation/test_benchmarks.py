@@ -227,7 +227,7 @@ def test_svm_voc07__that_fails_is_a_failure(voc, checkpoint, tmp_path):
     overrides = [*svm(voc, tmp_path, checkpoint), "config.SVM.loss=no_such_loss"]
     result = run_tool("train_svm.py", "config=benchmark/pirl/svm_voc07", *overrides, check=False)
     assert result.returncode == 1
-    assert "training the SVM failed" in result.stderr
+    assert "Training the SVM failed" in result.stderr
     assert "[-1" not in result.stdout
 
 

@@ -1,1 +1,1 @@
-"""Hooks of the host's training loop; ``run/pirl_task.py`` has the list of them, in order."""
+"""Hooks for VISSL's training loop; ``run/pirl_task.py`` lists them in order."""

@@ -25,10 +25,10 @@ _FEW_IMAGES = 300  # docs/guides/own_images.md
 
 
 class MemoryBankHook(QuietHook):
-    """Calls :meth:`PIRLLoss.update` in the host's training loop (Sec. 2.2).
+    """Calls :meth:`PIRLLoss.update` in VISSL's training loop (Sec. 2.2).
 
     Args:
-        exchange: hook that counts unreadable images, also while the bank is filled.
+        exchange: hook that counts unreadable images, including while the bank is filled.
     """
 
     def __init__(self, exchange: ExchangeHook) -> None:
@@ -36,15 +36,15 @@ class MemoryBankHook(QuietHook):
         self._exchange = exchange
 
     def on_start(self, task: Task) -> None:
-        """Set the bank's seed, and its size: one row per training image."""
+        """Set the bank's seed and size (one row per training image)."""
         loss = task.loss
         num_rows = loss.bank.num_rows
         num_images = len(task.datasets["train"]) if "train" in task.datasets else num_rows
         if num_images != num_rows:
-            # The configuration has another number, or VISSL took the size of another split.
+            # The configuration has a different number, or VISSL used the size of another split.
             logging.warning(
-                f"The memory bank had {num_rows} rows for {num_images} training images: it is "
-                f"replaced by a bank of {num_images} rows"
+                f"The memory bank had {num_rows} rows for {num_images} training images. It was "
+                f"replaced by a bank with {num_images} rows."
             )
         if rank() == 0 and num_images < _FEW_IMAGES:
             logging.warning(
@@ -55,7 +55,7 @@ class MemoryBankHook(QuietHook):
         has_seed = loss.seed is not None  # from the configuration or a checkpoint
         if not has_seed:
             loss.seed = task.config["SEED_VALUE"]
-        has_its_rows = has_seed or loss.seed == 0  # the constructor made the rows for seed 0
+        has_its_rows = has_seed or loss.seed == 0  # the constructor used seed 0
         if num_images != num_rows or not has_its_rows:
             loss.resize(num_images)
 
@@ -67,7 +67,7 @@ class MemoryBankHook(QuietHook):
                 _fill(task, self._exchange)
 
     def on_update(self, task: Task) -> None:
-        """Update the rows of the batch, and count the step.
+        """Update the batch's rows, and count the step.
 
         Raises:
             FloatingPointError, ValueError: see :meth:`PIRLLoss.update`.
@@ -79,10 +79,10 @@ class MemoryBankHook(QuietHook):
 
 @torch.no_grad()
 def _fill(task: Task, exchange: ExchangeHook) -> None:
-    """Set each row to the embedding of its image, in one pass over the training images.
+    """Set each row to its image's embedding, in one pass over the training images.
 
     The network is in training mode: BatchNorm uses the statistics of each batch or micro-batch, as
-    in training. Only the images, the last input, pass through it. Afterwards VISSL's loader
+    in training. Only the images, the last input, pass through it. Afterward, VISSL's loader
     restarts the epoch with the same views.
 
     Raises:
@@ -102,7 +102,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
             exchange.exchange(task, batch)
             # This pass may take longer than a cluster waits, and there is nothing to save yet.
             if exchange.agreed > SAVE:
-                where = "while the memory bank was filled. Nothing is saved yet: start it again."
+                where = "while filling the memory bank. Nothing was saved, so start it again."
                 stop(exchange.agreed, where)
             (images,) = batch["images"]
             (index,) = batch["label"]

@@ -1,4 +1,4 @@
-"""Log loss terms and measures of the memory bank, and warn of a collapse."""
+"""Log loss terms and memory bank measures, and warn about a collapse."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outputs:
     json_lines: Any = None
 
     def write_scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
-        """Write values to TensorBoard as ``GROUP/NAME``, if it is on."""
+        """Write values to TensorBoard as ``GROUP/NAME``, if it is enabled."""
         if self.tensorboard is None:
             return
         for name, value in values.items():
@@ -62,11 +62,11 @@ class TestedHook(QuietHook):
         self._loss = torch.tensor(0.0)
 
     def on_loss_and_meter(self, task: Task) -> None:
-        """Keep the loss, which the task drops before the end of the epoch."""
+        """Keep the loss, which the task drops before the epoch ends."""
         self._loss = task.last_batch.loss.detach()
 
     def on_phase_end(self, task: Task) -> None:
-        """Write the number of images on all ranks, which VISSL has just summed."""
+        """Write the image count for all ranks, which VISSL has just summed."""
         for meter in () if task.train else task.meters:
             if meter.name != "accuracy_list_meter":
                 continue
@@ -81,10 +81,10 @@ class TestedHook(QuietHook):
 
 
 class PIRLReportHook(QuietHook):
-    """Logs each term of Eq. 5 and statistics of the memory bank's rows.
+    """Logs the terms of Eq. 5 and memory bank statistics.
 
-    ``row norm`` is the mean norm of the rows in the last update, before normalization. It is 0.71
-    at first (orthogonal vectors, momentum 0.5), and approaches 1 as the embeddings converge.
+    ``row norm`` is the mean norm of updated rows before normalization. It starts at 0.71
+    (orthogonal vectors, momentum 0.5), and approaches 1 as the embeddings converge.
 
     Args:
         every: steps between reports, ``LOG_FREQUENCY``.
@@ -97,7 +97,7 @@ class PIRLReportHook(QuietHook):
         self._outputs = outputs
 
     def on_update(self, task: Task) -> None:
-        """Log, every ``every`` steps. Collective."""
+        """Log every ``every`` steps. Collective."""
         loss: PIRLLoss = task.loss
         if not task.train or loss.step % self._every:
             return
@@ -109,7 +109,7 @@ class PIRLReportHook(QuietHook):
 
 
 def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
-    """Return the mean of each loss term over all ranks. Collective."""
+    """Return each loss term, averaged over all ranks. Collective."""
     means = {}
     for name, term in loss.last_step.terms.items():
         total = sum_over_ranks(term.clone())  # summed in place
@@ -118,7 +118,7 @@ def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
 
 
 def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
-    """Return the mean norm of updated rows and the share of visited rows. Collective."""
+    """Return the mean norm of updated rows and the fraction of visited rows. Collective."""
     bank = loss.bank
     sum_of_norms, num_moved = loss.last_step.moved
     counts = torch.stack([sum_of_norms, num_moved, bank.visited.count_nonzero().float()])
@@ -132,14 +132,14 @@ def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
 
 
 class MonitorHook(QuietHook):
-    """Measures a sample of the bank's rows, and embeddings of the epoch's last step.
+    """Measures a sample of the bank's rows, and the embeddings from the epoch's last step.
 
     Writes to the log, to ``stdout.json`` (a line with the key ``PIRL_MONITOR``) and to TensorBoard.
-    It draws no random numbers of the run, so the results do not change by a single bit.
+    It does not use the run's random generators, so results stay bit-identical.
 
     Args:
-        settings: settings of the section ``HOOKS.PIRL_MONITOR``.
-        outputs: the host's outputs.
+        settings: settings from the ``HOOKS.PIRL_MONITOR`` section.
+        outputs: VISSL's outputs.
     """
 
     def __init__(self, settings: MonitorSettings, outputs: Outputs) -> None:
@@ -151,7 +151,7 @@ class MonitorHook(QuietHook):
         self._loss = torch.tensor(0.0)
 
     def on_update(self, task: Task) -> None:
-        """Keep the loss, which the task drops before the end of the epoch."""
+        """Keep the loss, which the task drops before the epoch ends."""
         if task.train:
             self._loss = task.last_batch.loss.detach()
 
@@ -173,7 +173,7 @@ class MonitorHook(QuietHook):
             self._report(task, measured)
 
     def _report(self, task: Task, measured: Mapping[str, Measure]) -> None:
-        """Write the measures, and warn of a collapse."""
+        """Write the measures, and warn about a collapse."""
         epoch = task.train_phase_idx
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
         phrases = []
@@ -185,7 +185,7 @@ class MonitorHook(QuietHook):
             scalars[name] = value
             scalars[f"{name} chance"] = chance
         logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(phrases)}")
-        # The first keys are those of VISSL's own lines, for programs that read every line.
+        # The first keys match VISSL's own lines, for programs that read every line.
         line: dict[str, Any] = {
             "Rank": 0,
             "ep": epoch,
@@ -201,7 +201,7 @@ class MonitorHook(QuietHook):
 
 
 def _gather_pairs(step: LastStep) -> dict[str, Tensor]:
-    """Gather f, g and m of a step's valid images, ``(B, D)`` each. Collective.
+    """Gather f, g and m for a step's valid images, ``(B, D)`` each. Collective.
 
     The result is empty if no image was valid. NPID has no g; a loss without ``image`` has no f.
     """
@@ -217,15 +217,15 @@ def _gather_pairs(step: LastStep) -> dict[str, Tensor]:
 
 
 def read_labels(data: Any, rows: Tensor) -> Tensor | None:
-    """Return the labels of some images in VISSL's data set.
+    """Return labels for some images in VISSL's data set.
 
     Args:
         data: VISSL's data set.
         rows: int64 ``(N,)``.
 
     Returns:
-        int64 ``(N,)``, −1 for an unlabeled image; None if the source has no labels, or several for
-        an image.
+        int64 ``(N,)``, −1 for an unlabeled image; None if the source has no labels, or several per
+        image.
     """
     if data.data_limit >= 0:  # VISSL draws the images when it reads the first one
         return None

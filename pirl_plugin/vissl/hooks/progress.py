@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
-# Beginnings of VISSL's messages that are shown: initial weights and SVM results.
+# Shown VISSL messages begin with these: initial weights and SVM results.
 _SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
-# Beginnings of VISSL's warnings that are not shown, because this plugin causes them.
+# Hidden VISSL warnings begin with these; this plugin causes them.
 _EXPECTED = ("Selecting a CPU device", "Torch distributed has already been initialized")
 
 
@@ -51,7 +51,7 @@ def hide_log_behind_progress(
 
 
 def _is_shown_beside_progress(record: logging.LogRecord) -> bool:
-    """Return whether the console shows a message of the host beside the progress."""
+    """Return whether the console shows a VISSL message beside the progress."""
     text = str(record.msg)
     is_warning = record.levelno >= logging.WARNING and not text.startswith(_EXPECTED)
     is_shown = is_warning or text.startswith(_SHOWN)
@@ -61,7 +61,7 @@ def _is_shown_beside_progress(record: logging.LogRecord) -> bool:
 
 
 def show_start(config: AttrDict, is_first: bool) -> None:
-    """Show progress instead of VISSL's log; the first rank prints a summary of the run."""
+    """Show progress instead of VISSL's log; the first rank prints a summary."""
     import vissl
 
     from pirl_plugin import __version__
@@ -72,7 +72,7 @@ def show_start(config: AttrDict, is_first: bool) -> None:
     split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN
     data = ", ".join(map(str, split.DATA_PATHS or split.DATASET_NAMES))
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
-    host_version = getattr(vissl, "__version__", "of unknown version")
+    host_version = getattr(vissl, "__version__", "(unknown version)")
     put(
         f"pirl_plugin {__version__}, VISSL {host_version}\n"
         f"data      {data}\n"
@@ -92,7 +92,7 @@ class ProgressHook(QuietHook):
     """Shows the progress line on rank 0; its rate is the mean over the epoch.
 
     Args:
-        images_per_step: number of images in a step on all ranks.
+        images_per_step: number of images per step across all ranks.
         export_to: export format for the next commands, ``torchvision`` or ``timm``; None prints no
             commands.
     """
@@ -102,7 +102,7 @@ class ProgressHook(QuietHook):
         self._images_per_step = images_per_step
         self._export_to = export_to
         self._began = time.monotonic()
-        # The epoch, and time and number of the first step that this process did in it.
+        # The epoch, and the time and number of this process's first step in it.
         self._epoch = -1
         self._first_step = (0.0, 0)
 
@@ -122,7 +122,7 @@ class ProgressHook(QuietHook):
         if not task.train:
             return
         steps_done = self._steps_done(task)
-        if task.train_phase_idx != self._epoch:  # not timed: it starts the loader's workers
+        if task.train_phase_idx != self._epoch:  # not timed, because it starts the loader workers
             self._epoch = task.train_phase_idx
             self._first_step = (time.monotonic(), steps_done)
             return
@@ -142,7 +142,7 @@ class ProgressHook(QuietHook):
         )
 
     def on_phase_end(self, task: Task) -> None:
-        """Show the results of a test."""
+        """Show test results."""
         if task.train:
             return
         for meter in task.meters:
@@ -157,20 +157,20 @@ class ProgressHook(QuietHook):
         checkpoint = newest_checkpoint(folder)
         if checkpoint is None or self._export_to is None:
             return
-        # From the configuration or a catalog.
+        # From the configuration or a data set catalog.
         images = Path(task.datasets["train"].data_paths[0])
         for command in next_commands(checkpoint, images, self._export_to).values():
             LINE.say(f"next      {command}")
 
     def _steps_done(self, task: Task) -> int:
-        """Return the steps done, in batches of this run's size; ``iteration`` counts any batch."""
+        """Return completed steps in units of this run's batch; ``iteration`` counts any batch."""
         return int(task.num_updates) // self._images_per_step
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return a finished run's checkpoint: the link, or the file where there are no links.
+    """Return a finished run's checkpoint: the link, or the file if there is no link.
 
-    Return None if the run saved no checkpoint.
+    Returns None if the run saved no checkpoint.
     """
     link = folder / "checkpoint.torch"
     return link if link.exists() else final_checkpoint(folder)

@@ -4,9 +4,9 @@
 Python process import it: ``pirl_plugin_autoload.pth``, with the line ``import
 pirl_plugin_autoload``, and ``pirl_plugin_autoload.start`` (PEP 829), which Python 3.15 and later
 read instead. A process that does not import VISSL loads only one small class, and does not search
-for this package. ``PIRL_PLUGIN_AUTOLOAD=0`` switches the import hook off.
+for this package. ``PIRL_PLUGIN_AUTOLOAD=0`` disables the import hook.
 
-It uses few modules of the standard library, because it runs at every start of Python.
+It uses few standard library modules, because it runs whenever Python starts.
 """
 
 import os

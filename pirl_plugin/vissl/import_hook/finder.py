@@ -1,4 +1,4 @@
-"""A lazy import hook, which runs our code only when a module of VISSL is imported."""
+"""A lazy import hook, which runs our code only when a VISSL module is imported."""
 
 import sys
 
@@ -19,7 +19,7 @@ class ImportHook:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Return another finder's spec for a module in the table; its loader runs our steps."""
+        """Return another finder's spec for a listed module, with a loader that runs our steps."""
         if name not in _MODULES:
             return None
         from functools import partial
@@ -46,7 +46,7 @@ def install() -> ImportHook:
 
 
 def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None:
-    """Execute a module's body, with our steps before and after it."""
+    """Execute a module's body, with our steps before and after."""
     from pkgutil import resolve_name
 
     for step in BEFORE.get(module.__name__, ()):
@@ -56,7 +56,7 @@ def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None
 
 
 def _finish(module: "ModuleType") -> None:
-    """Register our parts in a module, take its steps, and replace functions, as in the table."""
+    """Register our parts in a module, run its steps, and replace functions, as in the table."""
     from functools import partial, partialmethod
     from pkgutil import resolve_name
 

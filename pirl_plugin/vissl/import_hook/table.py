@@ -1,7 +1,7 @@
 """What this plugin adds to VISSL's modules; ``run/pirl_task.py`` has the hooks.
 
-The tables have only strings, so that nothing is imported before VISSL's module.
-``package.module:attribute`` names a class or function. A step is a function of VISSL's module.
+The tables contain only strings, so that nothing is imported before VISSL's module.
+``package.module:attribute`` names a class or function. A step is a function that takes the module.
 """
 
 from pirl_plugin.images.names import SOURCES, TRANSFORMS
@@ -45,11 +45,11 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
-# VISSL module -> what else takes the names of our parts, besides the registry.
+# VISSL module -> other lists that need the names of our parts, besides the registry.
 NAMED: dict[str, str] = {
-    # DATA_LIMIT applies to these sources.
+    # Sources that DATA_LIMIT applies to.
     "vissl.data": "vissl.data:DATA_SOURCES_WITH_SUBSET_SUPPORT.update",
-    # VISSL passes these transforms the complete sample: pixels, row and validity.
+    # Transforms that get the complete sample: pixels, row and validity.
     "vissl.data.ssl_transforms": (
         "vissl.data.ssl_transforms.ssl_transforms_wrapper"
         ":_TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH.extend"

@@ -1,4 +1,4 @@
-"""VISSL's surroundings: packages that are missing today, data sets, and warnings."""
+"""VISSL's environment: packages that are missing today, data sets, and warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
-# Regular expressions for the beginnings of warnings.
+# Regular expressions that warnings begin with.
 _WARNINGS = (
     r"The 'torchvision\.[\w.]*_video' module is deprecated",  # Classy Vision's video transforms
     r"pkg_resources is deprecated",  # vissl.utils.misc, with setuptools below 82
@@ -28,7 +28,7 @@ _WARNINGS = (
     r"`torch\.cuda\.amp\.(GradScaler|autocast)\(args",  # VISSL's mixed precision
 )
 
-# DATASET_NAMES in our configs -> paths in DIR for training and test data.
+# DATASET_NAMES in our configs -> training and test paths in DIR.
 LAYOUT: dict[str, tuple[str, str]] = {
     "imagenet1k_folder": ("imagenet1k/train", "imagenet1k/val"),
     "pirl_imagenet1k_1percent": ("imagenet1k/train/1percent.txt", "imagenet1k/val"),
@@ -42,7 +42,7 @@ LAYOUT: dict[str, tuple[str, str]] = {
 
 def silence_host_warnings(module: types.ModuleType) -> None:
     """Install the filters in this process, before VISSL's modules run and warn."""
-    # "No CUDA runtime is found" matters only to those who compile extensions.
+    # "No CUDA runtime is found" matters only for compiling extensions.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)
@@ -57,7 +57,7 @@ def provide_pkg_resources(module: types.ModuleType) -> None:
         return
     replacement = _PkgResources("pkg_resources")
     replacement.get_distribution = importlib.metadata.distribution
-    # Package and file -> path of a file in a package beside VISSL, such as ``configs``.
+    # Package and file -> path in a package beside VISSL, such as ``configs``.
     beside_vissl = os.path.dirname(sys.modules["vissl"].__path__[0])
     replacement.resource_filename = functools.partial(os.path.join, beside_vissl)
     sys.modules["pkg_resources"] = replacement
@@ -70,7 +70,7 @@ def withdraw_pkg_resources(module: types.ModuleType) -> None:
 
 
 class _PkgResources(types.ModuleType):
-    """The two functions of ``pkg_resources`` that VISSL calls."""
+    """The two functions from ``pkg_resources`` that VISSL calls."""
 
     get_distribution: Callable[[str], importlib.metadata.Distribution]
     resource_filename: Callable[[str, str], str]
@@ -89,7 +89,7 @@ def alias_kinetics400(module: types.ModuleType) -> None:
 
 @functools.cache  # called several times in each step
 def find_nvtx(*, original: object) -> bool:
-    """Broke: ``is_nvtx_available`` of git main is always true, and each step imports ``nvtx``."""
+    """Broke: ``is_nvtx_available`` in git main is always true, and each step imports ``nvtx``."""
     return importlib.util.find_spec("nvtx") is not None
 
 
@@ -117,9 +117,9 @@ def allow_paths_without_labels(
 
 
 def register_our_datasets(module: Any) -> None:
-    """Feature: ``PIRL_DATASETS=DIR`` names the folder with all data sets, for VISSL's catalog.
+    """Feature: ``PIRL_DATASETS=DIR`` adds the folder with all data sets to VISSL's catalog.
 
-    Entries in the user's own catalog have priority. Placeholders such as ``<img_path>`` in git
+    Entries in the user's own catalog take precedence. Placeholders such as ``<img_path>`` in git
     main's default catalog are replaced. Labels come from the data sources, not from files.
     """
     root = os.environ.get("PIRL_DATASETS")
@@ -132,6 +132,6 @@ def register_our_datasets(module: Any) -> None:
             if not is_placeholder:
                 continue
             catalog.remove(name)
-        # VISSL expects a path of images and a path of labels.
+        # VISSL expects one path for images and one for labels.
         paths = {"train": [str(Path(root, train)), ""], "val": [str(Path(root, val)), ""]}
         catalog.register_data(name, paths)

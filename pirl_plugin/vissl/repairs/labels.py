@@ -20,7 +20,7 @@ def load_labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable
     Our sources have ``get_labels()``, like torchvision's.
     """
     sources = dataset.label_sources
-    # VISSL calls get_labels() of sources with this name.
+    # VISSL calls get_labels() on sources with this name.
     dataset.label_sources = [
         "torchvision_dataset" if {label, data} <= set(SOURCES) else label
         for label, data in zip(sources, dataset.data_sources, strict=False)
@@ -40,7 +40,7 @@ def count_labeled_images(
 ) -> None:
     """Never worked: the label −1, which VISSL's loss ignores, ends the run in its meter."""
     outputs = model_output if isinstance(model_output, list) else [model_output]
-    if target.ndim == 1:  # not labels of mixed images, (B, classes)
+    if target.ndim == 1:  # not labels for mixed images, (B, classes)
         has_class = target >= 0
         if not has_class.any():
             return
@@ -52,7 +52,7 @@ def count_labeled_images(
 def compute_loss_of_labeled_images(
     loss: SmoothCrossEntropy, input: Tensor, target: Tensor, *, original: Callable[..., Any]
 ) -> Tensor:
-    """Never worked: the mean loss of a batch with only unlabeled images is NaN."""
+    """Never worked: the mean loss is NaN for a batch without labeled images."""
     if target.ndim == 1 and (target == loss.ignore_index).all():
         return input.sum() * 0.0  # with a gradient, which the processes average
     result: Tensor = original(loss, input, target)

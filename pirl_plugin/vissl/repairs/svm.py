@@ -19,15 +19,15 @@ def extract_features_on_cpu(
 ) -> object:
     """Never worked: ``SelfSupervisionTrainer.extract`` asserts a GPU.
 
-    Its loop, ``_extract_split_features``, calls ``.cuda()`` on each batch, in VISSL 0.1.6 and in
-    git main. Extracting predictions, which only git main does, is left to VISSL.
+    The loop, ``_extract_split_features``, calls ``.cuda()`` on each batch, in VISSL 0.1.6 and in
+    git main. Extracting predictions, which exists only in git main, is left to VISSL.
     """
     from vissl.trainer import trainer_main as host
 
     task = trainer.task
     if task.device.type != "cpu" or options.get("extract_predictions"):
         return original(trainer, output_folder, **options)
-    # The steps of the original, without its assertion.
+    # As in the original, without the assertion.
     task.prepare_extraction(pin_memory=trainer.cfg.DATA.PIN_MEMORY)
     if hasattr(task, "add_dummy_layer"):  # git main
         task.add_dummy_layer()
@@ -43,7 +43,7 @@ def extract_features_on_cpu(
 
 
 class StaysOnCPU(torch.Tensor):
-    """A tensor whose ``cuda()`` returns the tensor itself, as do results of its operations."""
+    """A tensor whose ``cuda()`` returns the tensor itself; results of operations keep this."""
 
     def cuda(self, *args: Any, **kwargs: Any) -> StaysOnCPU:
         """Return this tensor."""
@@ -76,7 +76,7 @@ def refuse_missing_average_precision(
     """Broke: the VOC07 SVM tool reports a failure as ``AP: [-1]``, with exit status 0."""
     if Path(filename).name == "test_ap.npy" and not Path(filename).exists():
         raise SystemExit(
-            f"pirl_plugin: there is no {filename}: training the SVM failed, with the error above"
+            f"pirl_plugin: {filename} is missing. Training the SVM failed: see the error above"
         )
     return original(filename, *args, **kwargs)
 
@@ -120,11 +120,11 @@ def draw_low_shot_samples(
     sample_inds: Sequence[int],
     output_path: str,
     layername: str,
-    images_data_file: str | None = None,  # only of Places
+    images_data_file: str | None = None,  # only for Places
     *,
     original: Callable[..., Any],
 ) -> object:
-    """Broke: the low-shot tool calls ``split`` on its list of k, and passes too few arguments."""
+    """Broke: the low-shot tool calls ``split`` on the list of k, and passes too few arguments."""
     if not isinstance(k_values, str):
         k_values = ",".join(map(str, k_values))
     return original(
@@ -135,8 +135,8 @@ def draw_low_shot_samples(
 def remove_old_results(config: AttrDict) -> None:
     """Remove features and results that an earlier run left in the same folder.
 
-    VISSL's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse the
-    costs that were chosen for other features. Features of a split that is not extracted now stay.
+    VISSL's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse costs
+    chosen for other features. Features for a split that is not extracted now stay.
     """
     out = Path(config.CHECKPOINT.DIR)
     files = [*out.glob("*/test_ap.npy")]

@@ -48,7 +48,7 @@ def link_newest(file1: str, file2: str, *, original: Callable[..., Any]) -> None
 def link_checkpoint(checkpoint: Path) -> None:
     """Link ``checkpoint.torch`` to a checkpoint beside it; if that fails, remove the link and warn.
 
-    An old link would lead to an older checkpoint.
+    A remaining link would point to an older checkpoint.
 
     Raises:
         OSError: the old link cannot be removed.
@@ -66,8 +66,8 @@ def broadcast_without_copies(
 ) -> object:
     """Broke: ``broadcast_object`` takes 12 s for a 194-MB checkpoint, even in one process.
 
-    Its ``torch.ByteTensor(memoryview)`` copies byte by byte. Here a tensor shares the serialized
-    object's memory, and a single process sends nothing.
+    ``torch.ByteTensor(memoryview)`` copies byte by byte. Here, a tensor shares memory with the
+    serialized object, and a single process sends nothing.
     """
     from classy_vision.generic import distributed_util as host
 
@@ -87,8 +87,8 @@ def broadcast_without_copies(
 def copy_after_last_step(loader: Any, *, original: Callable[..., Any]) -> None:
     """Never worked: copying a batch could overwrite one that the backward pass still reads.
 
-    VISSL copies in a separate stream, which reuses memory as soon as Python frees it. Here the
-    stream waits for all work that was queued before the copy.
+    VISSL copies in a separate stream, which reuses memory as soon as Python frees it. Here, the
+    stream waits for all work queued before the copy.
     """
     loader.stream.wait_stream(torch.cuda.current_stream())
     original(loader)

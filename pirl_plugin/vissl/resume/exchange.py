@@ -25,9 +25,9 @@ from pirl_plugin.vissl.task import QuietHook
 if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
 
-SAVE = 1  # a request; other requests are numbers of signals, which are larger
+SAVE = 1  # a request; other requests are signal numbers, which are larger
 _REQUESTS = (SAVE, *STOPPING)
-WINDOW = 10_000  # images for the share of unreadable images
+WINDOW = 10_000  # images
 
 
 class ExchangeHook(QuietHook):
@@ -36,15 +36,15 @@ class ExchangeHook(QuietHook):
     It also stops a run whose loss is not finite. A signal reaches ranks at different times, but all
     of them must act on it after the same step.
 
-    The share of unreadable images is taken over the images read, at most the last 10,000. Training
-    and test images are counted separately. Images not yet read in an epoch count as readable, so
-    that a few broken files at its start do not stop the run.
+    The fraction of unreadable images is over the images read, at most the last 10,000. Training and
+    test images are counted separately. Images not yet read in an epoch count as readable, so that a
+    few broken files at the beginning do not stop the run.
 
     Args:
-        max_share: largest share of unreadable images.
+        max_share: largest allowed fraction of unreadable images.
 
     Attributes:
-        saved_at: time of the last checkpoint, ``time.monotonic()``.
+        saved_at: when the last checkpoint was saved, in ``time.monotonic()``.
         save_after_s: seconds until rank 0 asks to save again; infinity: never.
         agreed: largest request from any rank in this step: 0, ``SAVE`` or a signal number.
     """
@@ -55,12 +55,12 @@ class ExchangeHook(QuietHook):
         self.saved_at = time.monotonic()
         self.save_after_s = math.inf
         self.agreed = 0
-        # Split → numbers of unreadable and of all images read, at most the last WINDOW.
+        # Split → unreadable images and all images read, at most the last WINDOW.
         self._read = {"train": (0.0, 0.0), "test": (0.0, 0.0)}
         self._named: set[str] = set()
 
     def on_phase_end(self, task: Task) -> None:
-        """Name the unreadable files of the epoch."""
+        """Name the epoch's unreadable files."""
         self._name_unreadable(task)
 
     def on_loss_and_meter(self, task: Task) -> None:
@@ -79,18 +79,18 @@ class ExchangeHook(QuietHook):
             with errors_on_all_ranks():
                 bank.index_check.refuse_noted(wait=True)
         raise FloatingPointError(
-            f"the loss is not finite in step {task.iteration}, which was not saved. Start a new "
-            f"run with a lower learning rate."
+            f"the loss is not finite in step {task.iteration}; this step was not saved. Start a "
+            f"new run with a lower learning rate."
         )
 
     def exchange(self, task: Task, sample: Mapping[str, object]) -> None:
         """Count a batch's unreadable images, and agree on a request. Collective.
 
         Raises:
-            Refused: too many of the last images could not be read; all ranks raise it.
+            Refused: too many of the last images are unreadable; all ranks raise it.
         """
         valid = sample.get("data_valid")
-        if isinstance(valid, list):  # the host uses both forms
+        if isinstance(valid, list):  # VISSL uses both forms
             valid = valid[0]
         # One sum of integers: the image counts, and the number of ranks with each request.
         images = [0, 0]  # a benchmark's batch may have no validity
@@ -113,7 +113,7 @@ class ExchangeHook(QuietHook):
         """Add a batch from all ranks to the images read. Collective if the run stops.
 
         Raises:
-            Refused: too many images could not be read.
+            Refused: too many images are unreadable.
         """
         split = "train" if task.train else "test"
         earlier_unreadable, earlier_images = self._read[split]
@@ -130,9 +130,9 @@ class ExchangeHook(QuietHook):
         paths = map(str, task.config.DATA[split.upper()].DATA_PATHS)
         raise Refused(
             f"{', '.join(paths)}: {total_unreadable:,.0f} of the last {total:,.0f} images "
-            f"({total_unreadable / total:.0%}) cannot be read, more than "
+            f"({total_unreadable / total:.0%}) are unreadable, more than "
             f"config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g} allows. Check that the "
-            f"folder is mounted, or replace the files that log.txt names, and run the same command "
+            f"folder is mounted, or replace the files named in log.txt, and run the same command "
             f"again."
         )
 
@@ -143,4 +143,4 @@ class ExchangeHook(QuietHook):
         new = sorted(of_all_ranks - self._named)
         self._named.update(new)
         if new and rank() == 0:
-            logging.warning(f"{len(new)} files could not be read: {', '.join(new)}")
+            logging.warning(f"{len(new)} unreadable files: {', '.join(new)}")

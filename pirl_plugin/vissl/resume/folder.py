@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
-# If one of these is missing, VISSL starts with a new state in its place.
+# If one of these is missing, VISSL starts from a new state instead.
 _PARTS = ("classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num")
 
-# Age of a checkpoint (iteration, and whether its epoch is finished), path and content.
+# A checkpoint's age (iteration, and whether the epoch is finished), path and content.
 _Opened = tuple[tuple[int, bool], Path, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Which checkpoints are kept: the section ``CHECKPOINT.PIRL``.
+    """Which checkpoints to keep: the ``CHECKPOINT.PIRL`` section.
 
     Attributes:
         KEEP_LAST: how many of the newest checkpoints to keep; ``all`` keeps every checkpoint.
@@ -46,9 +46,9 @@ class ResumePoint:
     """The checkpoint to resume from.
 
     Attributes:
-        path: path of the checkpoint; None for a new run.
-        content: content of the checkpoint; its tensors are still on disk.
-        skipped: name → fault of each checkpoint that cannot be loaded.
+        path: the checkpoint's path; None for a new run.
+        content: the checkpoint's content; tensors are still on disk.
+        skipped: name → fault, for each checkpoint that cannot be loaded.
         is_finished: whether nothing is left to do, including the last test.
     """
 
@@ -59,20 +59,20 @@ class ResumePoint:
 
     @property
     def is_final(self) -> bool:
-        """Whether this is the last checkpoint of a run."""
+        """Whether this is a run's last checkpoint."""
         name = CheckpointName.parse(self.path.name) if self.path is not None else None
         return name is not None and name.is_final
 
 
 def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
-    """Find the newest checkpoint that can be loaded, and log a warning if the run is finished.
+    """Find the newest loadable checkpoint, and log a warning if the run is finished.
 
     VISSL looks only at file names: a damaged newest checkpoint would end every restart, and an
     empty final one would pass for a finished run.
 
     Args:
         config: VISSL's complete configuration.
-        folder: folder of the run.
+        folder: the run's folder.
 
     Raises:
         Refused: the checkpoint is from another run, or none in the folder can be loaded.
@@ -86,7 +86,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
     for name, fault in point.skipped.items():
         logging.warning(f"Skipped {folder / name}: {fault}")
     if not section.AUTO_RESUME:
-        point = point if point.is_final else ResumePoint()  # no run writes over a finished one
+        point = point if point.is_final else ResumePoint()  # a finished run is never overwritten
     elif point.path is not None:
         refuse_another_run(config, section_of(point.content), point.path)
     elif point.skipped:
@@ -102,7 +102,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
 
 
 def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:
-    """Compare the images of a finished run; a resumed run compares them when it opens them."""
+    """Compare a finished run's images; a resumed run compares them when it opens them."""
     from pirl_plugin.vissl.adapters.dataset import open_datasets
 
     section = section_of(point.content)
@@ -121,12 +121,12 @@ def _last_test_is_left(point: ResumePoint) -> bool:
 
 
 def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumePoint:
-    """Find the newest undamaged checkpoint of a run.
+    """Find a run's newest undamaged checkpoint.
 
     Args:
-        folder: folder of the run.
+        folder: the run's folder.
         nth: 1 for the newest one, 2 for the one before it, …; at most the oldest one.
-        skip_final: skip the final checkpoint of a finished run.
+        skip_final: skip a finished run's final checkpoint.
     """
     opened, skipped = _opened(folder, skip_final)
     point = ResumePoint(skipped=skipped)
@@ -146,7 +146,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
 
 
 def shards_of_step(step: int) -> str:
-    """Return the folder for the memory bank's shards in a step, relative to the run's folder.
+    """Return the folder for a step's memory bank shards, relative to the run's folder.
 
     Example:
         >>> shards_of_step(40)
@@ -161,14 +161,14 @@ class RunFolder:
     Args:
         folder: ``CHECKPOINT.DIR``.
         keep: which checkpoints to keep.
-        resumed: the checkpoint in the folder that the run resumes from. Without it, the files in
-            the folder belong to another run, and stay.
+        resumed: the checkpoint in the folder to resume from. Without it, the files in the folder
+            belong to another run, and stay.
     """
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
         self.folder = folder
         self.keep = keep
-        # Name → folder of its shards; the newest is last.
+        # Name → shard folder; the newest is last.
         self._saved: dict[str, str | None] = {}
         if resumed is None:
             return
@@ -182,10 +182,10 @@ class RunFolder:
         """Add a new checkpoint, and remove old ones.
 
         Args:
-            name: file name of the checkpoint.
+            name: the checkpoint's file name.
             shards: folder with its shards, relative to the run's folder; None without shards.
         """
-        # Move it to the end, even if an earlier checkpoint had this name.
+        # Move the name to the end, even if an earlier checkpoint had it.
         self._saved.pop(name, None)
         self._saved[name] = shards
         names = list(self._saved)
@@ -199,11 +199,11 @@ class RunFolder:
         shards = self._saved.pop(name)
         try:
             remove(self.folder / name)
-            # Two checkpoints of one step, in an epoch and at its end, share their shards.
+            # Two checkpoints from one step, within and after an epoch, share their shards.
             if shards is not None and shards not in self._saved.values():
                 remove(self.folder / shards)
         except OSError as error:
-            logging.root.warning(f"{name} could not be removed: {error}")
+            logging.root.warning(f"{name} could not be deleted: {error}")
 
     def _is_kept(self, name: str) -> bool:
         parts = CheckpointName.parse(name)
@@ -224,7 +224,7 @@ def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict
         try:
             content = open_checkpoint(path)
             _check_parts(content)
-            # At the same iteration, the checkpoint of the finished epoch is the newer one.
+            # At the same iteration, the checkpoint after the epoch is the newer one.
             age = (int(content["iteration"]), name.kind == "phase")
         except (KeyError, TypeError, ValueError) as error:
             skipped[path.name] = str(error)
@@ -235,7 +235,7 @@ def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict
 
 
 def _check_parts(content: Mapping[str, Any]) -> None:
-    """Check that a checkpoint has everything that is needed to resume.
+    """Check that a checkpoint has everything needed to resume.
 
     Raises:
         ValueError: a part is missing.
@@ -243,9 +243,9 @@ def _check_parts(content: Mapping[str, Any]) -> None:
     section = section_of(content)
     missing = [part for part in _PARTS if part not in content]
     if "config" not in section:
-        missing.append("record of this plugin")
+        missing.append("record from this plugin")
     elif json.loads(section["config"])["LOSS"]["name"] == "pirl_loss" and not content.get("loss"):
-        missing.append("state of the loss")
+        missing.append("loss state")
     if missing:
         raise ValueError(f"it has no {missing[0]}, so a run cannot resume from it")
 
@@ -258,7 +258,7 @@ def _shards_of(content: Mapping[str, Any]) -> str | None:
 
 
 def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
-    """Compare the shards of a memory bank with the checksums in their checkpoint.
+    """Compare memory bank shards with the checksums in the checkpoint.
 
     Raises:
         ValueError: a shard is missing or differs; the message names it.

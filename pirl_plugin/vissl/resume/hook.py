@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from torch.amp import GradScaler
     from vissl.config import AttrDict
 
-_SCALER = "grad_scaler"  # in the section: the state of the host's GradScaler
+_SCALER = "grad_scaler"  # in the section: the state of VISSL's GradScaler
 
 
 class CheckpointHook(LogLossMetricsCheckpointHook):
-    """VISSL's checkpoint hook, extended for runs of this plugin.
+    """VISSL's checkpoint hook, extended for runs with this plugin.
 
-    VISSL saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. This hook also
-    saves by time and on signals. Its own state adds what VISSL leaves out: the run's record, the
-    position in the epoch, and the GradScaler's state. VISSL saves only rank 0's loss, so the shards
-    of a sharded bank go to ``memory_bank/step_STEP`` before the checkpoint, which has their
-    checksums. All keys of the section are optional::
+    VISSL saves after epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. This hook also saves by
+    time and on signals. It adds what VISSL leaves out: the run's record, the position in the epoch,
+    and the GradScaler's state. VISSL saves only rank 0's loss, so a sharded bank is written to
+    ``memory_bank/step_STEP`` before the checkpoint, which stores the shards' checksums. All keys in
+    the section are optional::
 
         CHECKPOINT:
           PIRL: {KEEP_LAST: 2, KEEP_EVERY: 0, EVERY_MINUTES: 30}
@@ -67,9 +67,9 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             exchange.save_after_s = 60 * self.keep.EVERY_MINUTES
         self._saved_iteration = -1
         self._epoch_start = 0  # task.num_updates at the epoch's start; it counts images
-        self._shards: tuple[int, dict[str, str]] | None = None  # step, file to checksum
+        self._shards: tuple[int, dict[str, str]] | None = None  # step, file → checksum
         self._record: dict[str, Any] = {}
-        self._section: dict[str, Any] = {}  # of the checkpoint that is being written
+        self._section: dict[str, Any] = {}  # for the checkpoint being written
 
     @classmethod
     def name(cls) -> str:
@@ -95,7 +95,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                 # Compare first: a refused run leaves the folder unchanged.
                 if resumed is not None:
                     refuse_other_images(images, section, resumed)
-                    # The run may have been killed before it linked this checkpoint.
+                    # The run may have been killed before linking this checkpoint.
                     link_checkpoint(folder / resumed.name)
                 self._record = make_checkpoint_record(self._config, images, section)
                 network = run_network(task.model, self._config)
@@ -107,7 +107,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         bank = getattr(task.loss, "bank", None)
         if bank is not None and not bank.replicated and bank.awaits_load:
             bank.load(folder / shards_of_step(task.loss.step), section.get("shards"))
-            logging.info(f"Loaded the memory bank's shards of step {task.loss.step}")
+            logging.info(f"Loaded the memory bank shards from step {task.loss.step}")
         scaler = active_scaler(task)
         if scaler is not None and _SCALER in section:
             scaler.load_state_dict(section[_SCALER])
@@ -115,7 +115,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             process_watcher.polled = True  # from now on, signals wait for the next step
 
     def on_phase_start(self, task: Task) -> None:
-        """Set the learning rate for the start of the epoch, if it changes once per epoch."""
+        """Set the learning rate for the epoch, if it changes once per epoch."""
         if not task.train:
             return
         num_images = samples_done(task)
@@ -138,11 +138,12 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if task.train and agreed and self._saved_iteration != task.iteration:
             self._save_now(task)
         if agreed > SAVE:
-            moment = f"after step {task.iteration}, which is saved" if task.train else "in a test"
+            saved = f"after step {task.iteration}, which is saved"
+            moment = saved if task.train else "during a test"
             stop(agreed, f"{moment}. Run the same command again to resume.")
 
     def on_end(self, task: Task) -> None:
-        """Let signals end the process at once again: no more steps read them."""
+        """Let signals end the process at once again, because no more steps poll them."""
         if process_watcher := watcher.current():
             process_watcher.polled = False
 
@@ -156,7 +157,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             super()._checkpoint_model(task, mode_frequency, mode_num, mode)
             self._finish(task, name, mode)
 
-    def checkpoint_model(  # a static method of the host
+    def checkpoint_model(  # a static method in VISSL
         self,
         task: Task,
         world_size: int,
@@ -190,7 +191,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         return str(CheckpointName(mode, mode_num, is_final))
 
     def _prepare(self, task: Task, mode: str) -> None:
-        """Write shards, and collect the data that VISSL leaves out of the checkpoint."""
+        """Write shards, and collect the data that VISSL's checkpoint lacks."""
         # Shards come first, so that each checkpoint has its shards.
         self._save_shards(task)
         within_epoch = mode == "iteration"
@@ -205,7 +206,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             task.local_iteration_num -= 1  # VISSL adds 1 when the epoch resumes
 
     def _finish(self, task: Task, name: str, mode: str) -> None:
-        """Remove old checkpoints after ``name`` was written."""
+        """Remove old checkpoints after writing ``name``."""
         self._section = {}
         self._exchange.saved_at = time.monotonic()
         self._saved_iteration = task.iteration
@@ -217,12 +218,12 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             self._folder.add(name, shards)
 
     def _save_shards(self, task: Task) -> None:
-        """Write the shards of the last step, unless the bank is replicated. Collective."""
+        """Write the last step's shards, unless the bank is replicated. Collective."""
         bank = getattr(task.loss, "bank", None)
         if bank is None or bank.replicated:
             return
         step = int(task.loss.step)
-        # Two checkpoints of one step, in an epoch and at its end, share their shards.
+        # Two checkpoints from one step, within and after an epoch, share their shards.
         if self._shards is None or self._shards[0] != step:
             checksums = bank.save(Path(task.checkpoint_folder) / shards_of_step(step))
             self._shards = (step, checksums)
@@ -235,7 +236,7 @@ def active_scaler(task: Task) -> GradScaler | None:
 
 
 def stop(number: int, where: str) -> NoReturn:
-    """End the run on a signal, on all ranks after the same step. Collective.
+    """End the run because of a signal, on all ranks after the same step. Collective.
 
     Args:
         number: signal number.

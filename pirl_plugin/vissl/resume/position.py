@@ -1,4 +1,4 @@
-"""Position within an epoch: images done, sampler and schedule."""
+"""Position within an epoch: processed images, sampler and schedule."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pirl_plugin.vissl.task import Task
 
 
 def samples_done(task: Task) -> int:
-    """Return how many images of the current epoch all ranks had processed before the run stopped.
+    """Return how many of the current epoch's images all ranks processed before the run stopped.
 
-    This is 0, except in the first epoch of a resumed run. It is at most the size of an epoch: the
-    stopped run may have padded a larger last batch.
+    This is 0, except in the first epoch of a resumed run. It is at most the size of an epoch, as
+    the stopped run may have padded a larger last batch.
     """
     checkpoint = task.checkpoint
     if checkpoint is None:
         return 0
     finished = checkpoint["train_phase_idx"]
-    # The task's index is `finished` while the checkpoint is loaded, and 1 more in the epoch.
+    # The task's index is `finished` while loading the checkpoint, and 1 more in the epoch.
     if task.train_phase_idx not in (finished, finished + 1):
         return 0
     num_steps = len(task.dataloaders["train"])
@@ -31,17 +31,17 @@ def samples_done(task: Task) -> int:
 
 
 def steps_done(task: Task, phase: str) -> int:
-    """Return how many steps of the current epoch the loader should skip."""
+    """Return how many steps the loader should skip in the current epoch."""
     if phase != "train":
         return 0
     return samples_done(task) // int(task.datasets["train"].get_global_batchsize())
 
 
 def find_place_in_schedule(task: Task) -> None:
-    """Set the image count and learning rate of a resumed run.
+    """Set a resumed run's image count and learning rate.
 
-    VISSL counts batches. If the stopped run had another batch size, the position in the schedule
-    would be wrong, and could pass the end.
+    VISSL counts batches. With a different batch size than the stopped run's, the position in the
+    schedule would be wrong, and could pass the end.
     """
     epoch = task.num_batches_per_phase * int(task.get_global_batchsize())
     num_updates = (task.train_phase_idx + 1) * epoch + samples_done(task)
@@ -53,8 +53,8 @@ def find_place_in_schedule(task: Task) -> None:
 class ResumingSampler(DistributedSampler[Any]):
     """``DistributedSampler`` that skips the first ``start_iter`` batches; ``len`` counts them.
 
-    VISSL's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. A last
-    batch of a single image is left out, because BatchNorm needs two values.
+    VISSL's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. A final
+    batch with a single image is dropped, because BatchNorm needs two values.
 
     Example:
         >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
@@ -86,7 +86,7 @@ class ResumingSampler(DistributedSampler[Any]):
 
 
 def resuming_sampler(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return VISSL's sampler, with ``ResumingSampler`` in place of ``DistributedSampler``."""
+    """Return VISSL's sampler, with ``ResumingSampler`` instead of ``DistributedSampler``."""
     from vissl.data import get_sampler
 
     sampler = get_sampler(dataset, dataset_config, *args, **kwargs)

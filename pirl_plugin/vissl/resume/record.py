@@ -1,7 +1,7 @@
-"""The record of a run's settings and images, and "is this the same run?".
+"""Record a run's settings and images, and decide whether two runs are the same.
 
-Two complete composed configurations are compared, except for a short list of keys that may differ,
-such as :data:`RESUMING`. Every key that is not on the list counts.
+Complete composed configurations are compared, except for a short list of keys that may differ, such
+as :data:`RESUMING`. Every key that is not on the list counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 GLOBAL_BATCH = "global batch"
-"""Number of images in a step on all ranks; :func:`run_differences` adds it to the keys."""
+"""Number of images per step across all ranks; :func:`run_differences` adds it to the keys."""
 
 FREE = (
     "CHECKPOINT",
@@ -38,12 +38,12 @@ FREE = (
         f"DATA.{split}.{key}"
         for split in ("TRAIN", "TEST")
         for key in (
-            "BATCHSIZE_PER_REPLICA",  # the global batch is a key of its own
+            "BATCHSIZE_PER_REPLICA",  # the global batch has its own key
             "COPY_DESTINATION_DIR",
             "COPY_TO_LOCAL_DISK",
             "DATA_PATHS",
             "DEFAULT_SIZE",  # CROP_SIZE follows from it
-            "DATA_SOURCES",  # a folder or a list of the same images
+            "DATA_SOURCES",  # a folder or a list with the same images
             "LABEL_PATHS",
             "LABEL_SOURCES",
             "MMAP_MODE",
@@ -86,14 +86,14 @@ Images are compared separately, by :func:`refuse_other_images`.
 """
 
 RUN_WEIGHTS = "weights.json"
-"""File with the hashes of initial weights, from a run that saves no checkpoint, such as SVMs."""
+"""File with hashes of the initial weights, for runs without a checkpoint, such as SVMs."""
 
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
-"""Identity of the images of a split, from ``PIRLDataset.identity``."""
+"""Identity of a split's images, from ``PIRLDataset.identity``."""
 
 
-@dataclass(frozen=True, repr=False)  # the host's log has the configuration itself
+@dataclass(frozen=True, repr=False)  # VISSL's log has the configuration itself
 class Record:
     """A run's settings before VISSL modifies them.
 
@@ -113,7 +113,7 @@ def make_record(composed: DictConfig) -> Record:
     on the machine; the composed values do not.
 
     Args:
-        composed: the section ``config``, resolved.
+        composed: the ``config`` section, resolved.
     """
     from omegaconf import OmegaConf
 
@@ -133,12 +133,12 @@ def make_checkpoint_record(
 
     Args:
         config: VISSL's complete configuration, with the run's :class:`Record`.
-        images: identity of the images for each split.
-        resumed: record of the checkpoint from which the run resumes; None for a new run.
+        images: identity of the images in each split.
+        resumed: record in the checkpoint to resume from; None for a new run.
 
     Returns:
-        ``config``, ``weights``, ``images``, and ``global_batches``: each global batch size of the
-        run, because a resumed run may have another one.
+        ``config``, ``weights``, ``images``, and ``global_batches``: all global batch sizes used in
+        the run, because a resumed run may have another one.
     """
     record: Record = config[RECORD]
     batches = list((resumed or {}).get("global_batches") or [])
@@ -152,7 +152,7 @@ def make_checkpoint_record(
 
 
 def global_batch(config: Mapping[str, Any]) -> int:
-    """Return the number of images in a step on all ranks.
+    """Return the number of images per step across all ranks.
 
     Ranks may share the batch in any way. Micro-batches are parts of ``BATCHSIZE_PER_REPLICA``.
     """
@@ -162,12 +162,12 @@ def global_batch(config: Mapping[str, Any]) -> int:
 def refuse_another_run(
     config: Mapping[str, Any], section: Mapping[str, Any], checkpoint: Path
 ) -> None:
-    """Compare a configuration with that of the checkpoint to resume from.
+    """Compare a configuration with the one in the checkpoint to resume from.
 
     Args:
         config: the complete configuration.
         section: this plugin's data in the checkpoint.
-        checkpoint: path of the checkpoint.
+        checkpoint: the checkpoint's path.
 
     Raises:
         Refused: the settings differ.
@@ -190,7 +190,7 @@ def refuse_another_run(
 def refuse_other_images(
     images: Mapping[str, Images], section: Mapping[str, Any], checkpoint: Path
 ) -> None:
-    """Compare images with those of the checkpoint to resume from.
+    """Compare images with those in the checkpoint to resume from.
 
     Raises:
         Refused: a split has different images, or the same images in another order.
@@ -222,11 +222,11 @@ def run_differences(
     free: Sequence[str],
     expected_weights: Mapping[str, str] | None = None,
 ) -> Differences:
-    """Compare two complete configurations, except for the keys that may differ.
+    """Compare two complete configurations, except for keys that may differ.
 
-    A value that the configuration repeats is named once, by the key that a user can set:
-    ``DATA.TRAIN.VIEWS.patch_size``, not ``DATA.TRAIN.TRANSFORMS[0].patch_size``. Files with initial
-    weights are compared by content.
+    A value that the configuration repeats is reported once, under the key that a user can set:
+    ``DATA.TRAIN.VIEWS.patch_size``, not ``DATA.TRAIN.TRANSFORMS[0].patch_size``. Initial weights
+    are compared by file content.
 
     Args:
         config: the run's configuration.
@@ -235,12 +235,12 @@ def run_differences(
         expected_weights: hashes from the expected run's record; None hashes its files.
 
     Returns:
-        The differences, in the order of the configuration.
+        The differences, in configuration order.
     """
     settings = _settings(config, hash_weights(config))
     expected_settings = _settings(expected, expected_weights or hash_weights(expected))
     differs = differences(settings, expected_settings, free)
-    # Interpolations repeat values: name the key that was set.
+    # Interpolations repeat values. Name the key that was set.
     return {key: values for key, values in differs.items() if not _is_repeated(key, differs)}
 
 
@@ -256,7 +256,7 @@ def read_composed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
-    """Hash the files with initial weights: key → SHA-256, or the name of a missing file."""
+    """Hash the files with initial weights: key → SHA-256, or the name if a file is missing."""
     if RECORD in config:  # a file is read once
         weights: dict[str, str] = config[RECORD].weights
         return weights
@@ -277,7 +277,7 @@ def _content_of(file: str) -> str:
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
     """Return the values to compare: dotted key → value, including ``GLOBAL_BATCH``."""
     values = read_composed(config)
-    # The run does not read the sections of other losses.
+    # The run does not read other losses' sections.
     losses = values.get("LOSS") or {}
     read = [key for key in ("name", losses.get("name")) if key in losses]
     values["LOSS"] = {key: losses[key] for key in read}
@@ -292,7 +292,7 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
 
 
 def data_set_name(name: str) -> str:
-    """Return the data set of an entry in ``DATASET_NAMES``, whether it is a folder or a list.
+    """Return the data set that an entry in ``DATASET_NAMES`` refers to, as a folder or a list.
 
     Example:
         >>> data_set_name("imagenet1k_folder"), data_set_name("pirl_imagenet1k_1percent")

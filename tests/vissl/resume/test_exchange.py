@@ -64,7 +64,7 @@ def test_unreadable__stops_at_its_share_of_the_images_read(images, steps, senten
     if sentence is None:
         assert seen is None
     else:
-        assert f"photos: {sentence} cannot be read" in seen
+        assert f"photos: {sentence} are unreadable" in seen
 
 
 def test_unreadable__test_images_do_not_thin_out_those_of_training():

@@ -123,10 +123,10 @@ def test_shards__of_a_step_stay_while_one_of_its_two_checkpoints_does(tmp_path):
 def test_checkpoint__without_a_part_is_damaged(tmp_path, subtests):
     for part, content in (
         ("loss", {"loss": None}),
-        ("state of the loss", {"loss": {}}),
+        ("loss state", {"loss": {}}),
         ("phase_idx", {"phase_idx": None}),
         ("iteration_num", {"iteration_num": None}),
-        ("record of this plugin", {"classy_state_dict": {}}),
+        ("record from this plugin", {"classy_state_dict": {}}),
     ):
         with subtests.test(part=part):
             write(tmp_path, "model_phase0.torch", 10)
