@@ -1,16 +1,27 @@
-"""Make image sets unlike photos from public repositories, for ``starts.py``.
+"""Make image sets unlike photos from public data, for ``starts.py``.
 
     git clone https://github.com/siddhartamukherjee/NEU-DET-Steel-Surface-Defect-Detection STEEL
     python extra_scripts/claims/image_sets.py steel STEEL OUT
     git clone https://github.com/Jakobovski/free-spoken-digit-dataset DIGITS
     python extra_scripts/claims/image_sets.py digits DIGITS OUT
+    git clone https://github.com/minh-doan/MLCP CELLS
+    python extra_scripts/claims/image_sets.py cells CELLS OUT
+    pip install --target SCENE --no-deps tensorly
+    python extra_scripts/claims/image_sets.py scene SCENE OUT
 
-Writes ``OUT/train/CLASS/*.png`` and ``OUT/val/CLASS/*.png``. Train and test images come from
-different sources where the files tell them apart:
+Writes ``OUT/train/CLASS/*`` and ``OUT/val/CLASS/*``. Train and test images come from different
+sources where the files tell them apart:
 
 - ``steel``: six kinds of surface defects (NEU-DET, Song and Yan 2013), 200 px. Neighboring numbers
   may show the same strip, so the images up to number 220 of each class train and the others test.
 - ``digits``: spectrograms of spoken digits, 128 px. Four speakers train, and the other two test.
+- ``cells``: imaging flow cytometry of the cell cycle (Blasi et al. 2016), 40 px, 16 bits, three
+  channels: bright field, a stain for DNA, and dark field. The four phases with hundreds of cells.
+  The first 350 cells of a phase train, and the last 200 test.
+- ``scene``: the hyperspectral scene Indian Pines (Baumgardner et al. 2015), 145 × 145 pixels, 16
+  bits. Each 10 of its 200 bands are averaged. The images are tiles of 17 × 17 pixels with the class
+  of their center. They lie within blocks of 29 × 29 pixels, which train and test in turns, as on a
+  chessboard, so that no pixel is in both. Classes with fewer than 20 tiles in either are left out.
 """
 
 from __future__ import annotations
@@ -20,6 +31,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import tifffile
 from PIL import Image
 from scipy.io import wavfile
 from scipy.signal import stft
@@ -30,6 +42,16 @@ WINDOW = 256  # samples: 32 ms
 HOP = 32  # samples
 FLOOR = -80.0  # dB below the loudest point
 SIDE = 128  # of a spectrogram, pixels
+PHASES = ("G1", "S_phase", "G2", "Prophase")
+CHANNELS = (3, 4, 6)  # bright field, DNA, dark field
+CELL = 40  # side of a cell in a montage of 30 × 30 cells, pixels
+EMPTY_DEVIATION = 20  # of the bright field: about 5 without a cell
+TRAINING_CELLS = 350
+TEST_CELLS = 200
+MEAN_OF_BANDS = 10
+BLOCK = 29  # pixels
+TILE = 17  # pixels
+FEWEST_TILES = 20  # of a class, in train and in test
 
 
 def make_steel(clone: Path, out: Path) -> None:
@@ -70,14 +92,63 @@ def spectrogram(samples: np.ndarray) -> Image.Image:
     return image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
 
 
-SETS = {"steel": make_steel, "digits": make_digits}
+def make_cells(clone: Path, out: Path) -> None:
+    """Cut the cells from the montage of each phase. At its end are tiles without a cell."""
+    for phase in PHASES:
+        channels = []
+        for channel in CHANNELS:
+            (file,) = clone.glob(f"images/Experiment_1/{phase}/Ch{channel}_*.tif")
+            montage = tifffile.imread(file)
+            tiles = montage.reshape(len(montage) // CELL, CELL, -1, CELL).swapaxes(1, 2)
+            channels.append(tiles.reshape(-1, CELL, CELL))
+        cells = np.stack(channels, axis=-1)
+        is_cell = cells[..., 0].std(axis=(1, 2)) > EMPTY_DEVIATION
+        cells = cells[: is_cell.nonzero()[0][-1] + 1]
+        for number, cell in enumerate(cells[:TRAINING_CELLS]):
+            save_array(cell, out / "train" / phase / f"{number}.npy")
+        for number, cell in enumerate(cells[-TEST_CELLS:]):
+            save_array(cell, out / "val" / phase / f"{number}.npy")
+
+
+def make_scene(package: Path, out: Path) -> None:
+    """Cut the tiles of each block around labeled pixels."""
+    data = package / "tensorly" / "datasets" / "data"
+    bands = np.load(data / "Indian_pines_corrected.npy")
+    classes = np.load(data / "Indian_pines_gt.npy")  # 0: no class
+    pixels = bands.reshape(*bands.shape[:2], -1, MEAN_OF_BANDS).mean(axis=3).round()
+    pixels = pixels.astype(np.uint16)
+    half = TILE // 2
+    rows, columns = classes.nonzero()
+    is_inside = [
+        (half <= place % BLOCK) & (place % BLOCK < BLOCK - half) for place in (rows, columns)
+    ]
+    is_test = (rows // BLOCK + columns // BLOCK) % 2 == 1
+    labels = classes[rows, columns]
+    for label in np.unique(labels):
+        chosen = is_inside[0] & is_inside[1] & (labels == label)
+        if min((chosen & is_test).sum(), (chosen & ~is_test).sum()) < FEWEST_TILES:
+            continue
+        for place in chosen.nonzero()[0]:
+            row, column = rows[place], columns[place]
+            tile = pixels[row - half : row + half + 1, column - half : column + half + 1]
+            split = "val" if is_test[place] else "train"
+            save_array(tile, out / split / f"{label:02}" / f"{row}_{column}.npy")
+
+
+def save_array(array: np.ndarray, file: Path) -> None:
+    """Save an array (H, W, C) in a folder that may not exist."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.save(file, array)
+
+
+SETS = {"steel": make_steel, "digits": make_digits, "cells": make_cells, "scene": make_scene}
 
 
 def main() -> None:
     """Make a set."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=SETS)
-    parser.add_argument("clone", type=Path, help="work tree of the repository")
+    parser.add_argument("clone", type=Path, help="folder of the repository or package")
     parser.add_argument("out", type=Path, help="folder of the set")
     options = parser.parse_args()
     SETS[options.name](options.clone, options.out)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from intervals import packed
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
 from training import Photos
@@ -19,11 +20,29 @@ from pirl_plugin.evaluation.logistic import choose_layer, fit_logistic
 from pirl_plugin.models.trunks import evaluating, on_grid
 
 LAST = "last"
+BATCH = 16  # for features; larger ones are slower on a CPU
 FRACTIONS = (0.05, 0.1)
 
 
+def center_crops(photos: Photos, size: int) -> Tensor:
+    """Return center crops (N, C, size, size): uint8 of photos, float32 of other images."""
+    crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size)])
+    return torch.stack(
+        [
+            v2.functional.pil_to_tensor(crop(image))
+            if isinstance(image, Image.Image)
+            else crop(image.float())
+            for image, _ in photos
+        ]
+    )
+
+
 def layer_features(
-    network: nn.Module, photos: Photos, size: int, device: str = "cpu"
+    network: nn.Module,
+    photos: Photos,
+    size: int,
+    device: str = "cpu",
+    normalize: Callable[[Tensor], Tensor] = pirl.normalize_images,
 ) -> dict[str, Tensor]:
     """Compute features for center crops at all layers, stages on the paper's grids.
 
@@ -32,11 +51,11 @@ def layer_features(
         photos: N images.
         size: crop size, pixels.
         device: the network's.
+        normalize: from :func:`center_crops` to what the network takes.
 
     Returns:
         Layer → float16 (N, D), on the CPU.
     """
-    crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size), v2.PILToTensor()])
     features: dict[str, list[Tensor]] = {}
     hooks = []
     for name in stages_of(network):
@@ -46,9 +65,9 @@ def layer_features(
 
         hooks.append(network.get_submodule(name).register_forward_hook(keep))
     with evaluating(network), torch.no_grad():
-        for start in range(0, len(photos), 128):
-            pixels = torch.stack([crop(image) for image, _ in photos[start : start + 128]])
-            pooled = network(pirl.normalize_images(pixels.to(device)))
+        for start in range(0, len(photos), BATCH):
+            pixels = center_crops(photos[start : start + BATCH], size)
+            pooled = network(normalize(pixels.to(device)))
             features.setdefault(LAST, []).append(pooled.half().cpu())
     for hook in hooks:
         hook.remove()

@@ -26,6 +26,7 @@ class Method(nn.Module):
 
     views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
     trained: nn.ModuleDict  # trunk and heads: what the optimizer moves
+    normalize = staticmethod(pirl.normalize_images)
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
         """Compute the loss for a batch; ``progress`` runs from 0 to 1 during training."""
@@ -56,7 +57,9 @@ class PIRL(Method):
         task: ``jigsaw``, ``rotation`` or ``none``.
         lambda_invariance: λ of Eq. 5, without a task 0.
         hidden_dim: hidden width in the heads; None: linear heads, as in the paper.
-        colors: color augmentation: ``paper`` or ``simclr``.
+        temperature: of the loss.
+        num_patches: patches of the jigsaw that a step takes, at random.
+        augmentation: arguments of the views that differ from the paper's.
     """
 
     def __init__(
@@ -68,12 +71,12 @@ class PIRL(Method):
         task: str,
         lambda_invariance: float = 0.75,
         hidden_dim: int | None = None,
-        colors: str = "paper",
+        temperature: float = 0.2,
+        num_patches: int = 9,
+        **augmentation: Any,
     ) -> None:
         super().__init__()
-        augmentation: dict[str, Any] = {"image_scale": (0.2, 1.0)}
-        if colors == "simclr":
-            augmentation |= SIMCLR_COLORS
+        augmentation = {"image_scale": (0.2, 1.0), **augmentation}
         if task == "jigsaw":
             patches: dict[str, Any] = {
                 "patches_crop_size": image_size * 3 // 2,
@@ -87,13 +90,13 @@ class PIRL(Method):
         self.transformed = {"jigsaw": "patches", "rotation": "transformed", "none": None}[task]
         heads = {"f": pirl.PIRLHead(width, hidden_dim=hidden_dim)}
         if self.transformed:
-            num_patches = 9 if task == "jigsaw" else 1
-            heads["g"] = pirl.PIRLHead(width, hidden_dim=hidden_dim, num_patches=num_patches)
+            self.num_patches = num_patches if task == "jigsaw" else 1
+            heads["g"] = pirl.PIRLHead(width, hidden_dim=hidden_dim, num_patches=self.num_patches)
         self.trained = nn.ModuleDict({"trunk": trunk, **heads})
         self.contrast = pirl.PIRLLoss(
             num_images,
             estimator="info_nce",
-            temperature=0.2,
+            temperature=temperature,
             num_negatives=min(1024, num_images // 2),
             lambda_invariance=lambda_invariance if self.transformed else 0.0,
         )
@@ -103,16 +106,18 @@ class PIRL(Method):
         trunk = self.trained["trunk"]
         with torch.no_grad():
             for batch in loader:
-                images = pirl.normalize_images(batch["images"].to(device))
+                images = self.normalize(batch["images"].to(device))
                 self.contrast.fill_bank(batch["index"].to(device), self.trained["f"](trunk(images)))
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
         """Return Eq. 5."""
         trunk = self.trained["trunk"]
-        self.f_image = self.trained["f"](trunk(pirl.normalize_images(batch["images"])))
+        self.f_image = self.trained["f"](trunk(self.normalize(batch["images"])))
         g_transformed = None
         if self.transformed:
-            g_transformed = self.trained["g"](trunk(pirl.normalize_images(batch[self.transformed])))
+            transformed = batch[self.transformed].unflatten(0, (len(self.f_image), -1))
+            transformed = transformed[:, : self.num_patches].flatten(0, 1)  # in a random order
+            g_transformed = self.trained["g"](trunk(self.normalize(transformed)))
         return self.contrast(self.f_image, g_transformed, batch["index"])
 
     def after_step(self, batch: dict[str, Tensor]) -> None:

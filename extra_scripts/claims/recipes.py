@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from peer_methods import SIMCLR_COLORS
 from peers import Comparison, shared_options
 
 from pirl_plugin.system.files import write_json
@@ -42,7 +43,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "name": "pirl_jigsaw",
         "batch": 32,
         "rate": 0.06,
-        "colours": "simclr",
+        **SIMCLR_COLORS,
     },
     "NPID, rate 0.03": {"name": "npid", "batch": 32, "rate": 0.03},
     "NPID, rate 0.06": {"name": "npid", "batch": 32, "rate": 0.06},

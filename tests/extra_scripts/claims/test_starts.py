@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import image_sets
 import numpy as np
 import pandas as pd
 import pytest
@@ -88,6 +89,44 @@ def test_difference__of_two_seeds_has_an_interval_only_if_no_seed_changes_it():
     fixed = accuracy([right, right], is_fixed=True)
     assert difference(fixed, accuracy([~right], is_fixed=True)).half_width > 0
     assert difference(trained, Accuracy(pd.Series({7: 1.0}), 100, {})) is None
+
+
+def test_scene__train_and_test_tiles_share_no_pixel(monkeypatch, tmp_path):
+    data = tmp_path / "tensorly" / "datasets" / "data"
+    data.mkdir(parents=True)
+    numbers = np.arange(87 * 58, dtype=np.uint16).reshape(87, 58, 1)
+    np.save(data / "Indian_pines_corrected.npy", np.repeat(numbers, 20, axis=2))
+    np.save(data / "Indian_pines_gt.npy", np.ones((87, 58), np.uint8))
+    image_sets.make_scene(tmp_path, tmp_path / "scene")
+    train, test = (
+        np.stack([np.load(file) for file in (tmp_path / "scene" / part).rglob("*.npy")])
+        for part in ("train", "val")
+    )
+    assert train.shape == test.shape == (3 * 13 * 13, 17, 17, 2)  # of 3 blocks
+    assert not np.intersect1d(train, test).size
+
+
+def test_comparison__of_arrays_uses_all_channels(tmp_path):
+    """Three of five channels vary together: the components are uncorrelated, with deviation 1."""
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        image = rng.integers(2000, 9000, (20, 20, 5), np.uint16)
+        image[..., 1] = image[..., 2] = image[..., 0] // 2
+        split = "val" if number % 3 == 0 else "train"
+        image_sets.save_array(image, tmp_path / split / f"{number % 2}" / f"{number}.npy")
+    options = argparse.Namespace(data=tmp_path, images=6, image_size=20, width=0.25, choose=True)
+    comparison = starting_points.Comparison(options)
+    assert len(comparison.train) == 6
+    assert len(comparison.test) == 2  # the training images that were not drawn
+    features = comparison.features(comparison.network("random", 0), comparison.test, 20)
+    assert len(features["last"]) == 2
+    crops = torch.stack([image.float() for image, _ in comparison.train])
+    components = comparison.components(comparison.normalize(crops)).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(components.cov(), torch.eye(3), atol=1e-2, rtol=0)
+    levels = comparison.handmade("mean_deviation", comparison.train, 20)["last"]
+    expected = (comparison.normalize(crops)[:, 0].mean((1, 2)) + 3) / 6
+    torch.testing.assert_close(levels[:, 0], expected)
+    assert comparison.handmade("histograms", comparison.train, 20)["last"].shape[1] == 1764 + 80
 
 
 @pytest.mark.parametrize(
