@@ -26,7 +26,7 @@ class Method(nn.Module):
 
     views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
     trained: nn.ModuleDict  # trunk and heads: what the optimizer moves
-    normalize = staticmethod(pirl.normalize_images)
+    normalize: Callable[[Tensor], Tensor] = staticmethod(pirl.normalize_images)
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
         """Compute the loss for a batch; ``progress`` runs from 0 to 1 during training."""

@@ -178,8 +178,8 @@ class Comparison:
         variances, directions = torch.linalg.eigh(torch.cov(pixels))
         weight = (directions / variances.sqrt()).T[-3:].flip(0)  # the largest first
         projection = nn.Conv2d(len(pixels), 3, 1)
-        projection.weight.data = weight.float()[:, :, None, None]
-        projection.bias.data = -(weight @ pixels.mean(dim=1)).float()
+        offset = -weight @ pixels.mean(dim=1)
+        projection.load_state_dict({"weight": weight[:, :, None, None], "bias": offset})
         return projection
 
     def width(self, network: nn.Module) -> int:
