@@ -1,4 +1,4 @@
-"""The commands of ``pirl-plugin``: each has a name, a function of its arguments, and a summary."""
+"""The ``pirl-plugin`` commands: each has a name, a function and a summary."""
 
 from __future__ import annotations
 
@@ -11,49 +11,55 @@ from typing import NoReturn
 
 from pirl_plugin import __version__
 
-# Command -> "package.module:function", which takes the list of arguments, and what it does.
+# Command -> "package.module:function", which takes the argument list, and a summary.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("pirl_plugin.vissl.run.launch:main", "pre-train, or run a benchmark, in VISSL"),
     "quickstart": ("pirl_plugin.quickstart.command:main", "pre-train, evaluate and report"),
     "knn": ("pirl_plugin.evaluation.knn_command:main", "k-nearest-neighbor classification"),
     "embed": (
         "pirl_plugin.evaluation.embed_command:main",
-        "write features and predicted classes of any images",
+        "save features and predicted classes for any images",
     ),
     "linear": (
         "pirl_plugin.vissl.linear:main",
         "classify images: fit a linear classifier on frozen features",
     ),
-    "finetune": ("pirl_plugin.vissl.finetune:main", "all layers and a classifier, on labels"),
-    "export": ("pirl_plugin.checkpoints.export:main", "for Detectron2, torchvision or timm"),
-    "prepare": ("pirl_plugin.images.prepare:main", "a copy of images that is read faster"),
-    "configs": ("pirl_plugin.vissl.configs:main", "list configs and overlays, or show one"),
+    "finetune": (
+        "pirl_plugin.vissl.finetune:main",
+        "train all layers and a classifier on labeled images",
+    ),
+    "export": (
+        "pirl_plugin.checkpoints.export:main",
+        "write weights for Detectron2, torchvision or timm",
+    ),
+    "prepare": ("pirl_plugin.images.prepare:main", "copy images for faster reading"),
+    "configs": ("pirl_plugin.vissl.configs:main", "list configs and overlays, or print one"),
 }
 
 
 def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
-    """Call a command with the words of ``sys.argv``, and end any exception in one sentence.
+    """Run a command with the arguments in ``sys.argv``; end any exception in one sentence.
 
-    The scripts of ``extra_scripts/`` start by it too.
+    The scripts in ``extra_scripts/`` start this way too.
 
     Args:
-        command: a function of the words; returns the exit status, or None for 0. Without one, the
-            first word names it.
+        command: a function that takes the arguments and returns the exit status, or None for 0.
+            Without it, the first argument names the command.
 
     Raises:
         SystemExit: always; with the exit status, or the sentence.
     """
     if os.name != "posix":
-        sys.exit("pirl_plugin: Linux or macOS is needed; on Windows, use WSL")
+        sys.exit("pirl_plugin: this package needs Linux or macOS; on Windows, use WSL")
     from pirl_plugin.system.console import prepare_streams
     from pirl_plugin.system.failures import in_one_sentence
     from pirl_plugin.system.processes import share_import_path
     from pirl_plugin.system.watcher import watching
 
     if "OMP_WAIT_POLICY" not in os.environ:
-        # OpenMP's threads spin for microseconds before they sleep: docs/speed.md has the figures.
+        # OpenMP threads spin for microseconds before they sleep; docs/speed.md has the figures.
         os.environ.setdefault("GOMP_SPINCOUNT", "300")
-    # Before the watcher listens, and after, Python would print a traceback.
+    # Before and after the watcher listens, Python would print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     prepare_streams()
     share_import_path()
@@ -61,15 +67,15 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
         with watching(), in_one_sentence():
             status = (command or run)(sys.argv[1:]) or 0
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the pipe, such as head, has ended
-        # Otherwise Python fails again when it flushes the output at its end.
+    except BrokenPipeError:  # the pipe's reader, such as head, has ended
+        # Otherwise Python fails again when it flushes the output on exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command and return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
@@ -78,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        print(f"pirl-plugin: there is no command '{name}'\n{_usage()}", file=sys.stderr)
+        print(f"pirl-plugin: unknown command '{name}'\n{_usage()}", file=sys.stderr)
         return 2
     command: Callable[[list[str]], int | None] = resolve_name(COMMANDS[name][0])
     return command(rest) or 0

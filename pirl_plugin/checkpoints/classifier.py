@@ -14,7 +14,7 @@ from pirl_plugin.system.failures import Refused
 CLASSIFIER = "pirl_classifier"
 """Key for the classifier in a checkpoint."""
 CLASSIFIER_FILE = "classifier.torch"
-"""File with trunk and classifier that ``linear --fit logistic`` and ``finetune`` write."""
+"""File with trunk and classifier, written by ``linear --fit logistic`` and ``finetune``."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Classifier:
         weight: float32 ``(C, D)``.
         bias: float32 ``(C,)``.
         classes: names of the C classes.
-        layer: the trunk layer whose features it takes; see :func:`layer_features`.
+        layer: the trunk layer that provides the features; see :func:`layer_features`.
 
     Raises:
         Refused: shapes do not fit, weights are NaN or infinite, or a name is not printable text.
@@ -70,7 +70,7 @@ def read_classifier(path: Path | None) -> Classifier | None:
     """Return the classifier in a checkpoint; None if there is none.
 
     Args:
-        path: path of a readable checkpoint; None: there is no file.
+        path: path to a readable checkpoint; None if there is no file.
 
     Raises:
         Refused: the classifier is incomplete, or its weights or class names are invalid.
@@ -79,7 +79,7 @@ def read_classifier(path: Path | None) -> Classifier | None:
         return None
     try:
         content = open_checkpoint(path)
-    except Refused:  # a file of code, which the user trusts: this package did not write it
+    except Refused:  # contains code that the user trusts, so this package did not write it
         return None
     record = content.get(CLASSIFIER)
     if record is None:
@@ -87,6 +87,6 @@ def read_classifier(path: Path | None) -> Classifier | None:
     try:
         return Classifier(**{field.name: record[field.name] for field in fields(Classifier)})
     except (AttributeError, KeyError, TypeError) as error:  # values of other types
-        raise Refused(f"{path}: the classifier in it is damaged ({error!r}).") from None
+        raise Refused(f"{path}: the classifier in this file is damaged ({error!r}).") from None
     except Refused as error:
         raise Refused(f"{path}: {error}") from None

@@ -1,4 +1,4 @@
-"""``export_checkpoint``: write the trunk of any checkpoint for other programs."""
+"""``export_checkpoint``: write the trunk in any checkpoint for other programs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def export_checkpoint(
 ) -> AnyTrunk:
     """Write the trunk in a checkpoint for Detectron2, torchvision, timm or VISSL.
 
-    Weights keep their values, in float32. Files for VISSL and folders for timm also record the
-    images that the network expects. An existing file at ``out`` is replaced at the end, in one
-    step.
+    Weights keep their values, in float32. Files for VISSL and folders for timm also record which
+    images the network expects. An existing file at ``out`` is replaced at the end, in one step.
 
     Args:
         path: any file that :func:`pirl_plugin.load_trunk` loads.
@@ -38,19 +37,19 @@ def export_checkpoint(
             VISSL, ``.safetensors``; for timm a folder, which can be uploaded to a model hub.
         to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
             ``timm``.
-        trunk: prefix of the trunk's tensors, or its end, if the file holds several networks.
+        trunk: prefix of the trunk's tensors, or its last part, if the file holds several networks.
         timm: as in :func:`pirl_plugin.load_trunk`, like ``timm_options`` and ``trust_pickle``.
-        timm_options: keyword arguments of ``timm.create_model``.
+        timm_options: keyword arguments for ``timm.create_model``.
         trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
         The trunk; :func:`loading_lines` returns the code that loads the exported file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: ``to`` is unknown, the file cannot be read, the other program does not have the
-            network, or tensors are missing, left over, of another shape or not finite; the message
-            has their names.
+        FileNotFoundError: the file does not exist.
+        ValueError: ``to`` is unknown, the file cannot be read, the other program lacks the network,
+            or tensors are missing, left over, of another shape or not finite; the message names
+            them.
 
     Example:
         >>> import tempfile
@@ -80,13 +79,13 @@ def export_checkpoint(
 
 
 def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
-    """Return what loads an exported file: Python code, or overrides for VISSL in a shell.
+    """Return Python code that loads an exported file, or shell overrides for VISSL.
 
     Args:
         trunk: the exported trunk.
         to: the format.
         out: the file, or timm's folder.
-        classes: number of the classifier's classes; 0: the network was written without one.
+        classes: number of classes; 0 if the network was written without a classifier.
     """
     config = trunk.network_config
     mean = list(config.mean)
@@ -109,7 +108,7 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
             f'model = timm.create_model("local-dir:{out}", pretrained=True{network})\n'
             f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
         )
-    # A file of tensors: the lines build the network too.
+    # A file with tensors: the lines also build the network.
     load = f'torch.load("{out}", weights_only=True)'
     if to == "safetensors":
         load = f'safetensors.torch.load_file("{out}")'

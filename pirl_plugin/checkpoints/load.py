@@ -1,7 +1,7 @@
-"""Load the trunk in any file of weights, without running code in the file.
+"""Load the trunk in any weights file, without running code in the file.
 
-A file is flattened to tensors by dotted names. A trunk is the tensors with one prefix, such as
-``classy_state_dict.base_model.model.trunk._feature_blocks.`` in VISSL's layout.
+A file is flattened to tensors with dotted names. A trunk consists of the tensors with one prefix,
+such as ``classy_state_dict.base_model.model.trunk._feature_blocks.`` in VISSL's layout.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
 
 NETWORK = "network"
-"""Key of the network's record in this plugin's data."""
+"""Key for the network's record in this plugin's data."""
 COUNTER = "num_batches_tracked"
-"""Unused buffer of batch norm; files of PyTorch < 0.4.1 and of Caffe2 do not have it."""
+"""Unused batch norm buffer; files from PyTorch < 0.4.1 and Caffe2 lack it."""
 _TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
 
-# How programs name a ResNet's parts: their name -> torchvision's. Inside a part, all of them use
+# What programs call a ResNet's parts: their name -> torchvision's. Within a part, all of them use
 # torchvision's names.
 _OF_TORCHVISION = {name: name for name in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")}
-# lightly: an nn.Sequential of the children; its 2 (ReLU) and 3 (pooling) have no tensors.
+# lightly: an nn.Sequential of the children; 2 (ReLU) and 3 (pooling) have no tensors.
 _OF_LIGHTLY = {
     "0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4",
 }  # fmt: skip
-# A ResNet's prefix is what precedes one of these convolutions.
+# A ResNet's prefix precedes one of these convolutions.
 _MARK = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<part>layer[14]|[47])\.0\.conv1\.weight")
-# Wrappers of torch put these parts into names, also in the middle of them.
+# torch's wrappers insert these parts into names, also in the middle.
 _WRAPPERS = re.compile(r"\b(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
-# If a file holds several trunks, the first of these is taken, as in the papers' evaluation.
+# If a file holds several trunks, use the first of these, as the papers do for evaluation.
 _PREFERRED = (
     "classy_state_dict.base_model.model.trunk.",  # VISSL: not the momentum encoder in its loss
     "encoder_q.",  # MoCo: not the key encoder
     "teacher.",  # DINO: not the student
-    "state_dict_ema.",  # timm: the averaged weights, as timm itself takes
+    "state_dict_ema.",  # timm: the averaged weights, as timm itself does
 )
-# Programs whose networks have names of their own, by parts of their names.
+# Programs that use other tensor names, by parts of these names.
 _WRITERS = {
     r"(^|\.)features\.\d+\.\d+\.|encoder_layer_\d": "torchvision",
     r"(^|\.)embeddings\.|encoder\.layers?\.\d+\.(attention|layer)|encoder\.stages\.": (
@@ -70,27 +70,27 @@ def load_trunk(
     timm_options: Mapping[str, object] | None = None,
     trust_pickle: bool = False,
 ) -> AnyTrunk:
-    """Load the trunk in any file of weights as a module, in evaluation mode.
+    """Load the trunk in any weights file as a module, in evaluation mode.
 
     Args:
-        path: a file of :func:`pirl_plugin.save_trunk`, a checkpoint of VISSL (pre-training, model
-            zoo, benchmark) or of torch, a safetensors file, or None for the weights that timm
-            publishes for the network ``timm``.
-        prefix: prefix of the trunk's tensors, or its end, if the file holds several networks.
-        timm: timm's name of the network, if it is not a ResNet and the file does not record it.
+        path: a file written by :func:`pirl_plugin.save_trunk`, a checkpoint from VISSL
+            (pre-training, model zoo, benchmark) or torch, a safetensors file, or None for the
+            weights that timm publishes for the network ``timm``.
+        prefix: prefix of the trunk's tensors, or its last part, if the file holds several networks.
+        timm: timm's name for the network, if it is not a ResNet and the file does not record it.
             With a tag, such as ``vit_small_patch16_224.augreg_in1k``, it also gives timm's mean and
             standard deviation for these weights.
-        timm_options: keyword arguments of ``timm.create_model``.
+        timm_options: keyword arguments for ``timm.create_model``.
         trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
-        A module that maps normalized images ``(B, C, H, W)`` to a list of features. Its attribute
-        ``network_config`` records size, mean and standard deviation of the images that it expects.
+        A module that maps normalized images ``(B, C, H, W)`` to a list of features. The attribute
+        ``network_config`` records the size, mean and standard deviation of the images it expects.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file holds no complete trunk, safe loading refuses it, or its network is
-            timm's and timm is not installed.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file holds no complete trunk, safe loading refuses it, or it is a timm
+            network and timm is not installed.
     """
     options = dict(timm_options or {})
     if timm is None and (options or path is None):
@@ -122,14 +122,14 @@ def find_trunk(
     file: str,
     prefix: str | None = None,
 ) -> AnyTrunk:
-    """Build the network in a file's content, with its weights.
+    """Build the network in a file's content, with the weights.
 
     Args:
         content: nested dictionaries with tensors.
-        architecture: timm's name of the network. A ResNet is known by its tensors, so that its name
-            may be ``pirl_resnet`` or empty.
-        options: keyword arguments of ``timm.create_model``.
-        file: name of the file, for errors.
+        architecture: timm's name for the network. ResNets are recognized by their tensors, so the
+            name may be ``pirl_resnet`` or empty.
+        options: keyword arguments for ``timm.create_model``.
+        file: file name, for errors.
         prefix: as in :func:`load_trunk`.
 
     Raises:
@@ -142,16 +142,16 @@ def find_trunk(
 
 
 def read_network_config(path: Path, content: Mapping[str, Any] | None = None) -> NetworkConfig:
-    """Return a file's record of its network, without reading the tensors.
+    """Return a file's record of the network, without reading the tensors.
 
-    It is in the file, if this package wrote it, or in timm's ``config.json`` beside it.
+    The record is in the file, if this package wrote it, or in timm's ``config.json`` beside it.
 
     Args:
         path: the file.
-        content: content of the file, if it has been read.
+        content: the file's content, if it has been read.
 
     Returns:
-        The record; the defaults if there is none, or the file cannot be read.
+        The record, or the defaults if there is none or the file is unreadable.
 
     Raises:
         Refused: the record is damaged, or its description of the network is unsafe.
@@ -187,7 +187,7 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
 
 
 def _opened(path: Path) -> Mapping[str, Any]:
-    """Open a checkpoint; return an empty mapping if it is none, which its reader reports."""
+    """Open a checkpoint; return an empty mapping if it is invalid, which a later read reports."""
     try:
         return open_checkpoint(path)
     except ValueError:
@@ -195,15 +195,15 @@ def _opened(path: Path) -> Mapping[str, Any]:
 
 
 def _fetch(timm: str, options: dict[str, object]) -> TimmTrunk:
-    """Let timm fetch a network with its published weights, or take them from its cache."""
+    """Let timm download a network's published weights, or load them from its cache."""
     try:
         return TimmTrunk(timm, {**options, "pretrained": True})
     except Refused:
         raise
-    except Exception as error:  # the hub's client raises many types, also of other libraries
+    except Exception as error:  # the hub's client raises many types, also from other libraries
         reason, _, _ = " ".join(str(error).split()).partition(". ")
         raise Refused(
-            f"timm could not fetch the weights of {timm} ({type(error).__name__}: {reason}). "
+            f"timm could not download the weights for {timm} ({type(error).__name__}: {reason}). "
             f"Connect to the Hugging Face Hub, or download the weights elsewhere and load them as "
             f"a file."
         ) from error
@@ -215,7 +215,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     Raises:
         Refused: there is no ResNet, there are several, or it is incomplete.
     """
-    part_names_at: dict[str, dict[str, str]] = {}  # prefix of a ResNet → names of its parts
+    part_names_at: dict[str, dict[str, str]] = {}  # ResNet prefix → names of its parts
     for full_name in tensors:
         if mark := _MARK.fullmatch(full_name):
             is_lightly = mark["part"].isdecimal()
@@ -223,7 +223,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     if not part_names_at:
         raise Refused(
             f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. "
-            f"{_advice(tensors, 'For another network, such as a ViT, give its timm name.')}"
+            f"{_advice(tensors, 'For another network, such as a ViT, pass its timm name.')}"
         )
     trunk_prefix = _choose_prefix(list(part_names_at), file, prefix)
     part_names = part_names_at[trunk_prefix]
@@ -236,7 +236,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
         else:
             others.append(name)
 
-    # The network: the depth with the nearest numbers of blocks; width and stem by conv1's shape.
+    # Use the depth with the most similar block counts; conv1's shape gives width and stem.
     block = Bottleneck if "layer1.0.conv3.weight" in state else BasicBlock
     blocks = {tuple(name.split(".")[:2]) for name in state if name.startswith("layer")}
     num_blocks = Counter(layer for layer, _ in blocks)
@@ -248,10 +248,10 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
 
     depth = min(STAGES, key=distance)
     stem = state.get("conv1.weight", torch.empty(0))
-    if stem.ndim != 4:  # incomplete or damaged, as the comparison says
+    if stem.ndim != 4:  # incomplete or damaged, as the comparison will report
         stem = torch.empty(64, 3, 7, 7)
     trunk = ResNetTrunk(depth, stem.shape[0] / 64, stem.shape[2] == 3, stem.shape[1])
-    remedy = "If it is another network, give its timm name."
+    remedy = "If it is another network, pass its timm name."
     _load_complete(trunk, state, others, file, remedy)
     return trunk
 
@@ -263,7 +263,7 @@ def _load_timm_network(
     timm: str,
     options: Mapping[str, object],
 ) -> TimmTrunk:
-    """Find a network from timm among a file's tensors, and load it.
+    """Find a timm network among a file's tensors, and load it.
 
     Raises:
         Refused: there is no such network, there are several, or it is incomplete; or timm is not
@@ -271,7 +271,7 @@ def _load_timm_network(
     """
     trunk = TimmTrunk(timm, options)
     expected = trunk.net.state_dict()
-    num_tensors: Counter[str] = Counter()  # after each prefix
+    num_tensors: Counter[str] = Counter()  # per prefix
     for full_name in tensors:
         for match in re.finditer(r"(?:^|(?<=\.))(?=.)", full_name):
             num_tensors[full_name[: match.start()]] += 1
@@ -307,7 +307,7 @@ def _load_timm_network(
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors with a prefix, by the rest of their names."""
+    """Return the tensors with a prefix, named without it."""
     rest = {}
     for name, tensor in tensors.items():
         if name.startswith(prefix):
@@ -316,10 +316,10 @@ def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Convert tensors to the names and shapes in a network of timm, by timm's own conversion.
+    """Convert tensors to a timm network's names and shapes, by timm's own conversion.
 
-    It knows the names in the authors' files, resizes position embeddings, and adapts the first
-    convolution to other numbers of channels.
+    The conversion knows the names in the authors' files, resizes position embeddings, and adapts
+    the first convolution to other numbers of channels.
 
     Returns:
         The network's tensors, with left-over tensors in its parts, and the names of all others,
@@ -333,7 +333,7 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor]
     if convert is not None:
         try:
             converted = dict(convert(dict(tensors), net))
-        except Exception:  # these are not the network's tensors, as the comparison says
+        except Exception:  # these are not the network's tensors, as the comparison will report
             logging.root.debug("timm's conversion failed", exc_info=True)
     first_convs = _names(net.pretrained_cfg.get("first_conv"))
     first_weights = [f"{name}.weight" for name in first_convs]
@@ -357,7 +357,7 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor]
 
 
 def _names(names: str | Sequence[str] | None) -> list[str]:
-    """Return timm's names of layers: one, several or none."""
+    """Return timm's layer names: one, several or none."""
     return [names] if isinstance(names, str) else list(names or ())
 
 
@@ -367,8 +367,8 @@ def _advice(tensors: Mapping[str, Tensor], otherwise: str) -> str:
         named = next(filter(re.compile(pattern).search, tensors), None)
         if named is not None:
             return (
-                f"It is a network of {writer}, by names such as {named}. Build it there, and pass "
-                f"it to extract_features."
+                f"The tensor names, such as {named}, come from {writer}. Build the network there, "
+                f"and pass it to extract_features."
             )
     return otherwise
 
@@ -381,14 +381,14 @@ def _part(name: str) -> str:
 def _load_complete(
     trunk: AnyTrunk, state: Mapping[str, Tensor], others: Iterable[str], file: str, remedy: str
 ) -> None:
-    """Load tensors into a trunk, if they are all of its tensors, and finite.
+    """Load tensors into a trunk, after checking that they are complete and finite.
 
     Args:
         trunk: the trunk.
-        state: tensors by torchvision's or timm's names.
+        state: tensors, under torchvision's or timm's names.
         others: names of other tensors, such as a classifier's; a warning names their parts.
-        file: name of the file, for messages.
-        remedy: what the user can do about a mismatch, a sentence.
+        file: file name, for messages.
+        remedy: a sentence that says what to do about a mismatch.
 
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.
@@ -401,11 +401,11 @@ def _load_complete(
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
     if parts := sorted(set(map(_part, others))):
         logging.root.warning(f"{file}: ignored {truncate(parts)}")
-    trunk.body.load_state_dict(state, strict=False)  # counters of batch norm may be missing
+    trunk.body.load_state_dict(state, strict=False)  # batch norm counters may be missing
 
 
 def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors and arrays of nested dictionaries, with their dotted names."""
+    """Yield all tensors and arrays in nested dictionaries, with dotted names."""
     for key, value in node.items():
         if isinstance(value, nn.Module):  # only in files whose code was allowed to run
             value = value.state_dict()
@@ -419,7 +419,7 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
     """Choose the trunk's prefix.
 
     Raises:
-        ValueError: none is the user's; or there are several, and none is preferred.
+        ValueError: none matches the user's, or there are several and none is preferred.
     """
     ending = "" if user_prefix is None else f".{user_prefix.strip('.')}."
     matching = [prefix for prefix in prefixes if f".{prefix}".endswith(ending)]
@@ -427,7 +427,7 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
         return matching[0]
     listed = ", ".join(prefix or "the top" for prefix in prefixes)
     if not matching:
-        raise Refused(f"{name} holds no network at {user_prefix}, but at {listed}.")
+        raise Refused(f"{name} holds no network at {user_prefix}. There are networks at {listed}.")
     for part in _PREFERRED:
         preferred = [prefix for prefix in matching if part in prefix]
         if len(preferred) == 1:

@@ -1,4 +1,4 @@
-"""Read checkpoints without running code in them, and the files that a run of VISSL leaves."""
+"""Read checkpoints without running code in them, and other files that VISSL runs leave."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ import yaml
 from pirl_plugin.system.failures import Refused
 
 SECTION = "pirl_plugin"
-"""Key of this plugin's data in a checkpoint of VISSL, among the states of VISSL's hooks."""
+"""Key for this plugin's data in VISSL checkpoints, among the states of VISSL's hooks."""
 RUN_CONFIG = "train_config.yaml"
 _NAME = re.compile(
     r"model_(?P<final>final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
-# Types and functions that run no code: numpy arrays and numbers, and the options of scripts.
+# Types and functions that run no code: numpy arrays and numbers, and scripts' options.
 _NUMBERS = ("float16", "float32", "float64", "int32", "int64", "bool")
 _SAFE_TYPES: list[Any] = [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace]
 _SAFE_TYPES += [type(np.dtype(name)) for name in _NUMBERS]
 # pickle calls a function for an array, and one for a number.
 _ARRAY = np.zeros(0).__reduce__()[0]
 _SCALAR = np.float64(0).__reduce__()[0]
-for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of numpy 1 and 2
+for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # in numpy 1 and 2
     _SAFE_TYPES += [(_ARRAY, f"{_module}._reconstruct"), (_SCALAR, f"{_module}.scalar")]
 
 
@@ -46,7 +46,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
             files you trust.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: it is a folder, damaged or not a checkpoint, or safe loading refuses it.
     """
     content: Any
@@ -66,11 +66,11 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
         raise
     except Exception as error:  # a damaged pickle can raise anything
         raise Refused(
-            f"{path} is damaged, is not a checkpoint, or holds more than weights "
-            f"({_first_sentence(error)}). Copy it again or, if you trust its author, load it with "
-            f"trust_pickle, which runs the code in it."
+            f"{path} is damaged, is not a checkpoint, or contains more than weights "
+            f"({_first_sentence(error)}). Copy it again or, if you trust its author, load it "
+            f"with trust_pickle, which runs the code in it."
         ) from error
-    if isinstance(content, torch.nn.Module):  # a whole model, pickled
+    if isinstance(content, torch.nn.Module):  # a pickled model
         content = content.state_dict()
     if not isinstance(content, Mapping):
         raise Refused(f"{path}: expected a dictionary of tensors, got a {type(content).__name__}.")
@@ -78,7 +78,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
 
 
 def open_checkpoint(path: Path) -> Mapping[str, Any]:
-    """Open a file from ``torch.save`` without reading its tensors, which stay on the disk.
+    """Open a file from ``torch.save`` without reading the tensors, which stay on disk.
 
     Raises:
         ValueError: it is empty, truncated or something else; the message does not name the path.
@@ -89,7 +89,7 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
     if not isinstance(content, Mapping):
-        raise Refused(f"it holds a {type(content).__name__}, not a dictionary")
+        raise Refused(f"it contains a {type(content).__name__}, not a dictionary")
     return content
 
 
@@ -99,7 +99,7 @@ def _load(path: Path, **options: bool) -> Any:
 
 
 def check_sums(path: Path) -> None:
-    """Check every byte of a file from ``torch.save`` by its CRC-32, which torch does not do.
+    """Check every byte in a file from ``torch.save`` by CRC-32, which torch does not do.
 
     Raises:
         ValueError: a record is damaged; the message names the record, but not the path.
@@ -114,12 +114,12 @@ def check_sums(path: Path) -> None:
     except Exception as error:  # a damaged record's name or header
         raise Refused(f"its checksums cannot be compared ({error})") from error
     if broken is not None:
-        raise Refused(f"its record {broken} does not match its checksum")
+        raise Refused(f"record {broken} does not match its checksum")
 
 
 def _first_sentence(error: Exception) -> str:
     message = str(error).strip()
-    # torch's message begins with advice to load the file without the protection.
+    # torch's message begins with advice to load the file without protection.
     after_advice = re.search(r"WeightsUnpickler error: (.+)", message)
     first = after_advice[1] if after_advice else re.split(r"\.\s|\n", message)[0]
     return f"{type(error).__name__}: {first[:200]}".removesuffix(": ")
@@ -127,12 +127,12 @@ def _first_sentence(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class CheckpointName:
-    """VISSL's name for a checkpoint.
+    """A checkpoint name in VISSL.
 
     Attributes:
-        kind: ``phase`` at the end of an epoch, ``iteration`` within one.
-        number: number of the epoch, from 0, or of the step.
-        is_final: whether it is the last checkpoint of a finished run.
+        kind: ``phase`` after an epoch, ``iteration`` within one.
+        number: the number of the epoch, from 0, or the step.
+        is_final: whether this is a finished run's last checkpoint.
 
     Example:
         >>> str(CheckpointName("iteration", 1200)), str(CheckpointName("phase", 9, is_final=True))
@@ -150,7 +150,7 @@ class CheckpointName:
 
     @classmethod
     def parse(cls, name: str) -> CheckpointName | None:
-        """Parse a file name; return None if it does not name a checkpoint of VISSL."""
+        """Parse a file name; return None if it is not a VISSL checkpoint name."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None
@@ -158,9 +158,9 @@ class CheckpointName:
 
 
 def final_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint of a finished run; None if there is none.
+    """Return a finished run's last checkpoint; None if there is none.
 
-    The name is enough: with this plugin, a checkpoint gets its name when it is complete.
+    The name is enough, because this plugin names a checkpoint only once it is complete.
     """
     for path in folder.glob("model_*.torch"):
         name = CheckpointName.parse(path.name)
@@ -170,19 +170,19 @@ def final_checkpoint(folder: Path) -> Path | None:
 
 
 def section_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return this plugin's data in a checkpoint's content; empty if there are none."""
+    """Return this plugin's data in a checkpoint's content, or an empty dictionary."""
     hooks = (content.get("classy_state_dict") or {}).get("hooks") or {}
     section: dict[str, Any] = hooks.get(SECTION) or {}
     return section
 
 
 def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the configuration of a checkpoint's run, from the checkpoint or the file beside it.
+    """Return the configuration of a checkpoint's run, from the checkpoint or a file beside it.
 
     Args:
-        checkpoint: the file. The file beside it is read only if the checkpoint, or the target of
-            this link, is named as VISSL names checkpoints.
-        content: content of the checkpoint, if it has been read.
+        checkpoint: the file. The file beside it is read only if the checkpoint, or the file that it
+            links to, has a name that VISSL gives to checkpoints.
+        content: the checkpoint's content, if it has been read.
 
     Returns:
         The configuration; None if there is none.
@@ -190,16 +190,16 @@ def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> di
     Raises:
         Refused: the file beside it is not a YAML mapping.
     """
-    # In the checkpoint itself, as text, so that no other file is needed.
+    # From the checkpoint itself, where it is stored as text.
     if content is None:
         content = {}
-        with suppress(ValueError):  # another kind of file, or not a checkpoint
+        with suppress(ValueError):  # a different kind of file, or not a checkpoint
             content = open_checkpoint(checkpoint)
     text = section_of(content).get("config")
     if text is not None:
         config: dict[str, Any] = json.loads(text)
         return config
-    # Beside it, if VISSL named it: other weights in a run's folder do not come from the run.
+    # From the file beside it, if VISSL named the checkpoint: other weights may not be the run's.
     for file in (checkpoint, checkpoint.resolve()):  # a link, and its target
         is_of_host = file.name == "checkpoint.torch" or CheckpointName.parse(file.name) is not None
         if is_of_host and file.with_name(RUN_CONFIG).is_file():
@@ -213,7 +213,9 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         Refused: the file is not a YAML mapping.
     """
-    safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is
+    safe = getattr(
+        yaml, "CSafeLoader", yaml.SafeLoader
+    )  # ten times as fast, where libyaml is available
     try:
         config = yaml.load(file.read_text("utf-8"), Loader=safe)
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -25,8 +25,8 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
-_PRETRAIN = "pre-train another network, such as a ResNet-18"
-# torchvision's names → Detectron2's. There, a batch norm is part of a convolution.
+_PRETRAIN = "pre-train a different network, such as a ResNet-18"
+# torchvision's names → Detectron2's, where batch norm is part of a convolution.
 _DETECTRON2 = {
     r"^conv1\.": "stem.conv1.",
     r"^bn1\.": "stem.conv1.norm.",
@@ -40,12 +40,12 @@ _DETECTRON2 = {
 def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None = None) -> None:
     """Save a trunk together with its record, for :func:`pirl_plugin.load_trunk` and all commands.
 
-    VISSL takes the file as ``config.MODEL.WEIGHTS_INIT.PARAMS_FILE``. An existing file is replaced
+    VISSL reads the file as ``config.MODEL.WEIGHTS_INIT.PARAMS_FILE``. An existing file is replaced
     at the end, in one step.
 
     Args:
-        trunk: a :class:`pirl_plugin.WideResNet`, a ResNet of torchvision, a network of timm, or
-            what :func:`pirl_plugin.load_trunk` returns.
+        trunk: a :class:`pirl_plugin.WideResNet`, a torchvision ResNet, a timm network, or a trunk
+            from :func:`pirl_plugin.load_trunk`.
         path: the file, such as ``trunk.torch``.
         classifier: a classifier for the trunk's features; ``embed`` writes its predictions.
 
@@ -63,15 +63,15 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
     config = network_config_of(trunk)
     state = trunk.state_dict()
     if not isinstance(trunk, (ResNetTrunk, TimmTrunk)):
-        # By the names of VISSL's trunks, which its benchmarks need.
+        # Under VISSL's trunk names, which VISSL's benchmarks need.
         prefix = "_feature_blocks." if isinstance(trunk, ResNet) else "net."
         state = {f"{prefix}{name}": tensor for name, tensor in state.items()}
         try:
             find_trunk(state, config.architecture, config.options, type(trunk).__name__)
         except Refused as error:
             raise Refused(
-                f"load_trunk could not build this network again: {error} A network of timm with "
-                f"options is saved as a pirl_plugin.models.timm_trunk.TimmTrunk(name, options)."
+                f"load_trunk could not build this network again: {error} Save a timm network that "
+                f"has options as a pirl_plugin.models.timm_trunk.TimmTrunk(name, options)."
             ) from None
     content = vissl_checkpoint(state, config)
     if classifier is not None:
@@ -87,8 +87,8 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
         trunk: the network.
         out: the file; for timm, the folder.
         to: one of ``FORMATS``.
-        classifier: a classifier for the pooled features, for ``torchvision`` and ``timm``; None:
-            the network without one.
+        classifier: a classifier on the pooled features, for ``torchvision`` and ``timm``; None
+            writes the network without one.
 
     Raises:
         Refused: the other program has no such network, or timm is not installed.
@@ -106,8 +106,8 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
         save_trunk(trunk, out)
         return
     if to == "detectron2":
-        detectron2_options(trunk)  # refuses a network that Detectron2 does not have
-    # Copies: otherwise the storage of other tensors would be written too.
+        detectron2_options(trunk)  # refuses networks that Detectron2 lacks
+    # Copies, because otherwise other tensors' storage would be written too.
     state = {name: tensor.clone() for name, tensor in trunk.body.state_dict().items()}
     if to == "torchvision" and classifier is not None:
         state["fc.weight"] = classifier.weight
@@ -126,10 +126,10 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
 def vissl_checkpoint(
     trunk: Mapping[str, Tensor], config: NetworkConfig | None = None
 ) -> dict[str, Any]:
-    """Return a checkpoint that VISSL takes as ``config.MODEL.WEIGHTS_INIT.PARAMS_FILE``.
+    """Return a checkpoint that VISSL reads as ``config.MODEL.WEIGHTS_INIT.PARAMS_FILE``.
 
     Args:
-        trunk: tensors by the names of VISSL's trunks.
+        trunk: tensors under VISSL's trunk names.
         config: the network's record.
     """
     states: dict[str, Any] = {"base_model": {"model": {"trunk": dict(trunk), "heads": {}}}}
@@ -139,7 +139,7 @@ def vissl_checkpoint(
 
 
 def detectron2_options(trunk: AnyTrunk) -> dict[str, bool | int | str | list[float]]:
-    """Return Detectron2's configuration of the network, with torchvision's strides and pixels.
+    """Return a Detectron2 configuration for the network, with torchvision's strides and pixels.
 
     Raises:
         Refused: Detectron2 has no such network.
@@ -169,7 +169,7 @@ def detectron2_options(trunk: AnyTrunk) -> dict[str, bool | int | str | list[flo
         "MODEL.RESNETS.WIDTH_PER_GROUP": 64 if basic else stem,
         "MODEL.RESNETS.STRIDE_IN_1X1": False,
         "INPUT.FORMAT": "RGB",
-        # Detectron2's pixels are from 0 to 255.
+        # Detectron2's pixels range from 0 to 255.
         "MODEL.PIXEL_MEAN": [round(255 * value, 4) for value in config.mean],
         "MODEL.PIXEL_STD": [round(255 * value, 4) for value in config.std],
     }
@@ -187,7 +187,7 @@ def to_detectron2(name: str) -> str:
 
 
 def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> None:
-    """Write ``config.json`` and ``model.safetensors`` into a folder, which is created."""
+    """Create a folder, and write ``config.json`` and ``model.safetensors`` into it."""
     config = trunk.network_config
     if not config.timm_name:
         raise Refused(
@@ -200,7 +200,7 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None
         _set_classifier(network, trunk, classifier)
     from timm.models import save_for_hf
 
-    # Not timm's other entries: license, tag, paper and sizes belong to its own weights.
+    # Omit timm's other entries: license, tag, paper and sizes belong to timm's own weights.
     copied_keys = ("architecture", "first_conv", "classifier", "num_classes", "fixed_input_size")
     network.pretrained_cfg = {
         **{key: value for key, value in network.pretrained_cfg.items() if key in copied_keys},
@@ -215,18 +215,18 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None
 
 
 def _set_classifier(network: Any, trunk: AnyTrunk, classifier: Classifier) -> None:
-    """Give a network of timm a classifier.
+    """Set a timm network's classifier.
 
     Raises:
-        Refused: its scores do not come from one linear layer on the pooled features.
+        Refused: the scores do not come from one linear layer on the pooled features.
     """
     network.reset_classifier(len(classifier.classes))
     layer = network.get_classifier()
-    weight = getattr(layer, "weight", None)  # several layers, as of a distilled network, have none
+    weight = getattr(layer, "weight", None)  # several layers, as in distilled networks, have none
     if isinstance(weight, Tensor) and weight.numel() == classifier.weight.numel():
         state = {"weight": classifier.weight.view_as(weight), "bias": classifier.bias}
         layer.load_state_dict(state)
-        # Some networks add the scores of another layer, or normalize the features in between.
+        # Some networks add another layer's scores, or normalize the features in between.
         config = trunk.network_config
         images = torch.rand(2, config.channels, config.size, config.size)
         with torch.no_grad():
@@ -236,13 +236,13 @@ def _set_classifier(network: Any, trunk: AnyTrunk, classifier: Classifier) -> No
         if torch.allclose(scores, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
             return
     raise Refused(
-        f"The classifier of {trunk.network_config.title} is not one linear layer on the pooled "
+        f"{trunk.network_config.title} does not classify by one linear layer on the pooled "
         f"features. Use classifier.torch with pirl-plugin embed."
     )
 
 
 def _detectron2_content(trunk: AnyTrunk) -> dict[str, object]:
-    """Return what Detectron2 reads from a pickle: arrays by its own names."""
+    """Return the content that Detectron2 reads from a pickle: arrays under Detectron2's names."""
     arrays = {}
     for name, tensor in trunk.body.state_dict().items():
         if not name.endswith(COUNTER):

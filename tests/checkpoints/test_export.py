@@ -269,7 +269,7 @@ def test_record__goes_with_the_weights(to, out, tmp_path):
 def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path, caplog):
     net = timm.create_model("test_vit", img_size=48)
     file = save(net.state_dict(), tmp_path / "vit.pth")
-    with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT, give its timm name"):
+    with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT, pass its timm name"):
         load_trunk(file)
     with pytest.raises(ValueError, match=r"timm options .* need the network's timm name"):
         load_trunk(file, timm_options={"img_size": 48})

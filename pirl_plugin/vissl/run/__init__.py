@@ -1,1 +1,1 @@
-"""From a command to the host's ranks: compose, check, launch."""
+"""From a command to VISSL's ranks: compose, check, launch."""

@@ -1,7 +1,7 @@
-"""Check runs before they start: only mistakes that are common, silent and costly.
+"""Check runs before they start, for mistakes that are common, silent and costly.
 
-Hydra, OmegaConf, VISSL or torch report all other mistakes; the command line turns any exception
-into one sentence.
+Hydra, OmegaConf, VISSL or torch report all other mistakes. The command line prints any exception as
+one sentence.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SECTIONS = {
 }
 _LR = "config.OPTIMIZER.param_schedulers.lr"
 _BASE_RATE = "auto_lr_scaling.base_value"
-# Scheduler -> key of its rates.
+# Scheduler -> key for the learning rates.
 _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
-# Integers of at least 1: with 0, a run would divide by zero or train nothing.
+# Integers of at least 1; 0 would divide by zero or train nothing.
 _POSITIVE = (
     "TRAINER.PIRL_MICRO_BATCHES",
     "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
@@ -71,7 +71,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check that learning rates are positive, and that overrides set those in use."""
+    """Check that learning rates are positive, and that overrides set the ones in use."""
     from omegaconf import OmegaConf
 
     section = OmegaConf.select(composed, _LR)
@@ -107,8 +107,8 @@ def check_run(config: AttrDict) -> None:
     is_address = "://" in weights  # for VISSL's path managers
     if weights and not is_address and not os.path.isfile(weights):
         raise MissingFile(
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE = {weights}: there is no such file. Give one, "
-            f"such as checkpoint.torch in a run's folder."
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE = {weights}: no such file. Choose a file such "
+            f"as checkpoint.torch in a run's folder."
         )
     section = config.DISTRIBUTED
     if section.NUM_NODES > 1 and section.INIT_METHOD == "tcp" and section.RUN_ID == "auto":
@@ -122,6 +122,6 @@ def check_run(config: AttrDict) -> None:
     if config.MACHINE.DEVICE == "gpu" and processes > gpus:
         raise Refused(
             f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {processes}, but torch finds {gpus} GPUs on "
-            f"this machine. Lower it, or without a GPU add +config/pirl/machines=cpu (cpu_small to "
-            f"pre-train)."
+            f"this machine. Lower it, or if there is no GPU, add +config/pirl/machines=cpu "
+            f"(cpu_small for pre-training)."
         )

@@ -1,8 +1,8 @@
-"""Compose YAML files as VISSL does, and check, complete and record runs of this plugin.
+"""Compose YAML files as VISSL does, and check, complete and record runs with this plugin.
 
-Files from both packages are composed. For a run of this plugin, null values are computed, the
-configuration is checked and recorded, and only then does VISSL modify it, for example the learning
-rates.
+Files from both packages are composed. For a run with this plugin, null values are computed, and the
+configuration is checked and recorded. Only then does VISSL modify it, for example by scaling the
+learning rates.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def compose(overrides: list[str]) -> DictConfig:
 
 
 def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
-    """Check a run of this plugin, and fill in null values; report mistakes in one sentence."""
+    """Check a run with this plugin, and fill in null values; report mistakes in one sentence."""
     from pirl_plugin.vissl.run.check import check_composed
 
     with in_one_sentence():
@@ -67,7 +67,7 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
 
 
 def compose_and_check(overrides: list[str], *, original: object) -> DictConfig:
-    """Compose as VISSL does, with our configs too, and check runs of this plugin."""
+    """Compose as VISSL does, including our configs, and check runs with this plugin."""
     return check(compose(overrides), overrides)
 
 
@@ -78,7 +78,7 @@ def convert_and_record(
     *,
     original: Callable[..., tuple[AttrDict, AttrDict]],
 ) -> tuple[AttrDict, AttrDict]:
-    """Record a run of this plugin, let VISSL convert its configuration, and set our task."""
+    """Record a run with this plugin, let VISSL convert the configuration, and set our task."""
     if not is_ours(cfg.config):
         return original(cfg, cmdline_args, dump_config=dump_config)
     from pirl_plugin.vissl.resume.record import make_record
@@ -89,7 +89,7 @@ def convert_and_record(
         args, config = original(cfg, cmdline_args, dump_config=False)
         config[RECORD] = record
         task = config.TRAINER.TASK_NAME
-        if task != "self_supervision_task":  # FSDP and SDP choose another one
+        if task != "self_supervision_task":  # FSDP and SDP select another one
             raise Refused(
                 f"config.TRAINER.TASK_NAME = {task}: PIRL trains with self_supervision_task only. "
                 f"Set neither config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP nor "
@@ -99,16 +99,16 @@ def convert_and_record(
         if config.SLURM.USE_SLURM and shutil.which("srun") is None:
             # submitit would run it on this machine, in the background.
             raise Refused(
-                "config.SLURM.USE_SLURM = true, but there is no srun on the PATH. Load SLURM's "
+                "config.SLURM.USE_SLURM = true, but srun is not on the PATH. Load SLURM's "
                 "module, or remove this override."
             )
     return args, config
 
 
 def _expand_paths(config: DictConfig) -> None:
-    """Expand ``~`` in paths, and make a list of a single path where VISSL expects a list.
+    """Expand ``~`` in paths, and wrap a single path in a list where VISSL expects one.
 
-    A folder may be named ``a${x}``: its path is not taken for a reference.
+    A folder may be named ``a${x}``, which is not an interpolation.
     """
     for split in ("TRAIN", "TEST"):
         paths = config.DATA[split].DATA_PATHS

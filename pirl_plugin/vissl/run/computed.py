@@ -1,7 +1,7 @@
-"""Computed values: references such as ``${pirl_batch:32}``, and keys that are null.
+"""Computed values: interpolations such as ``${pirl_batch:32}``, and keys that are null.
 
-The null of a key in :data:`COMPUTED` is replaced when a run starts, before its record is made. So a
-resumed run compares the value like any other.
+When a run starts, null keys in :data:`COMPUTED` are replaced before the run is recorded, so a
+resumed run compares these values like any others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.sections import num_micro_batches
 
-_MOST_READERS = 16  # largest number of processes that read a batch on a CPU
+_MOST_READERS = 16  # maximum number of processes that read a batch on a CPU
 _MOST_NEGATIVES = 4096
 _DEFAULT_SIZE = 224  # pixels
 
@@ -33,14 +33,14 @@ def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
 
 
 def _timm_width(*, _root_: DictConfig) -> int:
-    """``${pirl_timm_width:}``: width of the pooled features of ``MODEL.TRUNK.PIRL_TIMM``."""
+    """``${pirl_timm_width:}``: pooled feature width for ``MODEL.TRUNK.PIRL_TIMM``."""
     from pirl_plugin.vissl.adapters.networks import timm_width
 
     return timm_width(_root_.config.MODEL.TRUNK.PIRL_TIMM)
 
 
 def _view_size(side: int, of: int, *, _root_: DictConfig) -> int:
-    """``${pirl_view_size:64,224}``: 64 px for 224-px images, and in proportion for others."""
+    """``${pirl_view_size:64,224}``: 64 px for 224-px images, scaled in proportion for others."""
     image_size = _root_.config.DATA.TRAIN.VIEWS.get("image_size", of)
     return max(1, round(side * image_size / of))
 
@@ -56,13 +56,13 @@ def _batch(images: int, *, _root_: DictConfig) -> int:
 
 
 def _gpu_workers(most: int, *, _root_: DictConfig) -> int:
-    """``${pirl_gpu_workers:12}``: one loader worker per core of a process, at most 12."""
+    """``${pirl_gpu_workers:12}``: one loader worker per core available to a process, at most 12."""
     processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
     return max(1, min(usable_cores() // processes, most))
 
 
 def _cpu_workers(*, _root_: DictConfig) -> int:
-    """``${pirl_cpu_workers:}``: one loader worker per thread of a process, less one."""
+    """``${pirl_cpu_workers:}``: one loader worker per thread in a process, less one."""
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
     if not names <= set(TRANSFORMS):  # with other transforms, draws depend on the number of workers
         return 1
@@ -91,7 +91,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 
 
 def _half_of_images(*, _root_: DictConfig) -> int:
-    """Return half of the number of training images, at most 4,096."""
+    """Return half the number of training images, at most 4,096."""
     from pirl_plugin.images.folders import find_images
     from pirl_plugin.images.opening import open_source
 
@@ -113,7 +113,7 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     """Return ``size``, ``mean`` or ``std`` that the initial weights record, or a default.
 
     Raises:
-        Refused: the trunks of an ensemble record different values.
+        Refused: the trunks in an ensemble record different values.
     """
     from pirl_plugin.checkpoints.load import read_network_config
 
@@ -123,14 +123,14 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
         files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
     values = set()
     for file in files:
-        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
+        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or a URL
         recorded = read_network_config(Path(file)) if is_file else None
         if recorded is not None and name in recorded.origins:
             values.add(getattr(recorded, name))
     if len(values) > 1:
         raise Refused(
             f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: these trunks were "
-            f"trained on images of different {name}: {sorted(values)}. Measure each by itself."
+            f"trained on images with different {name}: {sorted(values)}. Evaluate each by itself."
         )
     return values.pop() if values else default
 
@@ -157,17 +157,17 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "DATA.TRAIN.VIEWS.patch_size": partial(_view_size, 64, 224),
     "DATA.TRAIN.RESIZE": _square,
     "DATA.TRAIN.CROP_SIZE": _size,
-    "DATA.TEST.RESIZE": _test_resize,  # after DATA.TRAIN.CROP_SIZE, to which TEST.CROP_SIZE refers
+    "DATA.TEST.RESIZE": _test_resize,  # after DATA.TRAIN.CROP_SIZE, which TEST.CROP_SIZE refers to
     "LOSS.pirl_loss.num_negatives": _half_of_images,
 }
-"""Keys of ``config`` and the functions that compute their values, in this order."""
+"""Keys in ``config`` and the functions that compute their values, in this order."""
 
 
 def fill_in(composed: DictConfig) -> None:
-    """Replace the null of each key in :data:`COMPUTED`, in place.
+    """Replace null values for the keys in :data:`COMPUTED`, in place.
 
     Args:
-        composed: the whole configuration, with ``config``.
+        composed: the complete configuration, with ``config``.
     """
     for key, compute in COMPUTED.items():
         section_key, _, name = key.rpartition(".")

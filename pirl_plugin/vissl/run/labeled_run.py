@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pirl_plugin.models.trunks import AnyTrunk
 
 
-UNCHECKED = "Not checked: whether test images are also training images (pirl-plugin knn checks it)."
+UNCHECKED = "Not checked: whether test images are also training images (see pirl-plugin knn)."
 
 
 def command_parser(name: str, description: str, example: str, out: str) -> argparse.ArgumentParser:
     """Return the parser for a command that runs VISSL on a checkpoint and labeled images.
 
     Args:
-        name: name of the command.
-        description: what it does.
-        example: options and arguments of an example.
-        out: default folder of the run.
+        name: the command's name.
+        description: what the command does.
+        example: example options and arguments.
+        out: default folder for the run.
     """
     parser = arguments.command_parser(
         name,
@@ -44,9 +44,9 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
         "--out",
         type=arguments.output_folder,
         default=out,
-        help="folder of the run",
+        help="folder for the run",
     )
-    page = "write the accuracies to a page"
+    page = "write a page with the accuracies"
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", type=_override, help=overrides)
@@ -55,7 +55,7 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
 
 
 def _override(text: str) -> str:
-    """Parse an override. The folder must be ``--out``, from which the accuracies are read."""
+    """Parse an override. Accuracies are read from ``--out``, so it must be the run's folder."""
     if text.lstrip("+").startswith("config.CHECKPOINT.DIR="):
         raise argparse.ArgumentTypeError(f"{text}: set the folder with --out")
     return text
@@ -65,7 +65,7 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labele
     """Load the trunk, open the images, and print a summary.
 
     Raises:
-        Refused: the folder of ``--out`` belongs to another command.
+        Refused: the ``--out`` folder belongs to another command.
     """
     from pirl_plugin.evaluation.network_options import load_network
     from pirl_plugin.images.columns import Columns
@@ -92,9 +92,9 @@ def write_report(
     charts: Sequence[Chart] = (),
     **sections: Any,
 ) -> None:
-    """Write ``--report``: accuracies, numbers of images, and charts.
+    """Write ``--report``: accuracies, image counts, and charts.
 
-    Other sections are arguments of :func:`~pirl_plugin.evaluation.page.write_page`.
+    The other sections are arguments for :func:`~pirl_plugin.evaluation.page.write_page`.
     """
     import numpy as np
 
@@ -123,7 +123,7 @@ def write_report(
 def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:
     """Return the overrides for a run's weights, images, machine and folder.
 
-    VISSL finds the trunk in the checkpoint by itself, unless options selected it: then the trunk is
+    VISSL finds the trunk in the checkpoint by itself, unless options select it: then the trunk is
     saved in the run's folder.
     """
     import torch
@@ -136,7 +136,7 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
         weights = options.out / "trunk.torch"
         with locked(options.out, "--out"):
             save_trunk(trunk, weights)
-    # Images and classes of both splits.
+    # Images and classes for both splits.
     overrides = []
     for split, source in (("TRAIN", images.train), ("TEST", images.test)):
         name = SOURCE_NAMES[type(source)]

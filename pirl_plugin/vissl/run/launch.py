@@ -1,8 +1,8 @@
 """Start a run from ``pirl-plugin train``, VISSL's own script, torchrun or SLURM.
 
-For runs of this plugin, :func:`launch_distributed` replaces VISSL's launcher: it checks the
+For runs with this plugin, :func:`launch_distributed` replaces VISSL's launcher: it checks the
 configuration, locks the run's folder, finds the checkpoint to resume from, starts the ranks, and
-reports a failure in one sentence. VISSL's engine does the work of a rank.
+reports a failure in one sentence. VISSL's engine does the work on each rank.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Run VISSL's tools/run_distributed_engines.py with the same arguments.
 
   pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
   torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
-  pirl-plugin configs    lists configs and overlays"""
+  pirl-plugin configs    # lists configs and overlays"""
 
 
 def main(overrides: list[str]) -> int:
@@ -63,21 +63,21 @@ def main(overrides: list[str]) -> int:
         print(_USAGE)
         return 0 if overrides else 2
     require_host()
-    gc.disable()  # saves a quarter of the time to import torch and VISSL
+    gc.disable()  # makes importing torch and VISSL a quarter faster
     from pirl_plugin.vissl.run import compose as composing
 
     composed = composing.compose(overrides)
     section = composed.config
     is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun_local_rank() is not None
     if is_one_process and not section.SLURM.USE_SLURM:
-        prepare_workers(section)  # their server imports VISSL while this process does
+        prepare_workers(section)  # the server imports VISSL while this process does
     from vissl.utils import hydra_config
 
     args, config = hydra_config.convert_to_attrdict(composing.check(composed, overrides))
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher
 
-    gc.freeze()  # leave imported objects out of later collections
+    gc.freeze()  # exclude imported objects from later collections
     atexit.register(gc.unfreeze)  # otherwise Triton reports leaks
     gc.enable()
     if config.SLURM.USE_SLURM:
@@ -97,9 +97,9 @@ def launch_distributed(
     *,
     original: Callable[..., object],
 ) -> None:
-    """Check a run, find where it resumes, and do its work: in its ranks, or here.
+    """Check a run, find where to resume it, and do its work, in spawned ranks or here.
 
-    VISSL launches runs that are not of this plugin.
+    VISSL launches all runs without this plugin.
 
     Raises:
         SystemExit: the run failed, or ended on a signal.
@@ -119,14 +119,14 @@ def launch_distributed(
 
     prepare_streams()
     share_import_path()
-    # With log.txt on a full disk, logging would print a traceback for each line.
+    # If log.txt is on a full disk, logging would print a traceback for each line.
     logging.raiseExceptions = False
     local_rank = torchrun_local_rank()  # before VISSL sets LOCAL_RANK
     if local_rank is None:
         node_id = host.get_node_id(node_id)
     is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
-        # End on a signal, or on any error with one sentence.
+        # End on a signal, or with one sentence on any error.
         stack.enter_context(watching())
         stack.enter_context(in_one_sentence())
         # Refuse mistakes once for all processes, before anything is written.
@@ -137,11 +137,11 @@ def launch_distributed(
         if is_first:
             stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
-                # In this order: beside the new configuration, old results would pass for new ones.
+                # In this order, so that old results cannot pass for the new configuration's.
                 remove_old_results(cfg)
                 write_run_config(cfg[RECORD].config, folder)
                 write_json(folder / RUN_WEIGHTS, cfg[RECORD].weights)
-        # Find where the run resumes.
+        # Find the checkpoint to resume from.
         stack.callback(_restore_environment, dict(os.environ))
         show_start(cfg, is_first)
         for file in replaced_configs() if is_first else ():
@@ -149,13 +149,13 @@ def launch_distributed(
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
         if point.is_finished:
-            if is_first:  # the run may have been killed before it linked this checkpoint
+            if is_first:  # the run may have been killed before linking this checkpoint
                 link_checkpoint(Path(str(point.path)))
             return
         checkpoint = None if point.path is None else str(point.path)
         if checkpoint:
             logging.info(f"Resume from file: {checkpoint}")
-        # Start the ranks: in processes of their own, or here.
+        # Start the ranks, in separate processes or here.
         if cfg.DISTRIBUTED.NUM_NODES == 1:
             # By default, gloo looks up the machine's name, which may have no address.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # Linux's loopback interface
@@ -172,32 +172,32 @@ def launch_distributed(
 
 
 def _restore_environment(earlier: dict[str, str]) -> None:
-    """Undo VISSL's ``WORLD_SIZE`` and the like, which a later child would take for its own."""
+    """Undo ``WORLD_SIZE`` and the like, which VISSL sets and later children would inherit."""
     os.environ.clear()
     os.environ.update(earlier)
 
 
 class _Ranks:
-    """The ranks of this node, each in its own process.
+    """The ranks on this node, each in its own process.
 
     Args:
         config: VISSL's configuration.
-        folder: the run's folder; ``failure.txt`` in it has the ranks' failures.
-        node_id: number of this node.
+        folder: the run's folder; ``failure.txt`` in it records the ranks' failures.
+        node_id: this node's number.
     """
 
     def __init__(self, config: AttrDict, folder: Path, node_id: int) -> None:
         self._config = config
         self._node_id = node_id
         self._failures = folder / FAILURE_FILE
-        # The file may have entries from earlier attempts: read from here.
+        # The file may have entries from earlier attempts; start reading here.
         self._read_from = self._failures.stat().st_size if self._failures.is_file() else 0
 
     def start(self, work: tuple[Any, ...]) -> None:
         """Start the ranks and wait for them.
 
         Args:
-            work: arguments of :func:`run_rank` after the rank's number.
+            work: arguments for :func:`run_rank` after the rank's number.
 
         Raises:
             SystemExit: a rank failed; with the cause.
@@ -220,7 +220,7 @@ class _Ranks:
             raise
 
     def _end(self, error: Any) -> NoReturn:
-        """End the launcher with the reason why the ranks ended."""
+        """End the launcher, with the reason that the ranks ended."""
         for number in STOPPING:
             if error.exit_code == 128 + number:  # it has saved
                 raise Interrupted(number, resumes=True) from None
@@ -248,7 +248,7 @@ class _Ranks:
 
         minutes = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN").timeout_minutes
         if error.exit_code == LOST_RANK:
-            return f"has ended: {another_rank_ended(minutes)}"
+            return f"ended: {another_rank_ended(minutes)}"
         if error.exit_code == -signal.SIGABRT and self._config.DISTRIBUTED.BACKEND == "nccl":
             # NCCL's own thread ends a process that has waited too long for another rank.
             return f"was ended by NCCL: {another_rank_ended(minutes)}"

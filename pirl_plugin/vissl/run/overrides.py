@@ -1,4 +1,4 @@
-"""Overrides as users write them: unquoted paths, and typing mistakes with the nearest name."""
+"""Overrides as users write them: unquoted paths, and typos answered with the nearest name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.host_config import config_root, quoted
 
-# Keys with one path or, for the first two, a list of paths.
+# Keys for one path or, for the first two, a list of paths.
 _PATH_KEYS = re.compile(
     r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
 )
-# Values in Hydra's own syntax: a string in quotes, a reference, nothing.
+# Values in Hydra's own syntax: a quoted string, an interpolation, nothing.
 _SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
 
 
@@ -29,7 +29,7 @@ def compose_overrides(overrides: list[str]) -> DictConfig:
     """Compose VISSL's defaults with overrides, inside Hydra's initialization.
 
     Raises:
-        Refused: an override has no value, or names a config, a group or a key that does not exist.
+        Refused: an override has no value, or names a nonexistent config, group or key.
     """
     for override in overrides:
         if "=" not in override and not override.startswith("~"):
@@ -44,7 +44,7 @@ def compose_overrides(overrides: list[str]) -> DictConfig:
         _refuse_unknown_key(overrides)
         raise error
     for key in map(str, composed):
-        if "/" in key:  # Hydra takes an unknown group for a key
+        if "/" in key:  # Hydra treats an unknown group as a key
             groups = {str(path.parent) for path in _our_configs() if path.parts[1] == "pirl"}
             names = ", ".join(sorted(groups - {"config/pirl/base"}))
             raise Refused(f"+{key}: there is no such group. Choose one of {names}.")
@@ -52,20 +52,20 @@ def compose_overrides(overrides: list[str]) -> DictConfig:
 
 
 def _our_configs() -> Iterator[Path]:
-    """Yield the path below ``configs/`` of each config and overlay of this plugin."""
+    """Yield each of this plugin's configs and overlays as a path below ``configs/``."""
     for file in config_root().glob("config/**/*.yaml"):
         yield file.relative_to(config_root())
 
 
 def replaced_configs() -> list[Path]:
-    """Return the files in the current folder that replace configs of this plugin."""
+    """Return the files in the current folder that replace this plugin's configs."""
     if not Path("configs").is_dir() or Path("configs").samefile(config_root()):
         return []
     return sorted(path for path in map(Path("configs").joinpath, _our_configs()) if path.is_file())
 
 
 def _config_like(name: str) -> str:
-    """Return a hint at the config of this plugin with the most similar name, or ""."""
+    """Return a hint that names this plugin's most similar config, or ""."""
     names = {}
     for path in _our_configs():
         if path.parts[1] in ("pretrain", "benchmark"):
@@ -75,7 +75,7 @@ def _config_like(name: str) -> str:
 
 
 def _refuse_unknown_key(overrides: list[str]) -> None:
-    """Raise ``Refused`` for the first override of a key that does not exist."""
+    """Raise ``Refused`` for the first override with a nonexistent key."""
     configs = []
     keys = []
     for override in overrides:
@@ -102,9 +102,9 @@ def _has_key(values: Any, key: str) -> bool:
 
 
 def readable_override(override: str) -> str:
-    """Return an override with its path in quotes.
+    """Return an override with the path quoted.
 
-    Hydra's syntax excludes many characters of file names, such as ``é``, and a comma ends a value.
+    Hydra's syntax excludes many characters in file names, such as ``é``, and a comma ends a value.
     The path stands alone, or in brackets, which VISSL's own configs need.
     """
     key, _, text = override.partition("=")

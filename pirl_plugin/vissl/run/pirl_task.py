@@ -1,4 +1,4 @@
-"""VISSL's task for runs of this plugin, and their hooks."""
+"""VISSL's task for runs with this plugin, and their hooks."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 class PIRLTask(SelfSupervisionTask):
     """The task ``pirl_task``, which reads weights and labels safely, and resumes exactly.
 
-    The module ``compose`` selects it for runs of this plugin; VISSL's own approaches keep VISSL's
+    The module ``compose`` selects it for runs with this plugin; VISSL's own approaches keep VISSL's
     task.
     """
 
     def build_datasets(
         self, current_train_phase_idx: int = 0
     ) -> tuple[dict[str, PIRLDataset], dict[str, Any]]:
-        """Return split → data set, and the names of a batch's inputs and targets."""
+        """Return split → data set, and the names of the inputs and targets in a batch."""
         datasets = open_datasets(self.config, self.available_splits)
         section = self.config.DATA[self.available_splits[-1]]
         keys = {"input": section.INPUT_KEY_NAMES, "target": section.TARGET_KEY_NAMES}
@@ -94,16 +94,16 @@ class PIRLTask(SelfSupervisionTask):
         return model
 
     def _restore_model_weights(self, model: Any, **options: Any) -> Any:
-        """Load the initial weights from a file of any layout."""
+        """Load the initial weights from a file in any layout."""
         path = self.config.MODEL.WEIGHTS_INIT.PARAMS_FILE
         if "://" in path:  # for VISSL's path managers
             return super()._restore_model_weights(model, **options)
         return load_initial_weights(self.config, model, **options)
 
     def _compute_start_iter_from_checkpoint(self, phase_type: str) -> int:
-        """Return how many steps of the current epoch are done.
+        """Return how many steps in the current epoch are done.
 
-        VISSL counts steps in batches of the stopped run, and passes them only to samplers with
+        VISSL counts steps in the stopped run's batches, and passes them only to samplers with
         ``set_start_iter``, which torch's ``DistributedSampler`` lacks.
         """
         return position.steps_done(self, phase_type)
@@ -111,7 +111,7 @@ class PIRLTask(SelfSupervisionTask):
     def _update_classy_state(self, state_dict: Mapping[str, Any] | None = None) -> PIRLTask:
         """Load a checkpoint's state, and find the position in the schedule.
 
-        VISSL would log an error and raise an assertion without the cause.
+        VISSL would log an error and raise an AssertionError without the cause.
         """
         if state_dict is not None:
             self._set_classy_state(state_dict)
@@ -137,12 +137,12 @@ def hooks_of_run(
         tensorboard=getattr(host.get("SSLTensorboardHook"), "tb_writer", None),
         json_lines=getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None),
     )
-    # Our checkpoint hook takes the place of VISSL's. No hook saves a broken model.
+    # Our checkpoint hook replaces VISSL's. No hook saves a broken model.
     host["LogLossMetricsCheckpointHook"] = CheckpointHook(config, exchange)
     host.pop("CheckNanModelOutputHook", None)
 
     has_bank = config.LOSS.name == "pirl_loss"
-    # The hook that stops a run on a fault comes before hooks that would act on it.
+    # The hook that stops a faulty run comes before hooks that would act on the fault.
     hooks: list[ClassyHook] = [exchange]
     if config.TEST_MODEL:
         hooks.append(TestedHook(outputs))

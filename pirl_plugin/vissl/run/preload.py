@@ -11,8 +11,8 @@ _SERVER = os.getpid()
 
 def _prepare_worker() -> None:
     """Let a forked process end with this server."""
-    _prctl_pr_set_pdeathsig(signal.SIGKILL)  # a worker in a hung read notices nothing
-    if os.getppid() != _SERVER:  # the server ended before that call: no signal will come
+    _prctl_pr_set_pdeathsig(signal.SIGKILL)  # a worker stuck in a read notices nothing
+    if os.getppid() != _SERVER:  # the server ended before that call, so no signal will come
         os._exit(1)
 
 
@@ -22,7 +22,7 @@ for number in STOPPING:
     signal.signal(number, signal.SIG_IGN)
 gc.disable()  # faster imports
 
-import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
+import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of VISSL)
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]  # noqa: E402
 
 import pirl_plugin.vissl.adapters.dataset  # noqa: E402

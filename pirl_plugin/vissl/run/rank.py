@@ -1,6 +1,6 @@
 """One rank's work: join the other ranks, run VISSL's engine, report a failure.
 
-The module ``launch`` starts the ranks of a node, or torchrun does.
+The module ``launch``, or torchrun, starts the ranks on a node.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NUMBERS_OF_PROCESSES = (
     "SLURM_STEP_NUM_TASKS",
 )
 LOST_RANK = 3
-"""Exit status of a spawned rank that lost another one, which may have written the cause."""
+"""Exit status for a spawned rank that lost another one, which may have written the cause."""
 
 
 def run_rank(
@@ -67,12 +67,12 @@ def run_rank(
     The arguments are those of VISSL's ``_distributed_worker``.
 
     Args:
-        local_rank: number of the process on its node.
+        local_rank: the process's number on its node.
         config: VISSL's configuration.
-        node_id: number of the node.
-        run_id: address of the first rank, chosen by VISSL.
+        node_id: the node's number.
+        run_id: the first rank's address, chosen by VISSL.
         engine_name: ``train`` or ``extract_features``.
-        checkpoint: checkpoint from which this node resumes; None for a new run.
+        checkpoint: checkpoint to resume from on this node; None for a new run.
         folder: the run's folder.
         hook_generator: returns VISSL's hooks for a configuration.
 
@@ -100,7 +100,7 @@ def run_rank(
                 engine.print_system_env_info = lambda variables: None
             if is_spawned and node_id == 0:
                 stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
-            # VISSL then finds this process group, and makes none.
+            # VISSL then uses this process group instead of making one.
             _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
             if num_ranks(config) > 1:
                 _compare_ranks(config, checkpoint)
@@ -139,10 +139,10 @@ def prepare_workers(config: DictConfig | AttrDict) -> None:
 
 
 def another_rank_ended(minutes: float) -> str:
-    """Return the message of a rank that has lost another one."""
+    """Return the message for a rank that has lost another one."""
     return (
-        f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}). Find its "
-        f"error, and start again."
+        f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}). Look for the "
+        f"error on that rank, then start again."
     )
 
 
@@ -152,7 +152,7 @@ def torchrun_local_rank() -> int | None:
 
 
 def follow_torchrun(composed: DictConfig) -> None:
-    """Take nodes, processes and rendezvous from torchrun, if it started this process.
+    """Use torchrun's nodes, processes and rendezvous, if torchrun started this process.
 
     Args:
         composed: the complete configuration, with ``node_id`` and ``config``; changed in place.
@@ -179,7 +179,7 @@ def _refuse_other_launchers(num_nodes: int) -> None:
     One process per node is fine: any launcher may start the nodes.
     """
     variables = list(_NUMBERS_OF_PROCESSES)
-    # A batch script is one process; its SLURM_NTASKS is what srun would start.
+    # A batch script is one process; SLURM_NTASKS is what srun would start.
     if "SLURM_PROCID" in os.environ and os.environ.get("ENVIRONMENT") != "BATCH":
         variables.append("SLURM_NTASKS")
     for variable in variables:
@@ -195,7 +195,7 @@ def _refuse_other_launchers(num_nodes: int) -> None:
 def _join_group(
     config: AttrDict, local_rank: int, rank: int, run_id: str, timeout: datetime.timedelta
 ) -> None:
-    """Make torch's process group, which VISSL then uses; VISSL's own has no timeout."""
+    """Create torch's process group, which VISSL then uses; VISSL's own has no timeout."""
     import torch
     from torch import distributed
 
@@ -272,9 +272,9 @@ def _sentence(error: Exception, config: AttrDict) -> str:
         _, total = torch.cuda.mem_get_info()
         batch = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
         return (
-            f"the GPU has {total / 2**30:.1f} GiB of memory, too little for "
-            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}. Use a smaller batch, compute it "
-            f"in parts with config.{MICRO_BATCHES}=2, or add "
+            f"the GPU has {total / 2**30:.1f} GiB of memory, which is too little for "
+            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}. Use a smaller batch, split it "
+            f"with config.{MICRO_BATCHES}=2, or add "
             f"config.HOOKS.PIRL_INPUT.autocast=bfloat16."
         )
     return sentence(error)

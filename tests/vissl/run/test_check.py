@@ -123,5 +123,5 @@ def test_run__is_refused_before_it_starts(overrides, message, image_folder, monk
 
 def test_slurm__without_srun_runs_nothing_here(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda program: None)
-    with pytest.raises(SystemExit, match="there is no srun on the PATH"):
+    with pytest.raises(SystemExit, match="srun is not on the PATH"):
         compose(JIGSAW, "config.SLURM.USE_SLURM=true")
