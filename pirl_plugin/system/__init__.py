@@ -1,1 +1,1 @@
-"""What every part needs of its system: errors in one sentence, files, processes, ranks, options."""
+"""System helpers: errors in one sentence, files, processes, ranks, command-line options."""

@@ -1,4 +1,4 @@
-"""Options that several commands share, and types of arguments, for argparse."""
+"""Options shared by several commands, and argument types, for argparse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_SEED = 2**32 - 1
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """A type of whole numbers from ``least`` to ``most``."""
+    """An argument type: whole numbers from ``least`` to ``most``."""
 
     least: int
     most: int = MAX_SEED
@@ -34,16 +34,16 @@ class WholeNumber:
 
 
 def user_path(text: str) -> Path:
-    """Parse a path, and expand ``~``: a shell does not expand it after an equals sign."""
+    """Parse a path, and expand ``~``, which shells do not expand after an equals sign."""
     return Path(text).expanduser()
 
 
 def weights_file(text: str) -> Path:
-    """Parse the path of a file of weights; a run's folder is a common mistake."""
+    """Parse the path to a weights file; passing a run's folder is a common mistake."""
     path = user_path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(
-            f"{text} is a folder; give a file, such as {Path(text, 'checkpoint.torch')}"
+            f"{text} is a folder; choose a file, such as {Path(text, 'checkpoint.torch')}"
         )
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"{text} does not exist")
@@ -51,7 +51,7 @@ def weights_file(text: str) -> Path:
 
 
 def output_folder(text: str) -> Path:
-    """Parse the absolute path of a folder that can be made and written to."""
+    """Parse the path to a folder that can be created and written to, as an absolute path."""
     path = user_path(text).resolve()
     _check_writable(path, text)
     return path
@@ -59,10 +59,10 @@ def output_folder(text: str) -> Path:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A type of paths of files that can be written.
+    """An argument type: paths to writable files.
 
     Attributes:
-        endings: of their names, such as ``.npz``; none: any.
+        endings: allowed file name endings, such as ``.npz``; empty allows any.
     """
 
     endings: tuple[str, ...] = ()
@@ -84,23 +84,23 @@ class OutputFile:
                     f"pip install pyarrow"
                 ) from error
         _check_writable(path.parent, text)
-        # Pages are made again, and a file of features is checked for what it holds.
+        # Pages are written again, and the content of a feature file is checked.
         is_in_run = (path.parent / LOCK).exists()
         if is_in_run and path.exists() and path.suffix not in (".html", ".npz"):
             raise argparse.ArgumentTypeError(
-                f"{text} exists, in the folder of a run; choose another name, or delete it"
+                f"{text} exists in a run's folder; choose another name, or delete it"
             )
         return path
 
 
 def _check_writable(folder: Path, text: str) -> None:
-    """Raise an error of argparse if a folder is no folder, or cannot be made or written to."""
+    """Raise an argparse error if a path is not a folder, or cannot be created or written to."""
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise argparse.ArgumentTypeError(
-            f"{text}: expected a path that can be written, but {folder} is "
-            f"{'read-only' if folder.is_dir() else 'a file'}; name another"
+            f"{text}: {folder} is {'read-only' if folder.is_dir() else 'a file'}; choose another "
+            f"path"
         )
 
 
@@ -116,7 +116,7 @@ def positive_number(text: str) -> float:
 
 
 def device(text: str) -> str:
-    """Parse cpu, cuda, cuda:N or auto, and check that this GPU exists."""
+    """Parse cpu, cuda, cuda:N or auto, and check that the GPU exists."""
     import torch
 
     gpus = torch.cuda.device_count()
@@ -130,7 +130,7 @@ def device(text: str) -> str:
 
 
 def key_and_value(text: str) -> tuple[str, object]:
-    """Parse ``KEY=VALUE``, with a value in YAML.
+    """Parse ``KEY=VALUE``, where the value is YAML.
 
     Example:
         >>> key_and_value("img_size=48"), key_and_value("depths=[1, 2]")
@@ -145,29 +145,31 @@ def key_and_value(text: str) -> tuple[str, object]:
 
 
 Options = Mapping[str, Mapping[str, Any]]
-"""Options of a command: name → the keyword arguments of ``add_argument``."""
+"""A command's options: name → keyword arguments for ``add_argument``."""
 
 _DEFAULT = "(default: the one used in pre-training)"
 
-_FILES = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
+_FILES = "a file from this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
 CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=weights_file, help=_FILES)}
-"""A file of weights."""
+"""A weights file."""
 
-_FETCHED = "instead of a file: the published weights of --timm NAME, which timm fetches"
+_FETCHED = "instead of a file, let timm download the published weights for --timm NAME"
 WEIGHTS: Options = {**CHECKPOINT, "--pretrained": dict(action="store_true", help=_FETCHED)}
-"""A file of weights, or published weights."""
+"""A weights file, or published weights."""
 
 NETWORK: Options = {
     "--trunk": dict(
-        metavar="PREFIX", help="prefix of its tensors, if the file has several networks"
+        metavar="PREFIX", help="tensor name prefix, if the file holds several networks"
     ),
-    "--timm": dict(metavar="NAME", help="timm's name of the network, if the file does not have it"),
+    "--timm": dict(
+        metavar="NAME", help="timm's name for the network, if the file does not record it"
+    ),
     "--timm-option": dict(
         metavar="KEY=VALUE",
         type=key_and_value,
         action="append",
         default=[],
-        help="an option of this network, such as img_size=384; may be repeated",
+        help="option for this network, such as img_size=384; may be repeated",
     ),
     "--trust-pickle": dict(
         action="store_true",
@@ -177,28 +179,28 @@ NETWORK: Options = {
 """Options for what a weights file may not record."""
 
 _FOLDER = (
-    "folder with train/CLASS/* and val/CLASS/* (or valid, validation, test), or with CLASS/*, from "
+    "folder with train/CLASS/* and val/CLASS/* (or valid, validation, test), or with CLASS/*, of "
     "which a fifth is held out for testing"
 )
-_TRAIN = "training images, of any kind: a folder, a list, tars, or a Hugging Face data set"
+_TRAIN = "training images in any format: a folder, a list, tars, or a Hugging Face data set"
 LABELED_DATA: Options = {
     "--data": dict(metavar="DIR", type=user_path, help=_FOLDER),
     "--train": dict(metavar="PATH", type=user_path, help=_TRAIN),
-    "--val": dict(metavar="PATH", type=user_path, help="test images, of any kind"),
+    "--val": dict(metavar="PATH", type=user_path, help="test images in any format"),
 }
 """Labeled training and test images: one folder, or two paths."""
 
 IMAGES: Options = {
     "--image-column": dict(
         metavar="NAME",
-        help="column of images or of their paths (default: image, img, photo, path, …)",
+        help="column with images or paths (default: image, img, photo, path, …)",
     ),
     "--label-column": dict(
-        metavar="NAME", help="column of classes (default: label, labels, class or target)"
+        metavar="NAME", help="column with classes (default: label, labels, class or target)"
     ),
     "--rgb": dict(
         action="store_true",
-        help="convert images of one or four channels to RGB (default: they keep their channels)",
+        help="convert images with one or four channels to RGB (default: keep all channels)",
     ),
     "--size": dict(type=WholeNumber(1, 4096), help=f"image size in pixels {_DEFAULT}"),
     "--mean": dict(type=float, nargs="+", metavar="M", help=f"per-channel mean {_DEFAULT}"),
@@ -206,37 +208,37 @@ IMAGES: Options = {
         type=float, nargs="+", metavar="S", help=f"per-channel standard deviation {_DEFAULT}"
     ),
 }
-"""Columns of tables, and image settings that replace those of the checkpoint."""
+"""Table columns, and image settings that replace the checkpoint's."""
 
 _LAYERS = (
-    "layer whose features are taken: conv1, res2 to res5 of a ResNet, stage1 and others of a "
-    "network of timm, each pooled to about 9,000 dimensions; or last, the pooled features "
-    "(default: last)"
+    "layer to take features from: conv1 or res2 to res5 for a ResNet, stage1 and so on for a timm "
+    "network, each pooled to about 9,000 dimensions; or last, the pooled features (default: last)"
 )
 FEATURES: Options = {
     "--layer": dict(metavar="NAME", help=_LAYERS),
     "--batch": dict(type=WholeNumber(1), default=128, help="batch size"),
     "--workers": dict(
-        type=WholeNumber(0), help="worker processes that decode images (default: by cores)"
+        type=WholeNumber(0),
+        help="worker processes that decode images (default: based on the number of cores)",
     ),
     "--device": dict(
         type=device, default="auto", help="cpu, cuda:N, or auto for a GPU if available"
     ),
 }
-"""How features are computed; ``layer`` is None if the user chooses none."""
+"""How to compute features; ``layer`` is None if the user does not choose one."""
 
 
 def command_parser(
     name: str, description: str, example: str, *tables: Options, weights: Options | None = None
 ) -> argparse.ArgumentParser:
-    """Return the parser of ``pirl-plugin NAME``.
+    """Return the parser for ``pirl-plugin NAME``.
 
     Args:
-        name: of the command.
+        name: the command's name.
         description: its first sentences.
-        example: options and arguments of an example.
+        example: example options and arguments.
         tables: options that it shares with other commands.
-        weights: of these options, the user gives exactly one; None: there are none.
+        weights: options of which the user must pass exactly one; None if there are none.
     """
     parser = argparse.ArgumentParser(
         prog=f"pirl-plugin {name}",
@@ -254,14 +256,14 @@ def command_parser(
 
 
 def weights_name(options: argparse.Namespace) -> str:
-    """Return the absolute path of ``--checkpoint``, or the name of published weights."""
+    """Return the absolute path passed as ``--checkpoint``, or the name of published weights."""
     if options.checkpoint is None:
-        return f"published weights of timm's {options.timm}"
+        return f"timm's published weights for {options.timm}"
     return str(options.checkpoint.resolve())
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Show defaults that are not None, a bool or empty; keep the line breaks of descriptions."""
+    """Show defaults that are not None, a bool or empty; keep line breaks in descriptions."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         hidden = action.default in (None, []) or isinstance(action.default, bool)

@@ -1,4 +1,4 @@
-"""Answer "is this the same?": compare values with the values that an earlier run wrote down."""
+"""Compare values with those that an earlier run recorded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 NOT_SET = "not set"
-"""The value of a key that is missing."""
+"""The value for a missing key."""
 
 Differences = dict[str, tuple[object, object]]
 """Dotted key → the value, and the expected value."""
@@ -18,8 +18,8 @@ def differences(
     """Compare nested values key by key.
 
     Args:
-        values: mappings, lists, and values of JSON.
-        expected: what to compare them with.
+        values: mappings, lists, and JSON values.
+        expected: the values to compare with.
         free: dotted keys that may differ, with everything below them.
 
     Returns:
@@ -34,18 +34,18 @@ def differences(
     differs: Differences = {}
     for key in {**flat_expected, **flat_values}:
         pair = (flat_values.get(key, NOT_SET), flat_expected.get(key, NOT_SET))
-        is_default = pair in ((None, NOT_SET), (NOT_SET, None))  # as before a version had the key
+        is_default = pair in ((None, NOT_SET), (NOT_SET, None))  # as written before the key existed
         if pair[0] != pair[1] and not is_default and not _is_in(key, free):
             differs[key] = pair
     return differs
 
 
 def flat(values: object, key: str = "") -> dict[str, object]:
-    """Return dotted key → value of everything in nested mappings; a list of numbers is a value.
+    """Flatten nested mappings to dotted key → value; a list of numbers is a value.
 
     Args:
-        values: mappings, lists, and values of JSON.
-        key: dotted key of ``values`` themselves; empty for a whole configuration.
+        values: mappings, lists, and JSON values.
+        key: dotted key for ``values`` themselves; empty for a complete configuration.
 
     Example:
         >>> flat({"a": {"b": [1, 2], "c": [{"d": 3}]}})
@@ -66,7 +66,7 @@ def flat(values: object, key: str = "") -> dict[str, object]:
 def in_words(
     differs: Differences, pattern: str = "{key} = {value}: expected {expected}", width: int = 80
 ) -> str:
-    """Return the first three differences in words, each with at most ``width`` characters.
+    """Format the first three differences, each with at most ``width`` characters.
 
     Example:
         >>> in_words({"SEED_VALUE": (1, 0)}), in_words({"SEED_VALUE": (1, 0)}, "{key} {value}", 9)
@@ -86,5 +86,5 @@ def _is_in(key: str, sections: Sequence[str]) -> bool:
 
 
 def _text(value: object) -> str:
-    """Return a value in words; an empty text keeps its quotes."""
+    """Format a value; an empty text keeps its quotes."""
     return value if isinstance(value, str) and value else json.dumps(value)

@@ -1,4 +1,4 @@
-"""The console of a run: lines of text, a progress line, and times."""
+"""Console output: lines of text, a progress line, and times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 def put(text: str, stream: str = "stdout") -> None:
-    """Write to stdout or stderr, and flush; a closed terminal ends no run."""
+    """Write to stdout or stderr, and flush; a closed terminal does not end a run."""
     file = getattr(sys, stream)
     try:
         print(text, end="", file=file, flush=True)
@@ -22,25 +22,25 @@ def put(text: str, stream: str = "stdout") -> None:
 
 
 def prepare_streams() -> None:
-    """Let a process without standard streams run, and let streams escape unknown characters."""
+    """Replace missing standard streams, and let streams escape unsupported characters."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as by >&-
-            # The system gives the lowest free number, so that no later file gets a stream's output.
+            # The system assigns the lowest free number, so no later file gets a stream's output.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a notebook's streams take all characters
+        if hasattr(stream, "reconfigure"):  # a notebook's streams accept all characters
             stream.reconfigure(errors="backslashreplace")
 
 
 @dataclass
 class Progress:
-    """A progress line: rewritten in a terminal; elsewhere a new line every 30 s.
+    """A progress line, rewritten in place in a terminal; elsewhere, a new line every 30 s.
 
     Attributes:
-        name: what is done, for a count of images.
+        name: what is being done, for an image count.
         total: number of images.
         stream: stdout or stderr.
-        began: time of the start, seconds of ``time.monotonic``.
+        began: start time, in seconds of ``time.monotonic``.
 
     Example:
         >>> with contextlib.closing(Progress("copies", 3)) as progress:
@@ -53,7 +53,7 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
     _done: int = 0
     _written: float = 0.0
-    _pause_s: float = 0.0  # to the next line
+    _pause_s: float = 0.0  # until the next line
     _open: bool = False
 
     def due(self) -> bool:
@@ -61,7 +61,7 @@ class Progress:
         return time.monotonic() - self._written >= self._pause_s
 
     def update(self, count: int) -> None:
-        """Count more images; show number, rate and time left if it is time, or all are done."""
+        """Count more images; show number, rate and time left when due, or when all are done."""
         self._done += count
         if self._done < self.total and not self.due():
             return
@@ -96,4 +96,4 @@ class Progress:
 
 
 LINE = Progress(stream="stdout")
-"""The progress line of this process's run."""
+"""The progress line for this process's run."""

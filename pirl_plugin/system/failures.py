@@ -1,7 +1,7 @@
 """Errors at the command line: one sentence on the console, the traceback in ``failure.txt``.
 
-The type of an exception decides whether its traceback is kept: a check of this plugin that refuses
-an input raises :class:`Refused`, and needs none.
+The type of an exception decides whether the traceback is kept. When this plugin's own checks refuse
+an input, they raise :class:`Refused`, which needs none.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from pirl_plugin.system.text import printable
 
 FAILURE_FILE = "failure.txt"
 PREFIX = "pirl_plugin: "
-"""Beginning of each sentence, on the console and in ``failure.txt``."""
+"""Prefix for each sentence, on the console and in ``failure.txt``."""
 
-# Types whose messages are clear without the type's name.
+# Types whose messages are clear without the type name.
 _CLEAR = (ValueError, OSError, FloatingPointError, RuntimeError)
 
 
 class Refused(ValueError):
-    """A check of this plugin refuses an input.
+    """One of this plugin's checks refused an input.
 
-    The message is one sentence: what was found, what was expected, what to do. The command line
+    The message is one sentence: what happened, with the value, and what to do. The command line
     shows only this sentence; other exceptions also leave a traceback in a file.
     """
 
 
 class MissingFile(Refused, FileNotFoundError):
-    """A check of this plugin needs a file or folder that does not exist."""
+    """A required file or folder does not exist."""
 
 
 class MissingPackage(Refused, ModuleNotFoundError):
-    """A command needs a package that is not installed."""
+    """A required package is not installed."""
 
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FailedWrite(OSError):
-    """A file cannot be written, such as on a full disk; its arguments are those of ``OSError``."""
+    """A file cannot be written, for example on a full disk; takes the arguments of ``OSError``."""
 
     def __str__(self) -> str:
         if self.errno is None:  # it comes from a loader worker
@@ -60,11 +60,11 @@ class FailedWrite(OSError):
 
 
 class KilledWorker(RuntimeError):
-    """A loader worker was killed, so that its batches are lost."""
+    """A loader worker was killed, so its batches are lost."""
 
 
 def check(name: str, value: object, fits: bool, expected: str) -> None:
-    """Raise ``Refused`` if an argument does not fit.
+    """Raise ``Refused`` unless an argument fits.
 
     Example:
         >>> check("momentum", 1.5, False, "a number in [0, 1)")
@@ -76,15 +76,15 @@ def check(name: str, value: object, fits: bool, expected: str) -> None:
 
 
 def check_name(name: str, value: object, names: Iterable[str]) -> None:
-    """Raise ``Refused`` if an argument is not one of the names."""
+    """Raise ``Refused`` unless an argument is one of the names."""
     names = list(names)
     check(name, value, value in names, f"one of {', '.join(names)}")
 
 
 def check_whole(name: str, value: Any, least: int | None = None) -> None:
-    """Raise ``Refused`` if an argument is not an integer, of at least ``least`` if that is given.
+    """Raise ``Refused`` unless an argument is an integer, and at least ``least`` if that is given.
 
-    True and False are no integers here.
+    True and False do not count as integers.
     """
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if least is None:
@@ -94,7 +94,7 @@ def check_whole(name: str, value: Any, least: int | None = None) -> None:
 
 
 def type_and_shape(value: object) -> str:
-    """Describe a value for a message: the type and shape of a tensor or array, or the type.
+    """Describe a value for a message: a tensor's or array's dtype and shape, or the type.
 
     Example:
         >>> type_and_shape([1])
@@ -111,7 +111,7 @@ def is_number(value: object) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether a check raised the exception, so that its sentence needs no traceback.
+    """Return whether a check raised the exception, so that no traceback is needed.
 
     Hydra and OmegaConf check what users write on the command line and in YAML files.
     """
@@ -142,7 +142,7 @@ def sentence(error: BaseException) -> str:
 def record(text: str, details: str, folder: Path | None) -> str | None:
     """Append a failure to ``failure.txt``.
 
-    Earlier entries stay: torchrun starts a failed run again, in the same folder.
+    Earlier entries stay, because torchrun restarts a failed run in the same folder.
 
     Args:
         text: the sentence.
@@ -150,8 +150,8 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
         folder: the run's folder; None for a new temporary folder.
 
     Returns:
-        The sentence as written, which names the file if there are details; None if the file cannot
-        be written.
+        The sentence as written, which names the file if there are details; None if the file could
+        not be written.
     """
     try:
         path = (folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))) / FAILURE_FILE
@@ -159,13 +159,13 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
         now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{now}\n{written}\n{details}\n")
-    except OSError:  # such as a full disk: the sentence is more important
+    except OSError:  # such as a full disk; the sentence matters more
         return None
     return written
 
 
 def details_of(error: BaseException) -> str:
-    """Return an exception's traceback; empty if its sentence alone is enough."""
+    """Return an exception's traceback; empty if the sentence is enough."""
     is_clear = is_refusal(error) or isinstance(error, (FailedWrite, KilledWorker))
     is_full_disk = isinstance(error, OSError) and error.errno in _FULL_DISK
     return "" if is_clear or is_full_disk else "".join(traceback.format_exception(error))
@@ -176,15 +176,15 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
     """Turn any exception into one sentence and exit status 1.
 
     Args:
-        folder: folder for ``failure.txt``, which then has refusals too; None for a temporary
+        folder: folder for ``failure.txt``, which then includes refusals; None for a temporary
             folder.
 
     Raises:
-        SystemExit: the sentence, and the path of the traceback.
+        SystemExit: with the sentence, and the path to the traceback.
     """
     try:
         yield
-    except BrokenPipeError:  # the reader of the pipe, such as head, has ended
+    except BrokenPipeError:  # the pipe's reader, such as head, has ended
         raise
     except Exception as error:
         text = f"{PREFIX}{sentence(error)}"

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and by one process at a time."""
+"""Write files atomically, and by one process at a time."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from pirl_plugin.system.failures import FailedWrite, Refused
 from pirl_plugin.system.watcher import removed_at_end
 
 UNFINISHED = ".unfinished."
-"""Prefix of the name of a file while it is being written."""
+"""File name prefix while a file is being written."""
 LOCK = ".lock"
-"""Name of the lock in a folder."""
+"""Name of a folder's lock file."""
 RUN_FILE = "run.json"
-"""What :func:`claim_folder` writes."""
+"""Name of the file that :func:`claim_folder` writes."""
 
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that replaces ``path`` in one step, at the end.
+    """Open a file for writing that replaces ``path`` atomically at the end.
 
-    A reader of ``path`` sees the whole old file or the whole new one, after a power cut too. Only
-    one process at a time may write a path.
+    Readers of ``path`` see either the complete old file or the complete new one, even after a power
+    failure. Only one process at a time may write a path.
 
     Args:
-        path: the file to write; its folder is made.
+        path: the file to write; its folder is created.
 
     Raises:
-        FailedWrite: it cannot be written; the old file is intact.
+        FailedWrite: the file cannot be written; the old file is intact.
     """
     path = Path(path)
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
@@ -62,7 +62,7 @@ def naming_failures(path: Path) -> Iterator[None]:
     except FailedWrite:
         raise
     except Exception as error:
-        # torch raises another error on top of the system's.
+        # torch raises a different error on top of the system's.
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, OSError) and cause.errno:
@@ -72,12 +72,12 @@ def naming_failures(path: Path) -> Iterator[None]:
 
 
 def check_space(folder: Path, num_bytes: int, remedy: str) -> None:
-    """Check that a folder's disk has space for a file, before the work for it is done.
+    """Check that a folder's disk has space for a file, before computing the content.
 
     Args:
         folder: an existing folder.
-        num_bytes: size of the file.
-        remedy: what to change, a sentence.
+        num_bytes: the file's size.
+        remedy: a sentence that says what to change.
 
     Raises:
         Refused: the file would be larger than the free space.
@@ -85,24 +85,24 @@ def check_space(folder: Path, num_bytes: int, remedy: str) -> None:
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise Refused(
-            f"{folder} has {free / 1e6:,.1f} MB of free space, and the features need "
+            f"{folder} has {free / 1e6:,.1f} MB of free space, but the features need "
             f"{num_bytes / 1e6:,.1f} MB. {remedy}"
         )
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, UTF-8, whole or not at all."""
+    """Write a UTF-8 text file atomically."""
     with atomic_write(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write JSON for people to read, whole or not at all."""
+    """Write human-readable JSON atomically."""
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a log with a JSON object on each line; skip incomplete lines and a missing file."""
+    """Read a log with one JSON object per line; skip incomplete lines and a missing file."""
     if not path.is_file():
         return []
     entries = []
@@ -113,9 +113,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits: the fingerprint of its content.
+    """Return a file's SHA-256 as hexadecimal digits.
 
-    It takes about a second for 1 GB: call it once for a file, on one rank.
+    This takes about a second per GB, so call it once per file, on one rank.
     """
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -125,7 +125,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(texts: Iterable[str], root: str = "") -> str:
-    """Return the SHA-256 of a list of texts or of paths below ``root``, in order.
+    """Return the SHA-256 of a list of texts, or of paths relative to ``root``, in order.
 
     Example:
         >>> one, two = ["/a/1.jpg", "/a/2.jpg"], ["/b/1.jpg", "/b/2.jpg"]
@@ -140,8 +140,8 @@ def digest_of(texts: Iterable[str], root: str = "") -> str:
 
 
 def link_relatively(target: Path, link: Path) -> None:
-    """Make or replace ``link``, a symbolic link that stays valid if its folder is moved."""
-    # In one step: the link always leads to a file.
+    """Create or replace ``link``, a symbolic link that stays valid if its folder is moved."""
+    # In one step, so that the link always points to a file.
     unfinished = link.with_name(f"{UNFINISHED}{link.name}")
     unfinished.unlink(missing_ok=True)
     unfinished.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
@@ -149,7 +149,7 @@ def link_relatively(target: Path, link: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Flush renames in ``folder`` to the disk, if the file system can do that."""
+    """Flush renames in ``folder`` to disk, if the file system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -159,14 +159,14 @@ def _flush_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove unfinished files of killed processes; only this process may write to the folder."""
+    """Remove killed processes' unfinished files; only this process may write to the folder."""
     for path in folder.rglob(f"{UNFINISHED}*"):
         with suppress(OSError):
             remove(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a whole folder, if it exists."""
+    """Remove a file, a link or a folder with its content, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -174,17 +174,17 @@ def remove(path: Path) -> None:
 
 
 def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
-    """Record in a folder which run it belongs to, and refuse it to another run.
+    """Record in a folder which run it belongs to, and refuse it to other runs.
 
     Args:
-        folder: the output folder; it is made.
-        run: values that describe the run, and that JSON can hold.
+        folder: the output folder, which is created.
+        run: values that describe the run, and that JSON can represent.
 
     Raises:
-        Refused: the folder holds another run.
+        Refused: the folder belongs to another run.
     """
     file = folder / RUN_FILE
-    new = json.loads(json.dumps(run))  # as it will be read
+    new = json.loads(json.dumps(run))  # as it will be read back
     recorded = new
     if file.is_file():
         with suppress(ValueError):
@@ -193,8 +193,8 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
     if differs:
         values = in_words(differs, "{key} {expected} (now {value})")
         raise Refused(
-            f"{folder} holds the run of {values}. To start another run, give another folder, or "
-            f"delete this one."
+            f"{folder} belongs to the run with {values}. To start another run, choose another "
+            f"folder, or delete this one."
         )
     write_json(file, new)
 
@@ -204,20 +204,20 @@ def locked(folder: Path, key: str) -> Iterator[None]:
     """Lock a folder against other processes that write to it.
 
     The lock belongs to all processes that use ``folder/.lock`` in this context or in
-    :func:`sharing_lock`. It ends with the last of them: if the launcher of a run is killed, no
-    second run starts while a rank may still write. The file is never removed: otherwise two
-    processes could hold locks on files of the same name.
+    :func:`sharing_lock`, and ends with the last of them. So if a run's launcher is killed, no
+    second run starts while a rank may still write. The file is never removed, because two processes
+    could then hold locks on files with the same name.
 
     Args:
-        folder: the folder; it is made.
-        key: option or key that names it, for the message.
+        folder: the folder, which is created.
+        key: the option or key that names it, for the message.
 
     Raises:
         Refused: another process holds the lock.
     """
     with _open_lock(folder / LOCK) as lock:
-        # Alone at first; then the ranks may share it. The change is not atomic (flock(2)): another
-        # launcher may get the lock in between.
+        # Exclusively at first; then the ranks may share it. The change is not atomic (flock(2)), so
+        # another launcher may get the lock in between.
         if not (_lock(lock, alone=True) and _lock(lock, alone=False)):
             raise _refusal(folder, key)
         yield
@@ -225,7 +225,7 @@ def locked(folder: Path, key: str) -> Iterator[None]:
 
 @contextmanager
 def sharing_lock(folder: Path, key: str) -> Iterator[None]:
-    """Hold the lock of this process's launcher too, which may be killed before this process.
+    """Share the launcher's lock with this process, which may outlive the launcher.
 
     Raises:
         Refused: the launcher was killed, and another process has the lock.
@@ -238,11 +238,11 @@ def sharing_lock(folder: Path, key: str) -> Iterator[None]:
 
 @contextmanager
 def locked_file(path: Path, key: str) -> Iterator[None]:
-    """Lock a file against other processes that write it, with a hidden file beside it.
+    """Lock a file against other processes that write it, using a hidden file beside it.
 
     Args:
-        path: the file; its folder is made.
-        key: option that names it, for the message.
+        path: the file; its folder is created.
+        key: the option that names it, for the message.
 
     Raises:
         Refused: another process holds the lock.
@@ -252,10 +252,10 @@ def locked_file(path: Path, key: str) -> Iterator[None]:
         with _open_lock(lock_path) as lock:
             if not _lock(lock, alone=True):
                 raise _refusal(path, key)
-            # The process before may have removed this file after it was opened here.
+            # The previous process may have removed this file after it was opened here.
             if not _is_same_file(lock, lock_path):
                 continue
-            with removed_at_end(lock_path):  # while it is locked: no other process has it
+            with removed_at_end(lock_path):  # while locked, so no other process has it
                 yield
             return
 
@@ -281,14 +281,14 @@ def _refusal(path: Path, key: str) -> Refused:
 
 
 def _lock(lock: IO[str], alone: bool) -> bool:
-    """Lock an open file without waiting; return whether no other process prevents it."""
+    """Try to lock an open file; return False if another process holds the lock."""
     try:
         fcntl.flock(lock, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
         logging.root.warning(
-            f"The file system cannot lock {lock.name} ({error.strerror}): start no second process "
-            f"that writes there"
+            f"The file system cannot lock {lock.name} ({error.strerror}). Do not start a second "
+            f"process that writes there."
         )
     return True

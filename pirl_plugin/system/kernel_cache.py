@@ -9,11 +9,11 @@ import numba
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return a kernel that numba compiles at its first call; it releases the interpreter's lock.
+    """Return a kernel that numba compiles on the first call and that releases the GIL.
 
-    Numba keeps the machine code beside the function's file or in the user's cache, and compiles
-    again when this file changes. So a kernel uses only constants and kernels from its own file.
-    ``NUMBA_CACHE_DIR`` names another folder.
+    Numba stores the machine code beside the function's file or in the user's cache, and recompiles
+    when this file changes. So a kernel uses only constants and kernels from its own file.
+    ``NUMBA_CACHE_DIR`` selects another folder.
 
     Args:
         function: the kernel.
@@ -22,5 +22,5 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
     options = {"nogil": True, "error_model": "numpy", **options}
     try:
         return numba.njit(function, cache=True, **options)
-    except RuntimeError:  # no folder can be written: each process compiles for itself
+    except RuntimeError:  # no folder is writable, so each process compiles for itself
         return numba.njit(function, **options)

@@ -1,4 +1,4 @@
-"""Loaders of images: how their worker processes start, and how they end."""
+"""Start and end the worker processes of image loaders."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 Batch = TypeVar("Batch", covariant=True)
 
-NICE = 10  # of a loader worker. Not SCHED_IDLE: other programs would take all processor time
+NICE = 10  # for loader workers. With SCHED_IDLE, other programs would take all CPU time
 
 
 def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int) -> None:
-    """Set up a loader worker of a run.
+    """Set up a loader worker for a run.
 
-    If the model runs on a CPU, the worker lowers its priority. Otherwise it could delay a thread of
-    the model, and all other threads would wait for this thread.
+    If the model runs on a CPU, the worker lowers its priority. Otherwise it could delay one of the
+    model's threads, and all other threads would wait for that one.
 
     Args:
-        then: the host's function, which takes the worker's number; called at the end.
+        then: VISSL's function, which takes the worker's number; called at the end.
         on_cpu: whether the model runs on a CPU.
         worker: the worker's number.
     """
@@ -48,32 +48,32 @@ def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int
 
 
 def start_worker(worker: int) -> None:
-    """Let the parent of a loader worker handle signals, and end the worker with its parent.
+    """Let a loader worker's parent handle signals, and end the worker with its parent.
 
-    In a process that is not watched, the worker keeps SIGTERM, by which torch ends it.
+    In a process that is not watched, the worker still handles SIGTERM, which torch sends to end it.
 
     Args:
         worker: the worker's number.
     """
     from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
-    is_watched = current() is not None  # a forked worker has its parent's handler
-    signal.set_wakeup_fd(-1)  # and its parent's pipe
+    is_watched = current() is not None  # a forked worker inherits the handler
+    signal.set_wakeup_fd(-1)  # and the pipe
     for number in STOPPING if is_watched else [signal.SIGINT]:
         signal.signal(number, signal.SIG_IGN)
-    _prctl_pr_set_pdeathsig(signal.SIGKILL)  # also within a read
+    _prctl_pr_set_pdeathsig(signal.SIGKILL)  # even within a read
 
 
 @contextmanager
 def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
-    """Read a loader in a block, which may not wait too long for an image.
+    """Read a loader in a block that may not wait too long for an image.
 
     If the block fails in a watched process, the workers end before anything else happens. In a
     library user's process, torch ends them.
 
     Args:
-        loader: its workers are started.
-        wait: the images, and the longest time without a new one.
+        loader: the loader, whose workers are started.
+        wait: the images, and the maximum time without a new one.
 
     Yields:
         The batches.
@@ -81,7 +81,8 @@ def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
     Raises:
         KilledWorker: a worker was killed.
     """
-    multiprocessing.util.get_temp_dir()  # the workers' sockets: otherwise, each makes a folder
+    # Create the folder for the workers' sockets here; otherwise each worker creates its own.
+    multiprocessing.util.get_temp_dir()
     batches = iter(loader)
     workers = loader_workers()
     try:

@@ -1,4 +1,4 @@
-"""What a process needs from its system: children, their imports, and cores."""
+"""Processes: children, their imports, and available cores."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
+_PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Return the end of a child in words, from its exit code.
+    """Describe how a child ended, from its exit code.
 
     Example:
         >>> how_it_ended(2), how_it_ended(-15)
@@ -34,9 +34,9 @@ def how_it_ended(exit_code: int) -> str:
 
 
 def own_command(*words: str) -> list[str]:
-    """Return the command ``pirl-plugin WORDS`` for a child that imports as this process does.
+    """Return the command ``pirl-plugin WORDS`` for a child with this process's import path.
 
-    If this process is killed, the child gets SIGTERM: a run saves and ends.
+    If this process is killed, the child gets SIGTERM, on which a run saves and ends.
     """
     end_with_parent = "from pirl_plugin.system.processes import end_with_parent; end_with_parent()"
     main = "from pirl_plugin.cli import main; main()"
@@ -44,16 +44,16 @@ def own_command(*words: str) -> list[str]:
 
 
 def end_with_parent() -> None:
-    """Let Linux send SIGTERM to this process when its parent ends."""
+    """Ask Linux to send SIGTERM to this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @functools.cache
 def share_import_path() -> None:
-    """Let multiprocessing start processes that import as this one does.
+    """Let multiprocessing start processes with this process's import path.
 
-    Python starts a spawned process, the fork server and the tracker of semaphores with ``-c``. This
+    Python starts spawned processes, the fork server and the semaphore tracker with ``-c``. This
     puts the current folder first, where a file ``random.py`` would replace Python's own.
     """
     start = util.spawnv_passfds
@@ -62,7 +62,7 @@ def share_import_path() -> None:
         words = list(arguments)
         option = words.index("-c")
         words[option + 1] = f"{_first_statements()}; {words[option + 1]}"
-        # A process that was ended leaves semaphores. Their tracker would have the last word.
+        # A terminated process leaves semaphores, and the tracker would print a warning about them.
         words[option:option] = ["-W", "ignore:resource_tracker"]
         return start(program, words, descriptors)
 
@@ -70,9 +70,10 @@ def share_import_path() -> None:
 
 
 def _first_statements() -> str:
-    """Return the first statements of a process that imports from this one's folders only.
+    """Return the first statements for a process that imports only from this one's folders.
 
-    Until it handles SIGINT, the signal ends it as others do. Python would print a traceback.
+    Until the process handles SIGINT, the signal ends it like others. Python would print a
+    traceback.
     """
     folders = [folder or os.getcwd() for folder in sys.path]
     return (
@@ -84,13 +85,13 @@ def _first_statements() -> str:
 def usable_cores() -> int:
     """Return how many cores this process may use, at least 1.
 
-    A scheduler pins processes to cores, and a container has a share of processor time. Both are
-    often less than the cores of the machine.
+    Schedulers pin processes to cores, and containers limit CPU time. Both often allow less than the
+    machine's cores.
     """
     cores = float(os.cpu_count() or 1)
     if sys.platform == "linux":
         cores = len(os.sched_getaffinity(0))
-    # The container's limit, from control groups: CPU time over time.
+    # The container's limit, from control groups: CPU time per period.
     with contextlib.suppress(OSError, ValueError):  # without a limit, the first is "max"
         quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
         cores = min(cores, int(quota) / int(period))
@@ -98,9 +99,9 @@ def usable_cores() -> int:
 
 
 def thread_limit() -> float:
-    """Return ``OMP_NUM_THREADS``, the limit of threads of each process; infinity without one.
+    """Return ``OMP_NUM_THREADS``, the limit on threads per process; infinity without one.
 
-    torchrun sets it to 1 in every process: this is no limit of the user's.
+    If torchrun set it to 1 in every process, this is not the user's limit.
     """
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if limit.isdecimal() and int(limit) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
@@ -109,7 +110,7 @@ def thread_limit() -> float:
 
 
 def processor_name() -> str:
-    """Return the model of this machine's processor."""
+    """Return this machine's processor model."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""The collectives of loss, bank and hooks; in a single process, each is the identity."""
+"""Collectives for loss, bank and hooks; in a single process, each is the identity."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Return the rank of this process, from 0."""
+    """Return this process's rank, from 0."""
     return distributed.get_rank() if world_size() > 1 else 0
 
 
 def gather(local: Tensor) -> Tensor:
-    """Return ``(W·B, …)``: the tensors of all ranks in rank order; their shapes are equal."""
+    """Return ``(W·B, …)``: the tensors from all ranks in rank order, which have equal shapes."""
     if world_size() == 1:
         return local
     everyone = [torch.empty_like(local) for _ in range(world_size())]
@@ -34,19 +34,19 @@ def gather(local: Tensor) -> Tensor:
 
 
 def sum_over_ranks(local: Tensor) -> Tensor:
-    """Sum the tensors of all ranks, in place."""
+    """Sum the tensors from all ranks, in place."""
     if world_size() > 1:
         distributed.all_reduce(local)
     return local
 
 
 def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
-    """Send each rank its part of ``local``, and return the parts that this rank receives.
+    """Send each rank its part of ``local``, and return the parts for this rank.
 
     Args:
         local: ``(sum(sent), …)``, parts for all ranks in rank order.
-        sent: lengths of the parts.
-        received: lengths of the parts that this rank receives.
+        sent: length of each part.
+        received: lengths of the parts for this rank.
 
     Returns:
         ``(sum(received), …)``, parts from all ranks in rank order.
@@ -59,7 +59,7 @@ def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
 
 
 def gather_objects(local: Value) -> list[Value]:
-    """Return the objects of all ranks in rank order. They are pickled, so send few, small ones."""
+    """Return the objects from all ranks in rank order. They are pickled, so keep them small."""
     everyone = [local] * world_size()
     if world_size() > 1:
         distributed.all_gather_object(everyone, local)
@@ -68,7 +68,7 @@ def gather_objects(local: Value) -> list[Value]:
 
 @contextmanager
 def errors_on_all_ranks() -> Iterator[None]:
-    """If a block fails on one rank, raise its error on all ranks. Collective.
+    """If a block fails on one rank, raise the error on all ranks. Collective.
 
     Otherwise the other ranks would wait for the failed rank.
     """
@@ -86,10 +86,10 @@ def errors_on_all_ranks() -> Iterator[None]:
 
 
 def has_lost_rank(error: BaseException) -> bool:
-    """Return whether an error of this rank is that another one has ended or does not respond.
+    """Return whether an error means that another rank ended or does not respond.
 
-    NCCL and the store raise types of torch. Gloo raises a plain ``RuntimeError``: if a rank is
-    lost, its connection is closed, and this rank cannot begin to send to it.
+    NCCL and the store raise torch's error types. Gloo raises a plain ``RuntimeError``: if a rank is
+    lost, its connection is closed, and this rank cannot start sending to it.
     """
     if world_size() == 1 or not isinstance(error, RuntimeError):
         return False

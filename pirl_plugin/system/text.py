@@ -6,9 +6,9 @@ import datetime
 
 
 def printable(text: str) -> str:
-    r"""Return a text in one line of UTF-8, with other bytes and control characters escaped.
+    r"""Return a text as one line of UTF-8, with other bytes and control characters escaped.
 
-    Names from files go through it on their way to a terminal, a log or a list.
+    Use it for names from files before they reach a terminal, a log or a list.
 
     Example:
         >>> print(printable("a\n\x1b[31m\udcff.jpg"))
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number and a noun, in the plural if needed.
+    """Format a number and a noun, in the plural if needed.
 
     Example:
         >>> counted(1, "epoch"), counted(1200, "step")
@@ -29,7 +29,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a time in hours, minutes and seconds.
+    """Format a time in hours, minutes and seconds.
 
     Example:
         >>> span(200.4), span(300000)

@@ -1,7 +1,7 @@
-"""What ends a process early: signals, a read that takes too long, and a killed loader worker.
+"""End a process early: on signals, after a read that takes too long, or without a loader worker.
 
-The main thread runs no Python code while a read does not return, or while it waits in a collective.
-So one other thread watches: it ends the process at a second signal, or after a time limit.
+While a read does not return, or a collective waits, the main thread runs no Python code. So a
+separate thread watches, and ends the process on a second signal or after a time limit.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from pirl_plugin.system.failures import PREFIX, record
 from pirl_plugin.system.processes import how_it_ended
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
+"""Signals from users, SLURM and other clusters before a kill; submitit requeues on SIGUSR2."""
 TIMEOUT_MINUTES = 10.0
-"""The longest time that a command waits for one image."""
+"""Maximum time that a command waits for one image."""
 GRACE_S = 5.0
-"""Time for child processes to end by themselves, seconds."""
+"""Time that child processes get to end by themselves, in seconds."""
 THREAD = "pirl_plugin watcher"
 # Second signals that end a process. SLURM's SIGUSR1 only asks again.
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-# One Ctrl-C reaches the launcher and its ranks, and the launcher sends it to its ranks again.
+# One Ctrl-C reaches launcher and ranks, and the launcher forwards it to the ranks again.
 _SAME_SIGNAL_S = 2.0
 _PAUSE_S = 0.5
 _END_OF_THREAD = b"\0"  # no signal has this number
@@ -45,8 +45,8 @@ class Interrupted(SystemExit):
     """A signal ends this process; the exit status is 128 plus its number.
 
     Attributes:
-        number: the signal.
-        resumes: whether the same command would resume; :func:`resumable` sets it.
+        number: the signal's number.
+        resumes: whether the same command would resume; set by :func:`resumable`.
     """
 
     def __init__(self, number: int, resumes: bool = False) -> None:
@@ -57,7 +57,7 @@ class Interrupted(SystemExit):
 
     @property
     def sentence(self) -> str:
-        """What :func:`watching` prints."""
+        """The sentence that :func:`watching` prints."""
         text = f"{PREFIX}interrupted by {signal.Signals(self.number).name}"
         return f"{text}. Run the same command again to resume." if self.resumes else text
 
@@ -66,7 +66,7 @@ class Reader(Protocol):
     """A source of images."""
 
     def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers read at this moment."""
+        """Return the paths that this process and its loader workers are reading now."""
 
 
 @dataclass(eq=False)
@@ -75,8 +75,8 @@ class Wait:
 
     Attributes:
         sources: where the images come from.
-        minutes: the longest time in which the same images are read.
-        key: of the configuration, if it has the limit.
+        minutes: maximum time without progress.
+        key: configuration key for the limit, if there is one.
         folder: folder for ``failure.txt``; None for a temporary folder.
     """
 
@@ -88,10 +88,9 @@ class Wait:
     _waited_s: float = 0.0
 
     def is_over(self) -> bool:
-        """Return whether the limit is reached; the watcher calls it after each of its pauses.
+        """Return whether the limit is reached; the watcher calls this after each pause.
 
-        It counts the pauses. So the time in which the whole process was suspended, as by Ctrl-Z,
-        does not count.
+        It counts pauses, so time in which the process was suspended, as by Ctrl-Z, does not count.
         """
         paths = self._being_read()
         is_same = bool(paths) and paths == self._last_paths
@@ -100,13 +99,13 @@ class Wait:
         return self._waited_s >= 60 * self.minutes
 
     def sentence(self) -> str:
-        """Return the sentence about a read that takes too long."""
+        """Return the sentence about a read that took too long."""
         paths = self._being_read()
         activity = f"reading {', '.join(paths[:3])}" if paths else "a read"
         key = f" ({self.key})" if self.key else ""
         return (
-            f"no image was read for {self.minutes:g} minutes{key}: {activity} does not return; "
-            f"check the file and its disk or mount, and start again"
+            f"no image was read for {self.minutes:g} minutes{key}: {activity} does not return. "
+            f"Check the file and its disk or mount, then start again."
         )
 
     def _being_read(self) -> list[str]:
@@ -115,16 +114,16 @@ class Wait:
 
 @dataclass(eq=False)
 class Watcher:
-    """The handler of a process's stopping signals, and the thread that watches its main thread.
+    """Handles a process's stopping signals, and watches its main thread from another thread.
 
     Attributes:
-        pipe: its end for reading. Python's own C code writes the number of each signal to the other
-            end, even while the main thread runs no handler.
+        pipe: the reading end. Python's C code writes each signal's number to the other end, even
+            while the main thread runs no handler.
         requested: number of the signal that asked this process to end; 0 for none.
-        polled: whether training reads ``requested`` after each step. Then no signal stops it.
-        waits: for images, at this moment.
-        commands: child processes of ``subprocess`` that handle signals themselves.
-        temporary_files: removed if this process ends at once.
+        polled: whether training reads ``requested`` after each step; then no signal interrupts it.
+        waits: current waits for images.
+        commands: child processes from ``subprocess`` that handle signals themselves.
+        temporary_files: files to remove if this process ends at once.
     """
 
     pipe: int
@@ -136,10 +135,10 @@ class Watcher:
     _first_signal_at: float | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: forward it to child processes, or end this one unless training will.
+        """Forward a signal to child processes, or end this one unless training will.
 
         Raises:
-            Interrupted: at the first signal, if no step and no child process will end this one.
+            Interrupted: on the first signal, if no step and no child process will end this one.
         """
         is_first = not self.requested
         self.requested = number
@@ -148,18 +147,18 @@ class Watcher:
             if child.pid is not None:
                 with suppress(OSError):
                     os.kill(child.pid, number)
-        # A second exception would interrupt what cleans up after the first one.
+        # A second exception would interrupt the cleanup after the first one.
         if is_first and not children and not self.polled:
-            kill_workers()  # torch would wait five seconds for a worker whose read hangs
+            kill_workers()  # torch would wait five seconds for a hung worker
             raise Interrupted(number)
 
     def children(self) -> list[Any]:
-        """Return the ranks and commands that this process has started, but no loader worker."""
+        """Return the ranks and commands that this process started, without loader workers."""
         ranks = [child for child in multiprocessing.active_children() if not child.daemon]
         return [*ranks, *self.commands]
 
     def watch(self) -> None:
-        """Watch signals and waits, until :func:`watching` ends this thread."""
+        """Watch signals and waits until :func:`watching` ends this thread."""
         while True:
             is_readable, _, _ = select.select([self.pipe], [], [], _PAUSE_S)
             if is_readable:
@@ -173,7 +172,7 @@ class Watcher:
                     self._end_wait(wait)
 
     def _heed(self, number: int) -> None:
-        """End the process at a second signal."""
+        """End the process on a second signal."""
         if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
             return
         now = time.monotonic()
@@ -187,9 +186,9 @@ class Watcher:
             self.end_process(f"{PREFIX}ended at once by a second {name}", 128 + number)
 
     def _end_wait(self, wait: Wait) -> None:
-        """End the process, and leave the stack of the main thread in ``failure.txt``."""
+        """End the process, and write the main thread's stack to ``failure.txt``."""
         frame = sys._current_frames()[threading.main_thread().ident or 0]
-        stack = "Stack of the main thread:\n" + "".join(traceback.format_stack(frame))
+        stack = "Main thread's stack:\n" + "".join(traceback.format_stack(frame))
         text = f"{PREFIX}{wait.sentence()}"
         self.end_process(record(text, stack, wait.folder) or text, 1)
 
@@ -197,11 +196,11 @@ class Watcher:
         """End this process and its children at once, from any thread.
 
         Args:
-            text: the sentence for the console. A spawned rank does not print it, its launcher does.
+            text: sentence for the console. For a spawned rank, the launcher prints it.
             status: the exit status.
         """
         if multiprocessing.parent_process() is None:
-            # The main thread may hold the lock of sys.stderr.
+            # The main thread may hold sys.stderr's lock.
             os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
         children: list[Any] = [*multiprocessing.active_children(), *self.commands]
         for child in children:
@@ -213,7 +212,7 @@ class Watcher:
 
 
 def current() -> Watcher | None:
-    """Return the watcher that :func:`watching` has started in this process; None without one."""
+    """Return the watcher that :func:`watching` started in this process; None without one."""
     handler = signal.getsignal(signal.SIGTERM)
     return handler if isinstance(handler, Watcher) else None
 
@@ -226,7 +225,7 @@ def requested() -> int:
 
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
-    """Limit a wait for images in a block, if there is a watcher."""
+    """Limit waits for images in a block, if there is a watcher."""
     watcher = current()
     waits = [] if watcher is None else watcher.waits
     waits.append(wait)
@@ -238,10 +237,10 @@ def waiting(wait: Wait) -> Iterator[None]:
 
 @contextmanager
 def deferring() -> Iterator[None]:
-    """Let a signal interrupt after a block that starts processes, not in it.
+    """Delay signals until after a block that starts processes.
 
     Raises:
-        Interrupted: at the end.
+        Interrupted: after the block.
     """
     watcher = current()
     if watcher is None:
@@ -256,7 +255,7 @@ def deferring() -> Iterator[None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Tell the user that the same command resumes, if a signal ends the process in a block."""
+    """If a signal ends the process within a block, tell the user that the same command resumes."""
     try:
         yield
     except Interrupted as interrupted:
@@ -266,7 +265,7 @@ def resumable() -> Iterator[None]:
 
 @contextmanager
 def removed_at_end(path: Path) -> Iterator[None]:
-    """Remove a file at the end of a block, and if the watcher ends this process in it."""
+    """Remove a file after a block, also if the watcher ends this process within it."""
     watcher = current()
     files = set() if watcher is None else watcher.temporary_files
     files.add(path)
@@ -280,14 +279,14 @@ def removed_at_end(path: Path) -> Iterator[None]:
 
 @contextmanager
 def watching() -> Iterator[None]:
-    """Watch this process: handle the signals of :data:`STOPPING`, and limit its waits.
+    """Watch this process: handle the signals in :data:`STOPPING`, and limit waits.
 
-    The first signal asks training to save and to end, and ends any other work. A second SIGINT or
-    SIGTERM ends the process at once. SIGHUP is ignored. At the end of the block, end the loader
-    workers, and call the previous handler, such as submitit's, with the received signal.
+    The first signal asks training to save and end, and ends any other work. A second SIGINT or
+    SIGTERM ends the process at once. SIGHUP is ignored. After the block, loader workers are ended,
+    and the previous handler, such as submitit's, is called with the received signal.
 
-    Nothing happens if the process is watched already, or outside the main thread, which alone
-    receives signals.
+    Does nothing if the process is already watched, or outside the main thread, which alone receives
+    signals.
 
     Raises:
         Interrupted: a signal arrived outside training, and no child process handles it.
@@ -309,18 +308,18 @@ def watching() -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
-        if multiprocessing.parent_process() is None:  # a rank's launcher prints it
+        if multiprocessing.parent_process() is None:  # for a rank, the launcher prints it
             print(interrupted.sentence, file=sys.stderr)
         raise
     finally:
-        # What follows takes a moment, and no signal may interrupt it.
+        # The following takes a moment, and no signal may interrupt it.
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(previous_descriptor)
         # Python would send them SIGTERM, which they ignore, and wait for them.
         kill_workers()
-        # The thread must not outlive the interpreter: if it frees tensors then, the process aborts.
-        # Closing the pipe would not end it: forked workers have the pipe open, too.
+        # The thread must not outlive the interpreter: freeing tensors then would abort the process.
+        # Closing the pipe would not end it, because forked workers have the pipe open too.
         os.set_blocking(writer, True)
         os.write(writer, _END_OF_THREAD)
         thread.join()
@@ -329,8 +328,8 @@ def watching() -> Iterator[None]:
         for number, previous_handler in previous.items():
             signal.signal(number, previous_handler)
         received = watcher.requested
-        # Python's own handler of SIGINT would raise KeyboardInterrupt in place of the exception
-        # that ends the run, which has the sentence and the exit status.
+        # Python's own SIGINT handler would raise KeyboardInterrupt instead of the exception that
+        # ends the run, which has the sentence and the exit status.
         if received and received != signal.SIGINT:
             previous_handler = previous[signal.Signals(received)]
             if callable(previous_handler):
@@ -342,7 +341,7 @@ def run_command(command: Sequence[str], **options: Any) -> int:
 
     Args:
         command: the program and its arguments.
-        **options: of ``subprocess.Popen``.
+        **options: options for ``subprocess.Popen``.
     """
     watcher = current()
     commands = [] if watcher is None else watcher.commands
@@ -350,7 +349,7 @@ def run_command(command: Sequence[str], **options: Any) -> int:
         commands.append(process)
         try:
             return process.wait()
-        except BaseException:  # without a watcher, such as a KeyboardInterrupt
+        except BaseException:  # without a watcher, such as KeyboardInterrupt
             process.terminate()
             raise
         finally:
@@ -358,20 +357,20 @@ def run_command(command: Sequence[str], **options: Any) -> int:
 
 
 def loader_workers() -> list[Any]:
-    """Return the loader workers of this process, also those that have ended unnoticed."""
+    """Return this process's loader workers, including those that ended unnoticed."""
     children = multiprocessing.process._children  # type: ignore[attr-defined]
     return [child for child in children if child.daemon]
 
 
 def killed_worker(workers: Sequence[Any]) -> str:
-    """Return the sentence about a loader worker that was killed; empty if none was.
+    """Return a sentence about a killed loader worker; empty if none was killed.
 
-    A batch stays in the memory of its worker until this process asks the worker for it. If the
-    worker has ended, the error is that a connection is refused or closed. Otherwise torch notices
-    the end, and raises a RuntimeError.
+    A batch stays in a worker's memory until this process asks for it. If the worker has ended, the
+    error is a refused or closed connection. Otherwise torch notices the end, and raises a
+    RuntimeError.
     """
     with _deaf_to_ends():
-        # A worker's connection closes shortly before its end.
+        # A worker's connection closes shortly before it ends.
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
         for worker in workers:
             if worker.sentinel in ended:
@@ -382,7 +381,7 @@ def killed_worker(workers: Sequence[Any]) -> str:
 
 
 def kill_workers() -> None:
-    """Kill the loader workers of this process."""
+    """Kill this process's loader workers."""
     with _deaf_to_ends():
         workers = loader_workers()
         for worker in workers:
@@ -393,7 +392,7 @@ def kill_workers() -> None:
 
 @contextmanager
 def _deaf_to_ends() -> Iterator[None]:
-    """Switch off torch's handler of SIGCHLD, which raises an exception when a worker ends."""
+    """Disable torch's SIGCHLD handler, which raises an exception when a worker ends."""
     if threading.current_thread() is not threading.main_thread():  # handlers run only in that one
         yield
         return

@@ -404,5 +404,5 @@ def test_network_of_torchvision__is_named(name, tmp_path):
         names = list(torchvision.models.get_model(name).state_dict())
     file = save(dict.fromkeys(names, torch.zeros(1)), tmp_path / "in.pth")
     for timm_name in (None, "vit_tiny_patch16_224"):
-        with pytest.raises(ValueError, match="It is a network of torchvision"):
+        with pytest.raises(ValueError, match="come from torchvision"):
             load_trunk(file, timm=timm_name)

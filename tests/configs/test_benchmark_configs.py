@@ -176,6 +176,6 @@ def test_images__of_an_ensemble_are_of_one_size(tmp_path):
         files.append(str(tmp_path / f"{size}.torch"))
     config = ["config=benchmark/pirl/ensemble_imagenet1k", "+config/pirl/linear=resnet18_ensemble"]
     members = "config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
-    with pytest.raises(SystemExit, match=r"images of different size: \[64, 96"):
+    with pytest.raises(SystemExit, match=r"images with different size: \[64, 96"):
         compose(*config, f"{members}=[{','.join(files)}]")
     assert compose(*config, f"{members}=[{files[0]},{files[0]}]").DATA.TRAIN.CROP_SIZE == 64

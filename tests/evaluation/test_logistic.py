@@ -109,7 +109,7 @@ def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_pat
     # Other commands write files of the same names.
     network = ["--checkpoint", str(checkpoint), "--size", "32"]
     for command in ("knn", "finetune"):
-        with pytest.raises(ValueError, match="out holds the run of command linear"):
+        with pytest.raises(ValueError, match="out belongs to the run with command linear"):
             run([command, *network, "--data", str(data), "--out", str(tmp_path / "out")])
     file = fit(checkpoint, data, tmp_path / "conv1", "--layer", "conv1")
     photos = tmp_path / "photos"

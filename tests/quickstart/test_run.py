@@ -66,11 +66,11 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     assert metrics.read_text().splitlines(keepends=True) == lines
     again = json.loads((out / "results.json").read_text())
     assert again["pirl"] == results["pirl"]
-    with pytest.raises(ValueError, match="give another folder"):
+    with pytest.raises(ValueError, match="choose another folder"):
         run_quickstart(images, out, epochs=3)
     # An image was replaced: the report, and the finished classifiers, are of other images.
     os.utime(images / "val" / "ants" / "0.jpg", (1, 1))
-    with pytest.raises(ValueError, match="holds the run of digest of the images"):
+    with pytest.raises(ValueError, match="belongs to the run with digest of the images"):
         command.main(words)
 
 

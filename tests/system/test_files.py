@@ -74,7 +74,7 @@ def test_link__survives_a_move_and_replaces_a_dangling_one(tmp_path):
 def test_claim__refuses_another_run(tmp_path):
     for _ in range(2):
         claim_folder(tmp_path / "out", {"seed": 0})
-    with pytest.raises(ValueError, match=r"the run of seed 0 \(now 1\)"):
+    with pytest.raises(ValueError, match=r"the run with seed 0 \(now 1\)"):
         claim_folder(tmp_path / "out", {"seed": 1})
 
 

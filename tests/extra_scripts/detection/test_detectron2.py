@@ -146,7 +146,7 @@ def test_benchmark__goes_from_a_checkpoint_to_ap(voc, checkpoint, tmp_path):
 
     other = benchmark(*arguments, *SMALL, "SOLVER.MAX_ITER", "4", root=voc)
     assert other.returncode != 0
-    assert "holds the run of options" in other.stderr
+    assert "belongs to the run with options" in other.stderr
 
 
 def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):

@@ -92,7 +92,7 @@ def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path):
     assert "| 0 | 40.0 |\n| 0.5 | 40.0 |\n| 1 | 40.0 |" in table  # the earlier value stays
     assert (tmp_path / "figure.png").stat().st_size > 1000
     options.overrides = ["config.SEED_VALUE=3"]
-    with pytest.raises(ValueError, match="give another folder"):
+    with pytest.raises(ValueError, match="choose another folder"):
         sweep.run_sweep(options)
 
 

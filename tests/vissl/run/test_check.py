@@ -110,7 +110,7 @@ def test_configs_of_the_host__are_left_alone():
     ("overrides", "message"),
     [
         (["config.MACHINE.DEVICE=gpu"], "= 1, but torch finds 0 GPUs .* .config/pirl/machines=cpu"),
-        (["config.MODEL.WEIGHTS_INIT.PARAMS_FILE=."], r"PARAMS_FILE = \.: there is no such file"),
+        (["config.MODEL.WEIGHTS_INIT.PARAMS_FILE=."], r"PARAMS_FILE = \.: no such file"),
         (["+config/pirl/machines=8node"], "NUM_NODES = 8: .* add .config/pirl/machines=1node_8gpu"),
     ],
 )
