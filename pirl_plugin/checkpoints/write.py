@@ -73,6 +73,9 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
                 f"load_trunk could not build this network again: {error} Save a timm network that "
                 f"has options as a pirl_plugin.models.timm_trunk.TimmTrunk(name, options)."
             ) from None
+    if classifier is not None:
+        # The classifier needs the images that it was fitted to, even if a default chose them.
+        config = config.with_values("run", size=config.size, mean=config.mean, std=config.std)
     content = vissl_checkpoint(state, config)
     if classifier is not None:
         content[CLASSIFIER] = asdict(classifier)

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.classifier import CLASSIFIER, read_classifier
+from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier, read_classifier
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
 
 CONTENT = {
@@ -19,6 +22,12 @@ def test_classifier__is_read(tmp_path):
     found = read_classifier(tmp_path / "in.torch")
     assert found.classes == ["a", "b/c", "ü"]
     assert found.predict(torch.eye(4))[0].tolist() == [0, 0, 0, 0]
+
+
+def test_classifier__is_saved_with_all_that_its_images_need(tmp_path):
+    """What was a default for the network is none for the classifier: --mean would break it."""
+    save_trunk(ResNetTrunk(10, 0.125), tmp_path / "in.torch", Classifier(**CONTENT))
+    assert load_trunk(tmp_path / "in.torch").network_config.defaults == []
 
 
 @pytest.mark.parametrize(
