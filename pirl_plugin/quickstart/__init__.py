@@ -1,1 +1,1 @@
-"""The quickstart and the sweep: several runs of the host, their reports, and sample images."""
+"""The quickstart: VISSL runs, a report, and sample images."""

@@ -1,4 +1,4 @@
-"""``pirl-plugin quickstart``: its options, and the packages that it needs."""
+"""``pirl-plugin quickstart``: options, and required packages."""
 
 from __future__ import annotations
 
@@ -30,33 +30,34 @@ def main(arguments: list[str]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the quickstart's options. It runs before an installation, without other packages.
+    """Parse the quickstart's options. This runs before installation, without other packages.
 
     Raises:
-        SystemExit: the options cannot be used, or ask for help.
+        SystemExit: the options are invalid, or ask for help.
     """
     parser = command_parser(
         "quickstart",
-        "Pre-train a small network with PIRL or NPID, measure it, and write a report.",
+        "Pre-train a small network with PIRL or NPID, evaluate it, and write a report.",
         "--data photos --out runs/photos",
     )
     add = parser.add_argument
     add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, "
-        "with CLASS/*, or with images (default: drawn sample images)")  # fmt: skip
+        "with CLASS/*, or with images (default: generated sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
-    add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with its jigsaw or with "
-        "rotation, or NPID (default: jigsaw; with --data npid, which gains more in the same "
-        "time)")  # fmt: skip
+    add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with jigsaw or rotation, "
+        "or NPID (default: jigsaw; with --data npid, which gains more in equal time)")  # fmt: skip
     add("--seed", type=WholeNumber(0), default=0, help="random seed")
-    add("--epochs", type=WholeNumber(1), help="epochs of pre-training (default: 16 for sample "
-        "images; for yours as many as take about ten minutes)")  # fmt: skip
+    add("--epochs", type=WholeNumber(1), help="pre-training epochs (default: 16 for sample "
+        "images; for yours, as many as take about ten minutes)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.method is None:
         options.method = "jigsaw" if options.data is None else "npid"
     if options.data is None and options.method != "jigsaw":
-        parser.error(f"--method {options.method}: expected --data DIR, your own images")
+        parser.error(
+            f"--method {options.method}: this option needs --data DIR with your own images"
+        )
     if options.data is not None:
         if not options.data.is_dir():
-            parser.error(f"--data = {options.data}: expected an existing folder of images")
+            parser.error(f"--data = {options.data}: expected an existing folder with images")
         options.data = options.data.resolve()
     return options

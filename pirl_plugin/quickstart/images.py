@@ -1,4 +1,4 @@
-"""The quickstart's images: their folders, and their features by each network."""
+"""The quickstart's images: folders, and features from each network."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
 IMAGE_SIZE = 64
-"""Side of the image view of ``pretrain/pirl/quick_jigsaw``, pixels."""
-_UNLABELED = 2000  # images for the search of neighbors if there are no classes
+"""Image view size in ``pretrain/pirl/quick_jigsaw``, in pixels."""
+_UNLABELED = 2000  # images to search for neighbors if there are no classes
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Data:
     """The images.
 
     Attributes:
-        train: folder or list of training images.
-        val: folder or list of test images with the same classes; None: no accuracy is measured.
+        train: folder or list with training images.
+        val: folder or list with test images from the same classes; None: measure no accuracy.
         num_train: number of training images.
-        labeled: the images of both, if ``val`` is given.
+        labeled: training and test images, if ``val`` is given.
     """
 
     train: Path
@@ -43,27 +43,27 @@ class Data:
 
     @property
     def folder(self) -> Path:
-        """Folder of the training images, or of the class folders that they are chosen from."""
+        """Folder with the training images, or with the class folders that they are drawn from."""
         held_out_of = None if self.labeled is None else self.labeled.held_out_of
         return held_out_of or self.train
 
 
 @dataclass(frozen=True)
 class Split(ShownImages):
-    """Images of one folder, with their features.
+    """Images from one folder, with their features.
 
     Attributes:
-        features: name of a checkpoint → float16 ``(N, D)``, pooled res5.
+        features: checkpoint name → float16 ``(N, D)``, pooled res5.
     """
 
     features: dict[str, Tensor]
 
 
 def find_data(folder: Path) -> Data:
-    """Find ``train/CLASS/*`` and ``val/CLASS/*``, class folders, or a folder of images.
+    """Find ``train/CLASS/*`` and ``val/CLASS/*``, class folders, or a folder with images.
 
     Raises:
-        ValueError: there are fewer than two images, or ``val`` has other classes.
+        ValueError: there are fewer than two images, or ``val`` has different classes.
     """
     train, val = find_splits(folder)
     has_splits = train is not None and val is not None
@@ -75,7 +75,7 @@ def find_data(folder: Path) -> Data:
 
 
 def save_held_out(data: Data, out: Path) -> Data:
-    """Write held-out images as lists, and return these; other data stay as they are."""
+    """Write held-out images as lists, and return these; leave other data unchanged."""
     if data.labeled is None or data.labeled.held_out_of is None:
         return data
     images = save_split(data.labeled, out)
@@ -85,14 +85,14 @@ def save_held_out(data: Data, out: Path) -> Data:
 def measure_labeled(
     images: LabeledImages, networks: Mapping[str, AnyTrunk]
 ) -> tuple[LayerComparison, Split, Split]:
-    """Compare the layers of networks, and return their pooled features.
+    """Compare networks layer by layer, and return their pooled features.
 
     Args:
         images: training and test images.
-        networks: name of a checkpoint → its network.
+        networks: checkpoint name → network.
 
     Returns:
-        The comparison, and the training and test images that have a class and can be read.
+        The comparison, and the labeled, readable training and test images.
     """
     trunks = list(networks.values())
     compared = compare_layers(networks, images, workers=0)
@@ -113,7 +113,7 @@ def measure_labeled(
 
 
 def read_unlabeled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
-    """Compute each network's features of at most 2,000 evenly spread images of a folder."""
+    """Compute each network's features for at most 2,000 images, evenly spread over a folder."""
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), _UNLABELED)
     trunks = list(networks.values())

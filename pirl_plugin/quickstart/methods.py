@@ -1,4 +1,4 @@
-"""The methods of the quickstart."""
+"""The quickstart's methods."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SCALE = (0.2, 1.0)
 
 @dataclass(frozen=True)
 class Method:
-    """A way of pre-training.
+    """A pre-training method.
 
     Attributes:
-        title: its name.
-        overrides: of ``pretrain/pirl/quick_jigsaw``.
-        views: as in its training.
-        task: what the network learns, in a sentence.
-        images_seen: number of images in a run of default length; all methods take about equally
-            long.
+        title: the method's name.
+        overrides: overrides for ``pretrain/pirl/quick_jigsaw``.
+        views: views as in training.
+        task: a sentence that says what the network learns.
+        images_seen: number of images in a run with the default length; all methods take about
+            equally long.
     """
 
     title: str
@@ -37,15 +37,14 @@ METHODS = {
         "PIRL",
         (),
         JigsawViews(IMAGE_SIZE, patches_crop_size=96, patch_size=24, image_scale=_SCALE),
-        "It learns to give the image view and the nine shuffled patches of one image the same "
-        "embedding.",
+        "It learns to map an image and its nine shuffled patches to the same embedding.",
         120_000,
     ),
     "rotation": Method(
         "PIRL (rotation)",
         ("+config/pirl/transforms=rotation",),
         RotationViews(IMAGE_SIZE, _SCALE),
-        "It learns to give the image view and the rotated view of one image the same embedding.",
+        "It learns to map an image and a rotated version of it to the same embedding.",
         160_000,
     ),
     "npid": Method(

@@ -41,11 +41,11 @@ _ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
 _BLUE = "#2457c5"
 _PALE_BLUE = "#b9c9ee"
 _GRAY = "#8b929b"
-_MEASURES = {  # measure of the memory bank: title, and meaning of the dashed line
+_MEASURES = {  # memory bank measure: title, and meaning of the dashed line
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
     "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
-    "cos_f_m": ("Cosine of f(image) and its bank row", "rows of other images"),
-    "cos_g_m": ("Cosine of g(jigsaw or rotation) and the bank row", "rows of other images"),
+    "cos_f_m": ("Cosine of f(image) and its bank row", "other images' rows"),
+    "cos_g_m": ("Cosine of g(jigsaw or rotation) and the bank row", "other images' rows"),
 }
 
 
@@ -65,11 +65,11 @@ def write_report(
         data: the images.
         checkpoints: the checkpoints ``random`` and ``pirl``.
         results: as in ``results.json``.
-        train: features of the training images.
-        test: features of the test images, if there are labels.
-        compared: the comparison of the layers, if there are labels.
+        train: training image features.
+        test: test image features, if there are labels.
+        compared: the layer comparison, if there are labels.
     """
-    # The losses and measures that the run logged.
+    # Losses and measures from the run's log.
     lines = read_json_lines(out / "pretrain" / "stdout.json")
     loss_of_step = {int(line["iter"]): float(line["loss"]) for line in lines}
     losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss
@@ -98,7 +98,7 @@ def write_report(
         commands=longer_trainings(out, data.folder)
         | next_commands(checkpoints["pirl"], data.folder),
         remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
-        f"{network['WIDTH_MULTIPLIER']}. They have the network of the longer training.",
+        f"{network['WIDTH_MULTIPLIER']}. They have the network used in the longer training.",
         settings=_settings(data, results, config, test),
         **outcome,
     )
@@ -109,12 +109,12 @@ def longer_trainings(out: Path, images: Path) -> dict[str, str]:
 
     Args:
         out: the run's folder.
-        images: the training images; below ``out``, they are the drawn sample images.
+        images: the training images; those below ``out`` are generated sample images.
     """
     train = f"{program_name()} train config=pretrain/pirl/own_images"
     if not torch.cuda.is_available():
         train += " +config/pirl/machines=cpu_small"
-    longer = "A longer training of a larger network on"
+    longer = "Train a larger network for longer on"
     if not images.is_relative_to(out):
         paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{images}]")
         return {f"{longer} these images": f"{train} {paths}"}
@@ -128,7 +128,7 @@ def longer_trainings(out: Path, images: Path) -> dict[str, str]:
 def _settings(
     data: Data, results: dict[str, Any], config: dict[str, Any], test: Split | None
 ) -> dict[str, str]:
-    """Return the table at the end of the report."""
+    """Return the table at the report's end."""
     network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
     loss = config["LOSS"]["pirl_loss"]
     train = config["DATA"]["TRAIN"]
@@ -165,8 +165,8 @@ def accuracy_facts(
 
     Args:
         results: as in ``results.json``.
-        classes: test images of each class; the most frequent gives the chance level.
-        layers: chart of the layers.
+        classes: number of test images per class; the most frequent gives the chance level.
+        layers: chart that compares the layers.
     """
     count = classes.total()
     method = METHODS[results["method"]].title
@@ -181,12 +181,12 @@ def accuracy_facts(
 
 
 def verdict(gains: Mapping[str, Sequence[float]], method: str = "PIRL") -> page.Verdict:
-    """Say whether a method learnt, from all accuracies.
+    """Decide from all accuracies whether a method learned.
 
     Args:
-        gains: ``knn_top1`` and ``linear_top1`` → the gain over random weights, and half of its
-            95 % interval, points.
-        method: its title.
+        gains: ``knn_top1`` and ``linear_top1`` → the gain over random weights, and half the width
+            of its 95 % interval, in points.
+        method: the method's title.
 
     Example:
         >>> verdict({"knn_top1": (7.0, 7.5), "linear_top1": (15.5, 4.9)}).kind
@@ -204,22 +204,25 @@ def verdict(gains: Mapping[str, Sequence[float]], method: str = "PIRL") -> page.
     if is_better and is_worse:
         return page.Verdict("open", f"Compared with random weights, the measures differ: {text}.")
     if is_better:
-        return page.Verdict("good", f"{method} learnt: its features beat random weights by {text}.")
+        return page.Verdict(
+            "good", f"{method} learned: its features beat random weights by {text}."
+        )
     if is_worse:
         return page.Verdict("bad", f"{method}'s features are worse than random weights: {text}.")
     advice = "Train for more epochs or on more images."
     return page.Verdict(
-        "open", f"This run does not show that {method} learnt: over random weights {text}. {advice}"
+        "open",
+        f"This run does not show that {method} learned: {text} over random weights. {advice}",
     )
 
 
 def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> page.Neighbors:
-    """Show a few images with their nearest training images by each network.
+    """Show a few images with their nearest training images under each network.
 
     Args:
-        train: the images among which neighbors are searched.
+        train: the images to search for neighbors.
         test: the queries; None: the training images, each without itself.
-        method: title of the trained network.
+        method: the trained network's title.
     """
     queries = test or train
     nearest = {}
@@ -233,7 +236,7 @@ def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> pa
 
 
 def _ends(values: NDArray[np.floating]) -> tuple[float, float]:
-    """Return the means of the first and of the last tenth."""
+    """Return the means over the first and the last tenth."""
     part = max(1, len(values) // 10)
     return float(values[:part].mean()), float(values[-part:].mean())
 
@@ -241,11 +244,11 @@ def _ends(values: NDArray[np.floating]) -> tuple[float, float]:
 def _plots(
     losses: NDArray[np.floating], epochs: int, measures: dict[int, dict[str, dict[str, float]]]
 ) -> list[str]:
-    """Plot the loss, and each measure that every measured epoch has.
+    """Plot the loss, and each measure available in every measured epoch.
 
     Args:
         losses: ``(K, 2)``, step and loss.
-        epochs: epochs of the training.
+        epochs: number of training epochs.
         measures: epoch → name → ``value`` and ``chance``.
     """
     plots = [_plot_loss(losses, epochs)]
@@ -280,7 +283,7 @@ def _plot_measure(name: str, measures: dict[int, dict[str, dict[str, float]]]) -
 
 
 def _smoothed(values: ArrayLike) -> NDArray[np.floating]:
-    """Return the running mean over a twentieth of the values; the window is shorter at the ends."""
+    """Return a running mean over a twentieth of the values, with shorter windows at the ends."""
     values = np.asarray(values, float)
     half = len(values) // 40
     windows = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
@@ -298,7 +301,7 @@ def _figure(title: str) -> Figure:
 
 
 def _svg(figure: Figure, title: str) -> str:
-    """Return a figure as an ``<svg>`` element with text as text."""
+    """Return a figure as an ``<svg>`` element in which text stays text."""
     figure.axes[0].set_xlim(left=0)
     stream = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
@@ -308,7 +311,7 @@ def _svg(figure: Figure, title: str) -> str:
 
 
 def _samples(train: Split, seed: int, views: Views) -> list[dict[str, str]]:
-    """Return the network's input for a few images: title → picture of the image and its views."""
+    """Return network inputs for a few images: title → picture of the image and its views."""
     samples = []
     for row in evenly_spaced(len(train.rows), 3):
         pixels = train.source[train.rows[row]][0]  # uint8 (3, H, W)

@@ -45,10 +45,10 @@ from pirl_plugin.system.processes import (
 )
 from pirl_plugin.system.watcher import Interrupted, requested, run_command
 
-# The network learns the drawn scenes in 32,000 images. Photos need more: 3,000 of them gain nothing
-# over random weights in 10 epochs of PIRL, and 6 points of kNN in 40.
+# The network learns the sample scenes in 32,000 images. Photos need more: with 3,000 photos, 10
+# epochs of PIRL gain nothing over random weights, and 40 epochs gain 6 points of kNN.
 _SAMPLE_EPOCHS = 16
-_FEW_PHOTOS = 1200  # fewer are not seen more often
+_FEW_PHOTOS = 1200  # fewer photos are not repeated more often
 
 
 def quick_epochs(data: Data, images_seen: int) -> int:
@@ -56,7 +56,7 @@ def quick_epochs(data: Data, images_seen: int) -> int:
 
     Args:
         data: the photos.
-        images_seen: number of images in the training; fewer than 1,200 photos have fewer.
+        images_seen: number of images to train on; fewer for less than 1,200 photos.
 
     Example:
         >>> [quick_epochs(Data(Path("a"), None, n), 120_000) for n in (50, 3000, 500_000)]
@@ -66,17 +66,17 @@ def quick_epochs(data: Data, images_seen: int) -> int:
 
 
 def quick_negatives(data: Data) -> str:
-    """Return the override of N: at most half of the images."""
+    """Return the override for N: at most half the number of images."""
     return f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}"
 
 
 def list_overlay(data: Data) -> list[str]:
-    """Return the overlay for images in lists, if they are."""
+    """Return the overlay for images in lists, if the data are lists."""
     return ["+config/pirl/datasets=filelist"] if data.train.is_file() else []
 
 
 def quick_linear(data: Data, checkpoint: Path) -> list[str]:
-    """Return the overrides of the host's linear benchmark for a checkpoint and any classes."""
+    """Return the overrides for VISSL's linear benchmark on a checkpoint, for any classes."""
     assert data.labeled is not None
     return [
         "config=benchmark/pirl/quick_linear",
@@ -98,22 +98,22 @@ def run_quickstart(
     """Pre-train, evaluate and report; continue what an earlier call of the same run began.
 
     Args:
-        folder: folder of images; None for sample images.
+        folder: folder with images; None for sample images.
         out: folder for runs, ``results.json`` and ``report.html``.
-        seed: seed of weights and draws.
-        epochs: epochs of pre-training; None: 16 for sample images, else ``quick_epochs``.
+        seed: seed for weights and draws.
+        epochs: pre-training epochs; None: 16 for sample images, else ``quick_epochs``.
         method: one of ``METHODS``.
 
     Raises:
-        ValueError: the data cannot be used, or ``out`` holds a run of other images or options.
-        RuntimeError: a run of the host failed.
+        ValueError: the data are invalid, or ``out`` holds a run with other images or options.
+        RuntimeError: a VISSL run failed.
     """
     start = time.time()
-    # The images, and what an earlier call in this folder has finished.
+    # The images, and what an earlier call in this folder finished.
     if folder is None:
         folder = out / "sample_data"
         epochs = epochs or _SAMPLE_EPOCHS
-        print(f"Drawing sample images into {folder}", flush=True)
+        print(f"Generating sample images in {folder}", flush=True)
         write_sample_dataset(folder)
     data = find_data(folder)
     epochs = epochs or quick_epochs(data, METHODS[method].images_seen)
@@ -132,10 +132,10 @@ def run_quickstart(
         _print_summary(json.loads(results_file.read_text()), out)
         return
 
-    # Two networks: pre-trained, and as it was before its training.
+    # Two networks: pre-trained, and before training.
     print(f"{data.num_train:,} images in {data.train}; epochs: {epochs}", flush=True)
     if data.val is None:
-        print("No accuracy is measured: the images are not in class folders", flush=True)
+        print("The images are not in class folders, so no accuracy is measured", flush=True)
     torch.manual_seed(seed)
     random_init = out / "random_init.torch"
     save_trunk(ResNetTrunk(10, 0.5), random_init)  # as in pretrain/pirl/quick_jigsaw
@@ -149,7 +149,7 @@ def run_quickstart(
         "epochs": epochs,
         "method": method,
         "processor": processor_name(),
-        "threads": torch.get_num_threads(),  # their number changes the order of float sums
+        "threads": torch.get_num_threads(),  # the number changes the order of float sums
         "images_per_s": _images_per_second(out / "pretrain"),
         "seconds": round(time.time() - start, 1),  # of this call
     }
@@ -161,11 +161,11 @@ def run_quickstart(
 def _evaluate(
     data: Data, checkpoints: dict[str, Path], out: Path, seed: int, method: Method
 ) -> tuple[dict[str, Any], Split, Split | None, LayerComparison | None]:
-    """Measure the networks; without classes, compute only the features for the report.
+    """Measure the networks; without classes, only compute features for the report.
 
     Returns:
         Accuracies for ``results.json``, the training and test images with their features, and the
-        layers' accuracies; nothing and None without classes.
+        layer accuracies; empty and None without classes.
     """
     networks = {name: load_trunk(file) for name, file in checkpoints.items()}
     networks["random"].network_config = networks["pirl"].network_config
@@ -191,19 +191,19 @@ def run_host(
     shows_progress: bool = True,
     script: Sequence[str] | None = None,
 ) -> None:
-    """Train or evaluate through the host's engine; its log is ``out/log.txt``.
+    """Train or evaluate with VISSL's engine; the log is ``out/log.txt``.
 
     Args:
         overrides: Hydra overrides; the first is ``config=…``.
-        out: folder for the host's log, checkpoints and metrics.
-        title: name of the run in messages.
-        threads: number of threads of the run's process.
+        out: folder for VISSL's log, checkpoints and metrics.
+        title: the run's name in messages.
+        threads: number of threads for the run's process.
         shows_progress: whether the console shows the run's progress; otherwise it goes to
             ``out/console.log``.
         script: the command that takes the overrides; None: ``pirl-plugin train``.
 
     Raises:
-        RuntimeError: the run failed; the message has the last line of its errors.
+        RuntimeError: the run failed; the message ends with the last line of its errors.
     """
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{title}", flush=True)
@@ -228,9 +228,9 @@ def run_host(
 
 
 def _digest_of_images(data: Data) -> str:
-    """Return a digest of the names, sizes and times of all images, in hexadecimal digits.
+    """Return a digest of all image names, sizes and times as hexadecimal digits.
 
-    The host compares only names when it resumes.
+    VISSL compares only names when it resumes.
     """
     sources: list[ImageSource] = [FolderSource(data.train)]
     if data.labeled is not None:
@@ -239,7 +239,7 @@ def _digest_of_images(data: Data) -> str:
 
 
 def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> Path:
-    """Train through the host's engine, which ends at once if it is finished."""
+    """Train with VISSL's engine, which ends at once if the run is finished."""
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
         *list_overlay(data),
@@ -257,7 +257,7 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
 
 
 def _images_per_second(run: Path) -> float:
-    """Return the speed of a pre-training run at its end; 0 if it logged none."""
+    """Return a pre-training run's final speed; 0 if it logged none."""
     batch = read_config(run / RUN_CONFIG)["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
     lines = read_json_lines(run / "stdout.json")
     batch_milliseconds = [line["btime(ms)"] for line in lines if line.get("btime(ms)")]
@@ -265,7 +265,7 @@ def _images_per_second(run: Path) -> float:
 
 
 def _run_linear_benchmarks(data: Data, checkpoints: dict[str, Path], out: Path, seed: int) -> None:
-    """Run the host's linear benchmark on each checkpoint; a finished one ends at once."""
+    """Run VISSL's linear benchmark on each checkpoint; a finished one ends at once."""
 
     def run(name: str) -> None:
         overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
@@ -279,11 +279,11 @@ def _run_linear_benchmarks(data: Data, checkpoints: dict[str, Path], out: Path, 
 
 
 def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any]]:
-    """Return the top-1 accuracies of the networks, and the gain of the training.
+    """Return the networks' top-1 accuracies, and the gain from training.
 
     Returns:
-        Network → ``knn_top1`` and ``linear_top1``, percent; and ``gain`` → for each of both, the
-        gain of ``pirl`` over ``random`` and half of its 95 % interval, points.
+        Network → ``knn_top1`` and ``linear_top1``, percent; and ``gain`` → for each of these, the
+        gain of ``pirl`` over ``random`` and half the width of its 95 % interval, in points.
     """
     results: dict[str, dict[str, Any]] = {}
     answers: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}

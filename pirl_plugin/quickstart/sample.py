@@ -1,8 +1,8 @@
-"""A small labeled data set of drawn images, for the quickstart and for tests.
+"""A small labeled data set of generated images, for the quickstart and for tests.
 
-It has ten classes of scenes. Only the structure depends on the class. All classes share the
-distributions of palette, light, scale, place, occluders and grain: color histograms do not help.
-Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S).
+It has ten classes of scenes. Only the structure depends on the class: palette, light, scale,
+position, occluders and grain have the same distributions in all classes, so color histograms do not
+help. Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def write_sample_dataset(
 ) -> None:
     """Write ``out/{train,val}/CLASS/NUMBER.jpg``; class sizes differ by at most one image.
 
-    The same parameters give the same pictures. An existing folder does not change.
+    The same parameters give the same pictures. An existing folder is left unchanged.
 
     Args:
-        out: the folder; its parents are made.
-        seed: another seed gives other pictures of the same classes.
+        out: the folder; its parents are created.
+        seed: a different seed gives different pictures from the same classes.
         num_train: number of images under ``train``.
         num_val: number of images under ``val``.
-        size: side of the square images, pixels.
+        size: side of the square images in pixels.
     """
     if out.exists():
         return
@@ -53,7 +53,7 @@ def write_sample_dataset(
 
 
 def sample_scene(name: str, rng: Rng, size: int) -> NDArray[np.uint8]:
-    """Draw one scene of the class ``name``, a key of ``SCENES``: uint8 (size, size, 3)."""
+    """Draw one scene from the class ``name``, a key in ``SCENES``: uint8 (size, size, 3)."""
     return _photograph(rng, SCENES[name](rng, size))
 
 
@@ -85,7 +85,7 @@ def brick_wall(rng: Rng, side: int) -> Array:
     """Draw bricks, each row shifted by half a brick, with sunken mortar."""
     u, v = _surface(rng, side, rng.uniform(4, 9))
     u = u / rng.uniform(1.9, 2.8) + 0.5 * (np.floor(v) % 2)
-    # Distance to the nearest edge of the brick: below a threshold is mortar.
+    # Distance to the brick's nearest edge; below a threshold is mortar.
     edge = np.minimum((0.5 - abs(u % 1 - 0.5)) * 2.3, 0.5 - abs(v % 1 - 0.5))
     body = np.clip((edge - rng.uniform(0.05, 0.11)) / 0.06, 0, 1)
     mortar, brick = _palette(rng, 2)
@@ -94,7 +94,7 @@ def brick_wall(rng: Rng, side: int) -> Array:
 
 
 def city(rng: Rng, side: int) -> Array:
-    """Draw towers with grids of windows, some of them lit."""
+    """Draw towers with window grids; some windows are lit."""
     sky, haze, *walls = _palette(rng, 5)
     canvas, draw = _canvas(_mix(haze, sky, _grid(side)[0]))
     for near in (0.5, 1.0):  # two rows of towers; the far one is paler
@@ -158,7 +158,7 @@ def forest(rng: Rng, side: int) -> Array:
 
 
 def mountains(rng: Rng, side: int) -> Array:
-    """Draw ridges behind ridges of rough rock, paler with distance."""
+    """Draw ridges of rough rock behind each other, paler with distance."""
     haze, rock, sky = _palette(rng, 3)
     down, across = _grid(side)
     picture = _mix(sky, haze, down)
@@ -189,7 +189,7 @@ def pebbles(rng: Rng, side: int) -> Array:
 
 
 def roof_tiles(rng: Rng, side: int) -> Array:
-    """Draw rounded tiles that overlap like the scales of a fish."""
+    """Draw rounded tiles that overlap like fish scales."""
     u, v = _surface(rng, side, rng.uniform(4, 9))
     height = np.zeros_like(u)
     tones = np.zeros_like(u)
@@ -271,7 +271,7 @@ def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:
 
 
 def _palette(rng: Rng, count: int) -> list[Array]:
-    """Draw ``count`` colors of neighboring hues and different lightness, in random order."""
+    """Draw ``count`` colors with neighboring hues and different lightness, in random order."""
     hue = rng.random()
     spread = rng.choice([0.04, 0.12, 0.3])
     saturation = rng.uniform(0.08, 0.55)
@@ -284,7 +284,7 @@ def _palette(rng: Rng, count: int) -> list[Array]:
 
 
 def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
-    """Draw smooth fractal noise (S, S), mean 0, deviation 1: a sum of finer and finer lattices."""
+    """Draw smooth fractal noise (S, S), mean 0, deviation 1, from finer and finer lattices."""
     total = np.zeros((side, side), np.float32)
     for octave in range(octaves):
         count = min(side, cells * 2**octave) + 1
@@ -294,7 +294,7 @@ def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
 
 
 def _relief(rng: Rng, color: Array, height: Array) -> Array:
-    """Light a height map (S, S) from a random side: multiply color by Lambert's cosine."""
+    """Light a height map (S, S) from a random side, with Lambert's cosine."""
     down, across = np.gradient(height, 192 / len(height))
     angle = rng.uniform(0, 2 * np.pi)
     depth = rng.uniform(0.5, 1.2)
@@ -315,7 +315,7 @@ def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
 
 
 def _each(rng: Rng, u: Array, v: Array) -> Array:
-    """Draw a number in [-1, 1) for each cell: a map with a constant value in each cell."""
+    """Draw a number in [-1, 1) per cell, as a map with a constant value in each cell."""
     return rng.uniform(-1, 1, (64, 64))[u.astype(int) % 64, v.astype(int) % 64]
 
 

@@ -16,10 +16,10 @@ from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 
 
 def test_verdict__follows_from_all_measures(subtests):
-    """It was on kNN alone: "does not show that PIRL learnt" where linear rose by 15 points."""
+    """It was on kNN alone: "does not show that PIRL learned" where linear rose by 15 points."""
     for knn, linear, kind, text in (
         ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance, and +15.5 ± 4.9 points (linear"),
-        ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learnt: over random weights +"),
+        ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learned: +0.6 ± 6.4"),
         ((-10.0, 6.0), (0.0, 6.0), "bad", "worse than random weights: −10.0 ± 6.0 points (kNN)"),
         ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ: +10.0 ± 6.0 points (kNN), and −9"),
     ):
@@ -36,7 +36,7 @@ def test_longer_trainings__name_the_data_of_the_run(tmp_path, monkeypatch):
     assert "--data DIR" in drawn["The same on your own images"]
     assert f"'{out}_own'" in drawn["The same on your own images"]
     own = report.longer_trainings(out, tmp_path / "my photos")
-    longer = own["A longer training of a larger network on these images"]
+    longer = own["Train a larger network for longer on these images"]
     assert "machines=cpu" in longer
     assert shlex.split(longer)[-1] == f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}/my photos]"
 
