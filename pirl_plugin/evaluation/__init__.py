@@ -1,1 +1,1 @@
-"""Evaluate a checkpoint: features, kNN, measures of the bank, and the page of a report."""
+"""Evaluate a checkpoint: features, kNN, bank measures, and the report page."""

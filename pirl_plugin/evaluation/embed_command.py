@@ -1,4 +1,4 @@
-"""``pirl-plugin embed``: write features and predicted classes of any images to a file."""
+"""``pirl-plugin embed``: save features and predicted classes for any images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> None:
-    """Write the file, and name unreadable images."""
+    """Write the file, and print unreadable images."""
     options = _parse(argv)
     from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.feature_store import (
@@ -50,12 +50,12 @@ def main(argv: list[str]) -> None:
     if classifier is not None:
         layer = options.layer or classifier.layer
         check_name("--layer", layer, [classifier.layer])
-        print(f"the classifier of {layer} has {len(classifier.classes)} classes")
+        print(f"the classifier on {layer} has {len(classifier.classes)} classes")
     check_name("--layer", layer, trunk.layers)
     if options.sort_into is not None:
         if classifier is None:
             raise Refused(
-                "--sort-into needs predicted classes. Pass a classifier.torch of pirl-plugin "
+                "--sort-into needs predicted classes. Pass a classifier.torch from pirl-plugin "
                 "linear or finetune as --checkpoint."
             )
         check_folder_names(classifier.classes)
@@ -77,16 +77,16 @@ def main(argv: list[str]) -> None:
         features = map_array(options.out, "features") if is_npz else file.store.features[0]
         predicted = predict(classifier, features)["predicted"].tolist()
         sort_images(options.sort_into, source, rows, predicted)
-        print(f"{options.sort_into}: {len(rows):,} images in a folder for each class")
+        print(f"{options.sort_into}: {len(rows):,} images in one folder per class")
     for name in file.unreadable_names():
-        print(f"unreadable, left out: {printable(name)}")
+        print(f"unreadable, skipped: {printable(name)}")
     print(f"{options.out}: {len(rows):,} images, layer {layer}")
 
 
 def _write(
     file: FeatureFile, classifier: Classifier | None, gallery: Gallery | None, no_features: bool
 ) -> None:
-    """Add predictions and nearest images to the features of all images, and write the file."""
+    """Add predictions and nearest images to the features, and write the file."""
     import numpy as np
 
     from pirl_plugin.evaluation.feature_store import predict
@@ -104,10 +104,10 @@ def _write(
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    data = "images: a folder, a list, tars or a Hugging Face data set, with or without classes"
+    data = "images, labeled or not: a folder, a list, tars or a Hugging Face data set"
     parser = arguments.command_parser(
         "embed",
-        "Write a checkpoint's features of any images to a file and, if it has a classifier, the "
+        "Save a checkpoint's features for any images to a file and, if it has a classifier, the "
         "predicted classes. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         arguments.NETWORK,
@@ -120,12 +120,12 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
     file = arguments.OutputFile((".npz", ".csv", ".parquet"))
     add("--out", type=file, required=True, help=out)
-    no_features = "leave features out of a table; sort it by predicted class and probability"
+    no_features = "omit features from a table, and sort it by predicted class and probability"
     add("--no-features", action="store_true", help=no_features)
-    sort_into = "link each image into DIR/CLASS by its predicted class (a copy where links fail)"
+    sort_into = "link each image into DIR/CLASS by predicted class (copies where links fail)"
     add("--sort-into", metavar="DIR", type=arguments.output_folder, help=sort_into)
     nearest = (
-        "add the nearest image in a file of embed, and its cosine similarity; for images in that "
+        "add the nearest image in a file from embed, and its cosine similarity; for images in that "
         "file, the nearest other image"
     )
     add("--nearest", metavar="NAME.npz", type=arguments.user_path, help=nearest)
@@ -133,5 +133,5 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if options.out.exists() and options.out.suffix != ".npz":
         parser.error(f"--out: {options.out} exists; choose another name, or delete it")
     if options.no_features and options.out.suffix == ".npz":
-        parser.error("--no-features: the file needs another ending, .csv or .parquet")
+        parser.error("--no-features: the file name must end in .csv or .parquet")
     return options

@@ -1,10 +1,11 @@
-"""Features on the disk, stored while they are computed, and the files that ``embed`` writes.
+"""Store features on disk while they are computed, and write the files for ``embed``.
 
 ``NAME.npz`` holds, for the N readable images: ``features`` float32 (N, D), ``files`` (N,),
-``digests`` int64 (N,), equal for images with equal pixels, and if known ``labels`` (N,) and
-``classes`` (their names); if the checkpoint has a classifier, ``predicted`` (N,), class names, and
-``probability`` float32 (N,). ``unreadable`` names the other images. ``numpy.load`` reads it.
-Tables, ``NAME.csv`` and ``NAME.parquet``, have a row for each readable image.
+``digests`` int64 (N,), equal for images with equal pixels, and if known, ``labels`` (N,) and
+``classes`` (class names). If the checkpoint has a classifier, it also holds ``predicted`` (N,),
+class names, and ``probability`` float32 (N,). ``unreadable`` names the other images.
+``numpy.load`` reads the file. Tables, ``NAME.csv`` and ``NAME.parquet``, have one row per readable
+image.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ from pirl_plugin.system.text import printable
 
 _CONTENT = "content of images"
 _PROGRESS = "progress.json"
-_BLOCK = 4096  # images at a time, when a file is read or written
+_BLOCK = 4096  # images at a time when reading or writing a file
 _MOST_HALF = torch.finfo(torch.float16).max
 
 
 class Batch(NamedTuple):
-    """Features of B images.
+    """Features for B images.
 
     Attributes:
-        features: of each layer of each network, floating ``(B, D)``.
-        readable: bool ``(B,)``, whether each image could be read.
+        features: floating ``(B, D)`` for each layer of each network.
+        readable: bool ``(B,)``, whether each image is readable.
         digests: int64 ``(B,)``, equal for images whose crops have equal pixels.
     """
 
@@ -64,18 +65,18 @@ class Batch(NamedTuple):
 
 
 class FeatureStore:
-    """Features on the disk, which may be larger than the memory.
+    """Features on disk, which may exceed the memory.
 
     Args:
-        num_images: images in all batches.
-        folder: for files without names, so that a killed command leaves nothing; None: the folder
-            for temporary files. They hold float16, see :func:`to_half`.
-        parts: folder of named files instead, with which a stopped command resumes. They hold
+        num_images: number of images in all batches.
+        folder: folder for unnamed files, so that a killed command leaves nothing behind; None: the
+            temporary folder. They hold float16, see :func:`to_half`.
+        parts: folder for named files instead, which let a stopped command resume. They hold
             float32.
 
     Attributes:
-        readable: bool ``(images,)``, whether each image could be read.
-        row_bytes: size of a row of each array.
+        readable: bool ``(images,)``, whether each image is readable.
+        row_bytes: size of one row in each array.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class FeatureStore:
         self._remedy = "Choose an output folder on another disk."
         if folder is None:
             self._remedy = "Set the environment variable TMPDIR to a folder on another disk."
-        self._files: list[Any] = []  # one for each array of features, and the last for digests
+        self._files: list[Any] = []  # one per feature array, and the last for digests
 
     def append(self, batch: Batch) -> None:
-        """Store the features of the next images."""
+        """Store features for the next images."""
         encode = to_half if self._parts is None else torch.Tensor.float
         arrays = [encode(part[batch.readable]) for part in batch.features]
         arrays.append(batch.digests[batch.readable, None])
@@ -108,7 +109,7 @@ class FeatureStore:
         self.readable = torch.cat([self.readable, batch.readable])
 
     def open_files(self, row_bytes: list[int]) -> None:
-        """Open a file for each array, with the rows of the readable images."""
+        """Open a file for each array, with one row per readable image."""
         self.row_bytes = row_bytes
         num_rows = int(self.readable.sum())
         with naming_failures(self._folder):
@@ -118,11 +119,11 @@ class FeatureStore:
                     continue
                 self._parts.mkdir(exist_ok=True)
                 file = (self._parts / f"{number}.bin").open("a+b", buffering=0)
-                file.truncate(num_rows * size)  # without a batch that was not counted
+                file.truncate(num_rows * size)  # drop a batch that was not counted
                 self._files.append(file)
 
     def require_readable(self) -> None:
-        """Raise ``Refused``, and remove named files, if no image could be read."""
+        """Raise ``Refused``, and remove named files, if no image is readable."""
         if not self.readable.any():
             if self._parts is not None:
                 remove(self._parts)
@@ -132,7 +133,7 @@ class FeatureStore:
 
     @property
     def features(self) -> list[Tensor]:
-        """Each array of features, ``(N, D)`` for the N readable images, mapped from its file."""
+        """Each feature array, ``(N, D)`` for the N readable images, mapped from its file."""
         dtype = np.float16 if self._parts is None else np.float32
         return [self._map(file, dtype) for file in self._files[:-1]]
 
@@ -147,20 +148,20 @@ class FeatureStore:
 
 
 class FeatureFile:
-    """A file of features, perhaps not yet complete.
+    """A feature file, perhaps still incomplete.
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
         about: JSON that identifies images and networks, see :func:`describe_images`.
-        source: images.
-        root: folder to which the names in the file are relative; None: they are absolute.
+        source: the images.
+        root: folder that names in the file are relative to; None: absolute names.
 
     Attributes:
-        store: the features of the images that have been read.
-        is_complete: whether the file has the features of all images.
+        store: features for the images that have been read.
+        is_complete: whether the file has features for all images.
 
     Raises:
-        Refused: the file holds other features.
+        Refused: the file holds different features.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class FeatureFile:
         self.is_complete = False
         self._source = source
         self._prefix = "" if root is None else os.path.join(root, "")
-        self._about: dict[str, Any] = json.loads(json.dumps(about))  # as it will be read
+        self._about: dict[str, Any] = json.loads(json.dumps(about))  # as it will be read back
         self._parts = path.with_name(f"{path.name}.unfinished")
         self.store = FeatureStore(len(source), path.parent, self._parts)
         progress = self._read_progress()
@@ -183,7 +184,7 @@ class FeatureFile:
             self.store.open_files(progress["row_bytes"])
 
     def append(self, batch: Batch) -> None:
-        """Store the features of the next images; the same command resumes after them."""
+        """Store features for the next images; the same command resumes after them."""
         self.store.append(batch)
         write_json(self._parts / _PROGRESS, self._progress())
 
@@ -196,9 +197,9 @@ class FeatureFile:
         """Write the file, and remove its parts.
 
         Args:
-            columns: further columns for the N readable images.
+            columns: additional columns for the N readable images.
             features: name → ``(N, D)``.
-            order: int64 ``(N,)``, the order of the rows in a table; None: as read.
+            order: int64 ``(N,)``, row order in a table; None: as read.
         """
         readable = self.store.readable.numpy()
         table = {"file": self.readable_names(), **self._labels(readable), **columns}
@@ -214,7 +215,7 @@ class FeatureFile:
                 np.savez(file, **features, **arrays)  # type: ignore[arg-type]
         else:
             for name, values in table.items():
-                if values.dtype.kind == "U":  # names of files and folders need not be UTF-8
+                if values.dtype.kind == "U":  # file and folder names need not be UTF-8
                     table[name] = np.array(list(map(printable, values.tolist())), object)
             if order is not None:
                 table = {name: values[order] for name, values in table.items()}
@@ -225,12 +226,12 @@ class FeatureFile:
         self.is_complete = True
 
     def readable_names(self) -> NDArray[np.str_]:
-        """Return the names of the N readable images."""
+        """Return the N readable images' names."""
         rows = self.store.readable.nonzero()[:, 0].tolist()
         return np.array([self._name_of(row) for row in rows])
 
     def unreadable_names(self) -> list[str]:
-        """Return the names of the images that could not be read."""
+        """Return the unreadable images' names."""
         return [self._name_of(row) for row in self._unreadable_rows()]
 
     def _unreadable_rows(self) -> list[int]:
@@ -247,7 +248,7 @@ class FeatureFile:
             return {}
         if not self._source.classes:
             return {}
-        names = np.array([*self._source.classes, ""])  # the last is for NO_CLASS, −1
+        names = np.array([*self._source.classes, ""])  # the last entry is for NO_CLASS, −1
         return {"label": labels, "class": names[labels]}
 
     def _progress(self) -> dict[str, Any]:
@@ -259,7 +260,7 @@ class FeatureFile:
         }
 
     def _read_progress(self) -> dict[str, Any] | None:
-        """Return what an earlier command wrote; None if it wrote nothing."""
+        """Return the progress that an earlier command recorded; None without one."""
         file = self.path if self.path.exists() else self._parts / _PROGRESS
         if not file.exists():
             return None
@@ -277,13 +278,13 @@ class FeatureFile:
             ) from error
 
     def _is_current(self, progress: Mapping[str, Any]) -> bool:
-        """Return whether stored features are those of the images as they are now.
+        """Return whether stored features match the current images.
 
-        They are not if images have changed, if an image that could not be read can be read now, or
-        if a part has lost its end.
+        They do not if images have changed, if an unreadable image has become readable, or if a part
+        is truncated.
 
         Raises:
-            Refused: they are features of other images or of another network.
+            Refused: the features are for other images or another network.
         """
         recorded = progress["about"]
         differs = differences(self._about, recorded, free=[_CONTENT])
@@ -304,13 +305,13 @@ class FeatureFile:
         )
         if is_same and not is_readable and is_whole:
             return True
-        logging.root.warning(f"{self.path} is computed again, because its images have changed")
+        logging.root.warning(f"recomputing {self.path}, because its images have changed")
         self.path.unlink(missing_ok=True)
         return False
 
 
 def describe_images(source: ImageSource) -> dict[str, Any]:
-    """Return JSON that identifies the images of a source and their labels."""
+    """Return JSON that identifies a source's images and labels."""
     names, content = source.fingerprint()
     labels = ""
     with suppress(NoLabels):
@@ -319,7 +320,7 @@ def describe_images(source: ImageSource) -> dict[str, Any]:
 
 
 def predict(classifier: Classifier, features: Tensor) -> dict[str, NDArray[Any]]:
-    """Return the columns ``predicted``, class names, and ``probability``, float32."""
+    """Return the columns ``predicted`` (class names) and ``probability`` (float32)."""
     classes = np.array(classifier.classes)
     predicted = []
     probabilities = []
@@ -334,14 +335,14 @@ def predict(classifier: Classifier, features: Tensor) -> dict[str, NDArray[Any]]
 
 
 class Gallery:
-    """The features in a file of ``embed``, among which the nearest image is searched.
+    """Features in a file from ``embed``, to search for nearest images.
 
     Args:
         path: ``.npz``.
-        network: JSON that identifies the network and layer, which must be those of the file.
+        network: JSON that identifies the network and layer, which must match the file's.
 
     Raises:
-        Refused: the file is missing, another program wrote it, or it is of another network.
+        Refused: the file is missing, was written by another program, or is for another network.
     """
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
@@ -354,24 +355,24 @@ class Gallery:
         differs = differences(json.loads(json.dumps(network)), recorded)
         if differs:
             keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
-            raise Refused(f"{path} was computed for a different {keys}. Compute it again.")
+            raise Refused(f"{path} was computed for a different {keys}. Recompute it.")
 
     def find_nearest(
         self, names: NDArray[np.str_], features: Tensor, digests: Tensor
     ) -> dict[str, NDArray[Any]]:
-        """Return the columns ``nearest``, a name, and ``similarity``, the cosine.
+        """Return the columns ``nearest`` (a name) and ``similarity`` (the cosine).
 
-        The file's image with the same name and pixels is not taken.
+        Skips the file's entry for the same image, with the same name and pixels.
 
         Args:
-            names: names of N images.
+            names: names of the N images.
             features: ``(N, D)``.
             digests: int64 ``(N,)``.
         """
         rows, cosines = find_neighbors(features, self.features, 2)
         first = rows[:, 0]
         is_itself = (self.names[first] == names) & (self.digests[first] == digests).numpy()
-        choice = is_itself.astype(int) % rows.shape[1]  # a file of one image has no other
+        choice = is_itself.astype(int) % rows.shape[1]  # a file with one image has no other
         images = np.arange(len(names))
         return {
             "nearest": self.names[rows[images, choice]],
@@ -380,23 +381,23 @@ class Gallery:
 
 
 def map_array(path: Path, name: str) -> Tensor:
-    """Map an array of an ``.npz`` file, which :func:`numpy.savez` does not compress.
+    """Map an array in an ``.npz`` file, which :func:`numpy.savez` does not compress.
 
     Raises:
-        Refused: the file has no such array.
+        Refused: the file lacks this array.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             start = archive.getinfo(f"{name}.npy").header_offset
         with path.open("rb") as file:
-            file.seek(start + 26)  # in the header of a zip entry: the sizes of its last two fields
+            file.seek(start + 26)  # the sizes of the last two fields in a zip entry's header
             file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
             np.lib.format.read_magic(file)
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            # Copied on writing: torch warns of arrays that are read-only.
+            # Copy on write, because torch warns about read-only arrays.
             return torch.from_numpy(np.memmap(path, dtype, "c", file.tell(), shape))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise Refused(f"{path} has no array {name}; pass a file of pirl-plugin embed.") from error
+        raise Refused(f"{path} has no array {name}. Pass a file from pirl-plugin embed.") from error
 
 
 def _write_csv(
@@ -410,7 +411,7 @@ def _write_csv(
         for row, values in enumerate(matrix):
             writer.writerow([*(column[row] for column in table.values()), *values.tolist()])
         text.flush()
-        text.detach()  # otherwise it would close the file
+        text.detach()  # otherwise this would close the file
 
 
 def _write_parquet(
@@ -428,9 +429,9 @@ def _write_parquet(
 
 
 def to_half(features: Tensor) -> Tensor:
-    """Round ``(N, D)`` to float16; rows that would overflow are scaled, so their cosines stay.
+    """Round ``(N, D)`` to float16; scale rows that would overflow, which keeps their cosines.
 
-    Deep networks with random weights have features up to 1e12.
+    Deep networks with random weights produce features up to 1e12.
     """
     largest = features.abs().amax(dim=1, keepdim=True)
     return (features / (largest / _MOST_HALF).clamp(min=1)).half()

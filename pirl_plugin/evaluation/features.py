@@ -1,4 +1,4 @@
-"""Frozen image features: read images, crop their center, and compute features in batches."""
+"""Frozen image features: read and center-crop images, and compute features in batches."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
 # Larger tensors come from the operating system at each layer, and a CPU spends more time on that
-# than on the layers: 26 ms an image of 128 px with EfficientNet-Lite0 and 128 images, 8 ms with 16.
+# than on the layers: with EfficientNet-Lite0 at 128 px, 26 ms per image for batches of 128 images,
+# and 8 ms for 16.
 _CPU_BATCH = 16
 _ANOTHER_NETWORK = "Choose a network for these images."
-_LONGEST_STRIP = 100  # times its shorter side, before it is resized
+_LONGEST_STRIP = 100  # times the shorter side, before resizing
 
 
 def center_crop(image: Tensor, size: int) -> Tensor:
@@ -52,25 +53,25 @@ def center_crop(image: Tensor, size: int) -> Tensor:
 
     Args:
         image: uint8 or float32 ``(C, H, W)``.
-        size: side of the crop, pixels.
+        size: side of the crop in pixels.
 
     Returns:
-        ``(C, size, size)``, of the same type.
+        ``(C, size, size)``, with the same dtype.
     """
     height, width = image.shape[1:]
     longest = _LONGEST_STRIP * min(height, width)
-    if max(height, width) > longest:  # resized whole, 1 × 40,000 px would take gigabytes
+    if max(height, width) > longest:  # resizing all of 1 × 40,000 px would take gigabytes
         image = tv.center_crop(image, [min(height, longest), min(width, longest)])
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
 class Crops(Dataset[tuple[Tensor, bool, int]]):
-    """Center crops of the images in joined sources.
+    """Center crops of images from several sources.
 
     Args:
         sources: image sources.
-        size: side of the crops, pixels.
-        pixel_type: channels and type of the images; those of another one are unreadable.
+        size: side of the crops in pixels.
+        pixel_type: channels and dtype of the images; others are unreadable.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
         return len(self._images)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
-        """Return ``(C, size, size)``, whether the image could be read, and a digest."""
+        """Return ``(C, size, size)``, whether the image is readable, and a digest."""
         image, is_valid = self._images.load(row, self._size, self._pixel_type)
         crop = center_crop(image if image.dtype == torch.uint8 else image.float(), self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
@@ -94,19 +95,19 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
 def config_for(
     network: nn.Module, source: ImageSource, rgb: bool, rgb_argument: str = "rgb=True"
 ) -> NetworkConfig:
-    """Return a network's record, with the channels, type and statistics of the images to read.
+    """Return a network's record, with the channels, dtype and statistics of the images to read.
 
-    Images other than RGB in uint8 have the statistics that the network was trained with or, if
-    these are unknown, their own.
+    For images other than RGB in uint8, the statistics are the ones that the network was trained
+    with or, if these are unknown, the images' own.
 
     Args:
         network: the network.
-        source: the images, those for training if there are others.
-        rgb: convert the images to RGB.
+        source: the images; the training images if there are others.
+        rgb: whether to convert the images to RGB.
         rgb_argument: what the user passes to convert them, for messages.
 
     Raises:
-        Refused: the network reads other images, or none can be read.
+        Refused: the network expects different images, or none are readable.
     """
     config = network_config_of(network)
     pixel_type = RGB if rgb else source.pixel_type()
@@ -141,31 +142,31 @@ def extract_features(
     workers: int | None = None,
     rgb: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Compute a network's features of the center crops of images.
+    """Compute a network's features for center crops of images.
 
     Args:
         trunk: a module that maps normalized images ``(B, C, size, size)`` to features ``(B, …)``,
             or to a list with one such tensor. It is in evaluation mode during the call.
-        images: what :class:`pirl_plugin.ImageDataset` takes: a folder, a list, tars, or any
-            map-style data set. Those of an ``ImageDataset`` or its ``Subset`` are read without
-            views.
-        size: side of the crops, pixels; None: the size in the trunk's training, if
-            :func:`pirl_plugin.load_trunk` loaded it or a module in it, or else 224.
-        mean: mean of each channel, from 0 to 1 for uint8; None: as in the training, or else
-            ImageNet's for RGB in uint8, and that of these images for others.
-        std: standard deviation of each channel; None as for ``mean``.
-        batch: images at a time.
-        workers: decoding processes; None: chosen by the numbers of cores and images.
-        rgb: convert images of one or four channels to RGB in uint8.
+        images: anything that :class:`pirl_plugin.ImageDataset` accepts: a folder, a list, tars, or
+            any map-style data set. Images from an ``ImageDataset`` or its ``Subset`` are read
+            without views.
+        size: side of the crops in pixels; None: the size used in training, if
+            :func:`pirl_plugin.load_trunk` loaded the trunk or a module in it, or else 224.
+        mean: per-channel mean, from 0 to 1 for uint8; None: as in training, or else ImageNet's for
+            RGB in uint8, and these images' own for others.
+        std: per-channel standard deviation; None as for ``mean``.
+        batch: number of images at a time.
+        workers: number of decoding processes; None: based on the numbers of cores and images.
+        rgb: convert images with one or four channels to RGB in uint8.
 
     Returns:
-        float32 ``(N, D)`` on the CPU, and bool ``(N,)``, whether each image could be read. The
-        features of an unreadable image are NaN; the log names it.
+        float32 ``(N, D)`` on the CPU, and bool ``(N,)``, whether each image is readable. Features
+        for an unreadable image are NaN; the log names the image.
 
     Raises:
-        FileNotFoundError: there are no such images.
-        ValueError: the items are views, or have several images; or the trunk reads another number
-            of channels.
+        FileNotFoundError: the images do not exist.
+        ValueError: the items are views, or contain several images, or the trunk expects a different
+            number of channels.
 
     Example:
         >>> from pirl_plugin import WideResNet
@@ -185,7 +186,7 @@ def extract_features(
     start = 0
     with evaluating(trunk):
         for (part,), valid, _ in compute_features([trunk], [source], config, rows, batch, workers):
-            if start == 0:  # a whole tensor: joining parts would need twice the memory
+            if start == 0:  # one tensor, because joining parts would need twice the memory
                 features = torch.empty(len(rows), part.shape[1])
             end = start + len(valid)
             features[start:end] = part
@@ -197,17 +198,17 @@ def extract_features(
 
 @dataclass(frozen=True)
 class LabeledFeatures:
-    """Features of N training and M test images, which are labeled and readable.
+    """Features for N training and M test images, which are labeled and readable.
 
     Attributes:
-        features: ``(N, D)`` and ``(M, D)`` for each layer of each network, those of the first
-            network first. They may be larger than the memory.
-        train_rows: int64 ``(N,)``, rows in the source of training images.
-        test_rows: int64 ``(M,)``, rows in the source of test images.
+        features: ``(N, D)`` and ``(M, D)`` for each layer of each network, with the first network's
+            features first. They may exceed the memory.
+        train_rows: int64 ``(N,)``, rows in the training source.
+        test_rows: int64 ``(M,)``, rows in the test source.
         train_labels: int64 ``(N,)``.
         test_labels: int64 ``(M,)``.
         num_unreadable: number of labeled, unreadable images, if all images were read.
-        is_shared: bool ``(M,)``, whether a test image's pixels equal those of a training image.
+        is_shared: bool ``(M,)``, whether a test image's pixels equal a training image's.
     """
 
     features: list[tuple[Tensor, Tensor]]
@@ -232,7 +233,7 @@ class LabeledFeatures:
             digests: int64 ``(N + M,)``.
 
         Raises:
-            Refused: there are no training images, only those of one class, or no test images.
+            Refused: there are no training images, or only one class, or no test images.
         """
         num_train = int((rows < len(images.train)).sum())
         if num_train in (0, len(rows)):
@@ -244,8 +245,8 @@ class LabeledFeatures:
         train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])
         if len(train_labels.unique()) == 1:
             raise Refused(
-                f"All readable images of {images.train.path} have the class "
-                f"{images.classes[int(train_labels[0])]}. Repair the images of the other classes."
+                f"All readable images in {images.train.path} have the class "
+                f"{images.classes[int(train_labels[0])]}. Check the images in the other classes."
             )
         pairs = []
         for part in features:
@@ -281,17 +282,17 @@ def labeled_features(
     workers: int | None = None,
     folder: Path | None = None,
 ) -> LabeledFeatures:
-    """Compute the features of several layers, reading each image once.
+    """Compute features at several layers, reading each image once.
 
     Args:
-        networks: of the same architecture, in evaluation mode, on one device.
-        layers: names of layers.
+        networks: networks of the same architecture, in evaluation mode, on one device.
+        layers: layer names.
         images: training and test images.
-        rows: sorted rows of labeled images, those of test images counted after all training
+        rows: sorted rows of labeled images, where test images are counted after all training
             images; None: all labeled images.
-        batch: images at a time.
-        workers: decoding processes; None: chosen by the numbers of cores and images.
-        folder: for temporary features; None: the system's folder for temporary files.
+        batch: number of images at a time.
+        workers: number of decoding processes; None: based on the numbers of cores and images.
+        folder: folder for temporary features; None: the system's temporary folder.
 
     Raises:
         Refused: no training image, or no test image, is labeled and readable; or the training
@@ -322,13 +323,13 @@ def fill(
     Args:
         file: the file.
         trunks: see :func:`compute_features`.
-        source: its images.
-        layer: name of the layer.
-        batch: images at a time.
+        source: the file's images.
+        layer: layer name.
+        batch: number of images at a time.
         workers: see :func:`compute_features`.
 
     Raises:
-        Refused: no image can be read.
+        Refused: no image is readable.
     """
     rows = range(len(file.store.readable), len(source))
     if rows:
@@ -348,25 +349,25 @@ def compute_features(
     workers: int | None = None,
     layers: Sequence[str] | None = None,
 ) -> Iterator[Batch]:
-    """Compute features a batch at a time, with a progress line.
+    """Compute features batch by batch, with a progress line.
 
     Args:
         trunks: modules that map images to features ``(B, …)``, or to a list of such tensors, in
             evaluation mode, on one device; with ``layers``, trunks of :mod:`pirl_plugin.models`.
-        images: sources, which are joined in this order.
+        images: sources, which are concatenated.
         config: the images that the trunks expect.
-        rows: N rows in the joined sources.
-        batch: images at a time.
-        workers: decoding processes; None: chosen by the numbers of cores and images.
-        layers: names of layers; None: what the modules return.
+        rows: N rows in the concatenated sources.
+        batch: number of images at a time.
+        workers: number of decoding processes; None: based on the numbers of cores and images.
+        layers: layer names; None: the modules' outputs.
 
     Yields:
-        Features for each layer of each trunk, those of the first trunk first, on the trunks'
+        Features for each layer of each trunk, with the first trunk's features first, on the trunks'
         device.
     """
     if workers is None:
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
-        if workers == 1:  # it would be no faster than this process
+        if workers == 1:  # no faster than this process
             workers = 0
     crops = Crops(images, config.size, config.pixel_type)
     loader: DataLoader[Any] = DataLoader(
@@ -385,7 +386,7 @@ def compute_features(
                     if layers is not None:
                         outputs += layer_features(trunk, inputs, layers)
                         continue
-                    output = trunk(inputs)  # the trunks of VISSL return a list
+                    output = trunk(inputs)  # VISSL's trunks return a list
                     outputs += output if isinstance(output, (list, tuple)) else [output]
                 parts.append(outputs)
             features = []

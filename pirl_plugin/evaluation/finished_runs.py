@@ -1,4 +1,4 @@
-"""Results in the folder of a run of the host: whether it is finished, and its accuracies."""
+"""Results in a VISSL run's folder: whether it is finished, and the accuracies."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines
 
 TESTED = "PIRL_TESTED"
-"""Key in ``stdout.json`` of the number of test images that an accuracy is of."""
+"""Key in ``stdout.json`` for the number of test images behind an accuracy."""
 
 
 def epochs_trained(folder: Path) -> int:
-    """Return the number of epochs of a finished run; 0 for an unfinished one."""
+    """Return a finished run's number of epochs; 0 for an unfinished run."""
     checkpoint = final_checkpoint(folder)
     name = CheckpointName.parse(checkpoint.name) if checkpoint is not None else None
     return name.number + 1 if name is not None else 0
 
 
 def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
-    """Return the top-k of each layer after the last epoch of a linear benchmark, percent.
+    """Return each layer's top-k accuracy after a linear benchmark's last epoch, in percent.
 
     Args:
-        folder: folder of the run.
+        folder: the run's folder.
+        k: 1 or 5.
         k: 1 or 5.
 
     Raises:
@@ -39,13 +40,13 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
             accuracies = line["test_accuracy_list_meter"][f"top_{k}"]
             return {layer: float(value) for layer, value in accuracies.items()}
     raise Refused(
-        f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch. "
-        f"Start the run again."
+        f"{folder} is not finished: metrics.json has no test accuracy for the last epoch. Start "
+        f"the run again."
     )
 
 
 def num_tested(folder: Path) -> int:
-    """Return the number of test images of a finished benchmark that have a class and can be read.
+    """Return a finished benchmark's number of labeled, readable test images.
 
     Raises:
         Refused: no images were tested.
@@ -54,17 +55,17 @@ def num_tested(folder: Path) -> int:
         if TESTED in line:
             return int(line[TESTED])
     raise Refused(
-        f"{folder / 'stdout.json'} is damaged: it has no number of test images. Choose another "
+        f"{folder / 'stdout.json'} is damaged: it lacks the number of test images. Choose another "
         f"folder, or delete this one."
     )
 
 
 def classify(folder: Path, features: Tensor) -> Tensor:
-    """Return the classes that a finished linear benchmark of one layer predicts.
+    """Return the classes predicted by a finished linear benchmark on one layer.
 
     Args:
         folder: folder of the run, whose head is VISSL's ``eval_mlp``.
-        features: floating ``(M, D)``, the pooled features of the layer.
+        features: floating ``(M, D)``, the layer's pooled features.
 
     Returns:
         int64 ``(M,)``.

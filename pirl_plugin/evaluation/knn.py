@@ -29,10 +29,10 @@ def knn_accuracy(
     Args:
         train_features: (N, D) floating, on any device; the gallery.
         train_labels: (N,) int64, any integers.
-        test_features: (M, D) floating, moved to the device of `train_features`.
+        test_features: (M, D) floating, moved to the device of ``train_features``.
         test_labels: (M,) int64; a label without training images counts as an error.
         k: number of neighbors that vote, at most N.
-        temperature: τ of the votes exp(s / τ).
+        temperature: τ in the votes exp(s / τ).
 
     Returns:
         The accuracy in percent, 0 to 100.
@@ -65,7 +65,7 @@ def leave_one_out_accuracy(
         features: (N, D) floating, N at least 2.
         labels: (N,) int64, any integers.
         k: number of neighbors that vote, at most N − 1.
-        temperature: τ of the votes exp(s / τ).
+        temperature: τ in the votes exp(s / τ).
 
     Returns:
         The accuracy in percent, 0 to 100.
@@ -98,7 +98,7 @@ def find_neighbors(
     """Find the k gallery rows nearest to each query by cosine similarity.
 
     Both are processed in blocks: besides the inputs and the result, memory holds one gallery block
-    in float32 and its scores with one chunk of queries.
+    in float32, and scores for it and one chunk of queries.
 
     Args:
         query: (M, D) floating. A query that is in the gallery finds itself first.
@@ -124,7 +124,7 @@ def find_neighbors(
     device = device or gallery.device
     k = min(k, len(gallery) - leave_one_out)
     if k < 1:
-        raise Refused(f"k = {k} of {len(gallery)} rows: expected at least one neighbor")
+        raise Refused(f"k = {k} with {len(gallery)} rows: expected at least one neighbor")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
@@ -138,7 +138,7 @@ def find_neighbors(
                 is_itself = numbers == torch.arange(part.start, part.stop, device=device)[:, None]
                 cosine.masked_fill_(is_itself, -torch.inf)
             near = cosine.topk(min(k, cosine.shape[1]), dim=1)
-            # Merge them with the nearest of the earlier blocks.
+            # Merge with the nearest rows from earlier blocks.
             candidates = torch.cat([rows[part], near.indices + first], dim=1)
             top = torch.cat([cosines[part], near.values], dim=1).topk(k, dim=1)
             cosines[part] = top.values
@@ -153,13 +153,13 @@ def vote(
     temperature: float = 0.07,
     chunk: int = 256,
 ) -> Tensor:
-    """Return the class that wins each test image's vote.
+    """Return the class that wins the vote for each test image.
 
     Args:
-        rows: (M, k) int64, from :func:`find_neighbors`; take its first columns for a smaller k.
+        rows: (M, k) int64, from :func:`find_neighbors`; for a smaller k, pass the first columns.
         cosines: (M, k).
         train_labels: (N,) int64.
-        temperature: τ of the votes exp(s / τ).
+        temperature: τ in the votes exp(s / τ).
         chunk: test images at a time.
 
     Returns:
@@ -210,10 +210,10 @@ def _check_labels(name: str, labels: Tensor, count: int) -> None:
 
 
 def unit_rows(features: Tensor) -> Tensor:
-    """Return rows of unit norm, ``(N, D)``; raise ``Refused`` if some are not finite."""
+    """Normalize rows to unit norm, ``(N, D)``; raise ``Refused`` if some are not finite."""
     if not bool(features.isfinite().all()):
         raise Refused(
-            "features hold NaN or infinity: expected finite numbers; the checkpoint may have "
-            "diverged, take an earlier one"
+            "features hold NaN or infinity: expected finite numbers. The checkpoint may have "
+            "diverged; use an earlier one."
         )
     return normalize(features, dim=1)

@@ -30,8 +30,8 @@ def main(argv: list[str]) -> None:
     """
     parser = arguments.command_parser(
         "knn",
-        "Measure a k-nearest-neighbor classifier on a checkpoint's frozen features, and on an "
-        "untrained network's.",
+        "Evaluate a k-nearest-neighbor classifier on frozen features from a checkpoint and from an "
+        "untrained network.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
         arguments.NETWORK,
         arguments.LABELED_DATA,
@@ -54,11 +54,14 @@ def main(argv: list[str]) -> None:
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     temperature = "temperature for the votes"
     add("--temperature", type=arguments.positive_number, default=0.07, help=temperature)
-    features = (
-        "keep the features of one layer in NAME.npz, for later calls and for a stopped command"
-    )
+    features = "save one layer's features to NAME.npz, to reuse them later and to resume"
     add("--features", type=arguments.OutputFile((".npz",)), help=features)
-    add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
+    add(
+        "--no-untrained",
+        dest="untrained",
+        action="store_false",
+        help="evaluate only the checkpoint",
+    )
     options = parser.parse_args(argv)
 
     results_file = None if options.out is None else options.out / RESULTS
@@ -91,13 +94,13 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
     layer = options.layer or LAST
-    # Take the features from the file, from the comparison of layers, or compute them.
+    # Use features from the file or the layer comparison, or compute them.
     loading = (options.batch, options.workers, options.out)
     measured: LabeledFeatures | None = None
     top1_by_layer: dict[str, list[float]] = {}
     charts = []
     if options.features is not None:
-        print(f"layers are not compared: --features has only {layer}")
+        print(f"layers are not compared, because --features holds only {layer}")
         measured = _features_of_file(options, list(networks.values()), images, layer)
     elif options.layer is None:
         compared = compare_layers(networks, images, options.k[0], options.temperature, *loading)
@@ -132,7 +135,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
 def _features_of_file(
     options: argparse.Namespace, trunks: list[AnyTrunk], images: LabeledImages, layer: str
 ) -> LabeledFeatures:
-    """Return the features in ``--features``, which are computed first if they are missing."""
+    """Return the features in ``--features``; compute them first if they are missing."""
     import torch
 
     from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images, map_array
@@ -150,13 +153,13 @@ def _features_of_file(
         fill(file, trunks, source, layer, options.batch, options.workers)
         values = [features.numpy() for features in file.store.features]
         file.write({}, dict(zip(arrays, values, strict=True)))
-    # The file has all readable images, also unlabeled ones.
+    # The file has all readable images, including unlabeled ones.
     rows = file.store.readable.nonzero()[:, 0]
     is_labeled = torch.from_numpy(images.labels)[rows] != NO_CLASS
     columns = []
     for name in (*arrays, "digests"):
         column = map_array(options.features, name)
-        # Without a copy if possible: the features may be larger than the memory.
+        # Avoid a copy if possible: the features may exceed the memory.
         columns.append(column if is_labeled.all() else column[is_labeled])
     *features, digests = columns
     return LabeledFeatures.of_rows(images, rows[is_labeled], features, digests)
@@ -165,7 +168,7 @@ def _features_of_file(
 def _classify(
     options: argparse.Namespace, measured: LabeledFeatures
 ) -> tuple[dict[str, Any], Tensor]:
-    """Classify the test images by each network's features, and print the accuracies.
+    """Classify test images using each network's features, and print the accuracies.
 
     Args:
         options: from the command line.
@@ -173,14 +176,14 @@ def _classify(
             network, for N training and M test images.
 
     Returns:
-        Results such as ``knn_top1`` (percent) and the numbers of images; and the checkpoint's
-        neighbors, int64 ``(M, max k)``: numbers of training images, nearest first.
+        Results such as ``knn_top1`` (percent) and image counts; and the checkpoint's neighbors,
+        int64 ``(M, max k)``: indices of training images, nearest first.
     """
     from pirl_plugin.evaluation.knn import find_neighbors, vote
 
     train_labels = measured.train_labels
     test_labels = measured.test_labels
-    accuracies: list[dict[str, float]] = []  # of each network: k → top-1
+    accuracies: list[dict[str, float]] = []  # per network: k → top-1
     neighbors = []
     for train, test in measured.features:
         rows, cosines = find_neighbors(test, train, max(options.k), device=options.device)
@@ -210,7 +213,7 @@ def _classify(
     compared = f", untrained {results['untrained_top1']:.2f} %" if options.untrained else ""
     print(
         f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}; most frequent class "
-        f"{results['chance_top1']:.2f} %{compared}; {results['train_images']} images of "
+        f"{results['chance_top1']:.2f} %{compared}; {results['train_images']} images in "
         f"{results['classes']} classes, {results['test_images']} tested, "
         f"{results['unreadable']} unreadable)"
     )

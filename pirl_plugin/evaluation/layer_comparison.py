@@ -19,7 +19,7 @@ from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 
-_MOST_IMAGES = 5000  # of a split
+_MOST_IMAGES = 5000  # per split
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class LayerComparison:
     """kNN accuracies by layer.
 
     Attributes:
-        networks: names.
-        top1: layer → top-1 on the test images, percent, for each network.
-        k: number of neighbors that voted.
+        networks: network names.
+        top1: layer → top-1 on the test images, in percent, for each network.
+        k: number of neighbors that vote.
         num_train: number of training images.
         num_test: number of test images.
-        pooled: each network's pooled features, if they cover all labeled images; or None.
-        advice: a sentence about a layer of the first network that is clearly better than its
+        pooled: each network's pooled features, if they cover all labeled images, or None.
+        advice: a sentence about a layer in the first network that is clearly better than the
             pooled features; may be empty.
     """
 
@@ -46,7 +46,7 @@ class LayerComparison:
     advice: str
 
     def table(self) -> str:
-        """Return a line for each layer, below the network names, and the advice."""
+        """Format one line per layer, below the network names, and the advice."""
         drawn = ", drawn with seed 0" if self.pooled is None else ""
         first = (
             f"Layers by kNN top-1, percent (k = {self.k}, {self.num_train:,} training and "
@@ -76,18 +76,18 @@ def compare_layers(
     workers: int | None = None,
     folder: Path | None = None,
 ) -> LayerComparison:
-    """Measure every layer on at most 5,000 training and 5,000 test images, drawn with seed 0.
+    """Evaluate each layer on at most 5,000 training and 5,000 test images, drawn with seed 0.
 
     Each image is read once.
 
     Args:
-        networks: name → network, of the same architecture, in evaluation mode, on one device.
+        networks: name → network; of the same architecture, in evaluation mode, on one device.
         images: training and test images.
         k: number of neighbors that vote.
-        temperature: τ of the votes exp(s / τ).
-        batch: images at a time.
-        workers: decoding processes; None: chosen by the numbers of cores and images.
-        folder: for temporary features; None: the system's folder for temporary files.
+        temperature: τ in the votes exp(s / τ).
+        batch: number of images at a time.
+        workers: number of decoding processes; None: based on the numbers of cores and images.
+        folder: folder for temporary features; None: the system's temporary folder.
 
     Raises:
         Refused: no training image, or no test image, is labeled and readable.
@@ -100,7 +100,7 @@ def compare_layers(
     measured = labeled_features(trunks, layers, images, rows, batch, workers, folder)
     train_labels = measured.train_labels
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
-    answers: dict[str, Tensor] = {}  # of the first network, left out one by one
+    answers: dict[str, Tensor] = {}  # for the first network, leave-one-out
     for number, (gallery, queries) in enumerate(measured.features):
         layer = layers[number % len(layers)]
         neighbors = find_neighbors(queries, gallery, k)
@@ -125,7 +125,7 @@ def compare_layers(
 
 
 def draw_rows(labels: NDArray[np.int64], most: int) -> list[int]:
-    """Draw at most ``most`` rows of labeled images; return them in order."""
+    """Draw at most ``most`` rows with labels; return them in order."""
     rows = np.flatnonzero(labels != NO_CLASS)
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
@@ -133,12 +133,12 @@ def draw_rows(labels: NDArray[np.int64], most: int) -> list[int]:
 
 
 def clearly_best(is_right: Mapping[str, Tensor]) -> str | None:
-    """Return the layer that is better than the last one by more than chance; None: there is none.
+    """Return the layer that beats the last one by more than chance; None if there is none.
 
     The best of several equally good layers seems better than the last one. This is McNemar's test
-    with the correction for continuity, for any of so many layers (Šidák 1967). Answers by
-    leave-one-out depend on each other, because images share neighbors: at a level of 1 %, equal
-    layers pass it in at most 5 % of draws.
+    with continuity correction, adjusted for the number of layers (Šidák 1967). Leave-one-out
+    answers depend on each other, because images share neighbors: at a level of 1 %, equal layers
+    pass the test in at most 5 % of draws.
 
     Args:
         is_right: layer → bool ``(N,)``, whether each image is classified correctly.
@@ -160,7 +160,7 @@ def clearly_best(is_right: Mapping[str, Tensor]) -> str | None:
 
 
 def _advice(is_right: Mapping[str, Tensor]) -> str:
-    """Name a layer that is clearly better than the pooled features, or return nothing.
+    """Recommend a layer that is clearly better than the pooled features, or return "".
 
     Args:
         is_right: layer → bool ``(N,)``, whether the other training images classify each correctly.

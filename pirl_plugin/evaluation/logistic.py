@@ -1,4 +1,4 @@
-"""scikit-learn's logistic regression on the frozen features of each layer."""
+"""scikit-learn's logistic regression on frozen features, layer by layer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
 
-_COSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # scikit-learn's C, for rows with norms near 1
+_COSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # scikit-learn's C, for row norms near 1
 _FEW_IMAGES = 1000  # with fewer, five folds choose C and the layer, instead of one
-_MOST_SEARCHED = 2000  # training images that choose C
-_STEPS = 100  # of L-BFGS; a weakly regularized fit may stop there, and is measured as it is
+_MOST_SEARCHED = 2000  # training images used to choose C
+_STEPS = 100  # of L-BFGS; weakly regularized fits may stop here, and are measured as they are
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class LogisticFit:
     Attributes:
         weight: float64 ``(C, D)``.
         bias: float64 ``(C,)``.
-        labels: int64 ``(C,)``, the label of each output.
+        labels: int64 ``(C,)``, the label for each output.
         cost: scikit-learn's C, the most likely one on held-out training images.
         held_out_right: bool ``(H,)``, whether a fit to the other training images classifies each
-            held-out image correctly. The same images are held out for any features.
+            held-out image correctly. The held-out images do not depend on the features.
     """
 
     weight: Tensor
@@ -46,7 +46,7 @@ class LogisticFit:
     held_out_right: NDArray[np.bool_]
 
     def scores(self, features: Tensor) -> Tensor:
-        """Return the scores of the C classes, float64 ``(M, C)``, for features ``(M, D)``."""
+        """Return scores for the C classes, float64 ``(M, C)``, for features ``(M, D)``."""
         return features.double() @ self.weight.T + self.bias
 
     def predict(self, features: Tensor) -> NDArray[np.int64]:
@@ -58,7 +58,7 @@ class LogisticFit:
 
         Args:
             names: class names, by label.
-            layer: name of the layer that computes the features.
+            layer: name of the layer that provides the features.
         """
         classes = [names[label] for label in self.labels]
         return Classifier(self.weight.float(), self.bias.float(), classes, layer)
@@ -67,11 +67,11 @@ class LogisticFit:
 def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     """Fit scikit-learn's logistic regression, with C chosen by held-out likelihood.
 
-    Each column is centered and divided by its standard deviation, or by the mean deviation of the
-    columns where that is larger: a column that hardly varies in training may vary on other images,
-    and its own deviation would magnify it there. With fewer images than dimensions, the regression
-    is fitted in an orthonormal basis for the training images, where it has the same solution and
-    takes less time. The returned weights include both steps.
+    Each column is centered and divided by its standard deviation, or by the mean deviation over
+    columns if that is larger: a column that hardly varies in training may vary on other images,
+    where its own small deviation would magnify it. With fewer images than dimensions, the
+    regression is fitted in an orthonormal basis for the training images, where the solution is the
+    same and takes less time. The returned weights include both steps.
 
     Args:
         features: floating ``(N, D)``.
@@ -86,14 +86,14 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     from sklearn.model_selection import GridSearchCV
 
     splits = _splits(labels)
-    rows = features.double()  # in float32, L-BFGS stops too early at strong regularization
+    rows = features.double()  # in float32, L-BFGS stops too early under strong regularization
     deviation, mean = torch.std_mean(rows, dim=0, correction=0)
     deviation = deviation.clamp(min=float(deviation.mean()) or 1.0)  # 0 if all images are equal
     scale = deviation * math.sqrt(len(deviation))  # so that C suits any number of columns
     rows = (rows - mean) / scale
     basis: Tensor | None = None
     if len(rows) < rows.shape[1]:
-        # The basis is (D, N). In float32 it is exact enough for features of float16.
+        # The basis is (D, N). float32 is exact enough for float16 features.
         basis, coordinates = torch.linalg.qr(rows.T.float())
         rows = coordinates.T.double()
     inputs = rows.numpy()
@@ -113,7 +113,7 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
             is_right[held_out] = other_model.predict(inputs[held_out]) == labels[held_out]
     weight = torch.from_numpy(model.coef_)
     bias = torch.from_numpy(model.intercept_)
-    if len(weight) == 1:  # for two classes, scikit-learn only has the scores of the second
+    if len(weight) == 1:  # for two classes, scikit-learn only has scores for the second
         weight = torch.cat([torch.zeros_like(weight), weight])
         bias = torch.cat([torch.zeros_like(bias), bias])
     if basis is not None:
@@ -129,9 +129,9 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
 
 
 def _splits(labels: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return the rows to fit and the rows to hold out: five folds, or a fifth of many images.
+    """Return the rows to fit and to hold out: five folds, or a fifth of many images.
 
-    Each class keeps an image to fit; a class of one image has none to hold out.
+    Each class keeps an image to fit, so a class with a single image has none to hold out.
     """
     searched = np.array(draw_rows(labels, _MOST_SEARCHED))
     fold = _folds(labels[searched])
@@ -141,14 +141,14 @@ def _splits(labels: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[
         if is_held_out.any():
             splits.append((searched[~is_held_out], searched[is_held_out]))
     if not splits:
-        raise Refused("no class has two images: C cannot be chosen; add labeled images")
+        raise Refused("no class has two images, so C cannot be chosen. Add labeled images.")
     return splits
 
 
 def _folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Deal the images of each class to five folds, alike in each call; int64 ``(N,)``.
+    """Deal each class's images to five folds, always in the same way; int64 ``(N,)``.
 
-    The only image of a class gets −1, the fold that is never held out.
+    A class's only image gets −1, the fold that is never held out.
     """
     rng = np.random.default_rng(0)
     fold = np.full(len(labels), -1)
@@ -160,10 +160,10 @@ def _folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _log_likelihood(model: Any, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
-    """Return the mean log-likelihood of labels, of which some classes may be absent.
+    """Return the mean log-likelihood of labels; some classes may be absent from them.
 
-    Few held-out images often give several C the same accuracy, and the smallest of these has
-    probabilities near chance.
+    On few held-out images, several values of C often have the same accuracy, and the smallest of
+    these gives probabilities near chance.
     """
     from sklearn.metrics import log_loss
 
@@ -171,10 +171,10 @@ def _log_likelihood(model: Any, rows: NDArray[np.float64], labels: NDArray[np.in
 
 
 def require_scikit_learn() -> None:
-    """Refuse to begin without scikit-learn.
+    """Check that scikit-learn is installed.
 
     Raises:
-        MissingPackage: it is not installed.
+        MissingPackage: scikit-learn is not installed.
     """
     try:
         import sklearn  # noqa: F401
@@ -184,15 +184,15 @@ def require_scikit_learn() -> None:
 
 @dataclass(frozen=True)
 class LayerFit:
-    """The logistic regression of one layer.
+    """The logistic regression on one layer.
 
     Attributes:
-        classifier: fitted to all training images.
+        classifier: classifier fitted to all training images.
         cost: scikit-learn's C.
         held_out_top1: accuracy on held-out training images, percent.
-        predicted: int64 ``(M,)``, label of each test image by the classifier.
-        probability: float64 ``(M,)``, of these labels.
-        test_right: bool ``(M,)``, whether they are correct.
+        predicted: int64 ``(M,)``, predicted label for each test image.
+        probability: float64 ``(M,)``, probability of each prediction.
+        test_right: bool ``(M,)``, whether each prediction is correct.
     """
 
     classifier: Classifier
@@ -210,13 +210,13 @@ class LayerFit:
 
 @dataclass(frozen=True)
 class LogisticFits:
-    """The logistic regressions of a network's layers.
+    """Logistic regressions on a network's layers.
 
     Attributes:
-        fits: one for each layer.
-        best: the one of the layer that the held-out training images choose.
+        fits: one per layer.
+        best: the fit on the layer chosen by the held-out training images.
         num_train: number of labeled, readable training images.
-        num_held_out: number of those that chose C and the layer.
+        num_held_out: number of these used to choose C and the layer.
         test_rows: int64 ``(M,)``, rows of the labeled, readable test images in their source.
         test_labels: int64 ``(M,)``.
     """
@@ -234,11 +234,11 @@ class LogisticFits:
         return len(self.test_labels)
 
     def table(self) -> str:
-        """Return a line for each layer."""
+        """Format one line per layer."""
         lines = [
             f"Logistic regression, top-1 in percent ({self.num_train:,} training and "
-            f"{self.num_test:,} test images; {self.num_held_out:,} of the training images, held "
-            f"out, choose C and the layer):",
+            f"{self.num_test:,} test images; C and the layer are chosen on "
+            f"{self.num_held_out:,} held-out training images):",
             f"  {'':8}{'held out':>10}{'test':>8}{'C':>10}",
         ]
         for fit in self.fits:
@@ -250,7 +250,7 @@ class LogisticFits:
         return "\n".join(lines)
 
     def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
-        """Return label → accuracy of the best fit, percent, and number of test images."""
+        """Return label → the best fit's accuracy in percent, and the number of test images."""
         accuracies = {}
         for label in np.unique(self.test_labels).tolist():
             is_right = self.best.test_right[self.test_labels == label]
@@ -258,28 +258,28 @@ class LogisticFits:
         return accuracies
 
     def confusion(self, num_classes: int) -> NDArray[np.int64]:
-        """Return the number of test images of each class, by row, with each prediction."""
+        """Return test image counts by true class (row) and predicted class (column)."""
         counts = np.zeros((num_classes, num_classes), np.int64)
         np.add.at(counts, (self.test_labels, self.best.predicted), 1)
         return counts
 
     def confident_mistakes(self) -> NDArray[np.int64]:
-        """Return the test images with wrong predictions, the most probable prediction first."""
+        """Return wrongly classified test images, the most probable prediction first."""
         wrong = np.flatnonzero(~self.best.test_right)
         return wrong[np.argsort(-self.best.probability[wrong], kind="stable")]
 
 
 def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) -> LogisticFits:
-    """Compute the features of layers once, and fit a logistic regression to each layer's.
+    """Compute all layers' features once, and fit a logistic regression to each layer.
 
     Args:
         trunk: the network, in evaluation mode.
-        images: training and test images; unlabeled ones are left out.
-        layers: names of layers.
+        images: training and test images; unlabeled ones are skipped.
+        layers: layer names.
 
     Raises:
         MissingPackage: scikit-learn is not installed.
-        Refused: no class has two training images, or no images can be read.
+        Refused: no class has two training images, or no images are readable.
     """
     require_scikit_learn()
     measured = labeled_features([trunk], layers, images)
@@ -288,7 +288,7 @@ def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) ->
     fits: dict[str, LayerFit] = {}
     held_out_right: dict[str, Tensor] = {}
     for layer, (train, test) in zip(layers, measured.features, strict=True):
-        print(f"fits a logistic regression to {layer}, {train.shape[1]:,} dimensions", flush=True)
+        print(f"logistic regression on {layer}, {train.shape[1]:,} dimensions", flush=True)
         fit = fit_logistic(train, train_labels)
         held_out_right[layer] = torch.from_numpy(fit.held_out_right)
         probability, column = fit.scores(test).softmax(dim=1).max(dim=1)
@@ -314,9 +314,9 @@ def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) ->
 
 
 def choose_layer(held_out_right: dict[str, Tensor], num_train: int) -> str:
-    """Return the layer with the best held-out accuracy; the test images choose nothing.
+    """Return the layer with the best held-out accuracy; test images are not used.
 
-    Few training images often give the best accuracy to a layer that is not the best: with fewer
+    On few training images, the layer with the best accuracy is often not the best layer. With fewer
     than 1,000, the last layer is kept unless another is clearly better.
 
     Args:

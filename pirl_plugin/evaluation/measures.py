@@ -1,7 +1,7 @@
-"""Measures that show whether embeddings learn or collapse, from embeddings and rows of the bank.
+"""Measures that show whether embeddings learn or collapse, for embeddings and memory bank rows.
 
-They are functions for any training loop. :func:`measure_bank` computes all of them. Each raises
-a ``ValueError`` if features are not finite, or not of shape (images, dimensions).
+The functions work in any training loop. :func:`measure_bank` computes all of them. Each raises a
+``ValueError`` if features are not finite, or do not have the shape (images, dimensions).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.method.estimators import at_least_float32
 from pirl_plugin.system.failures import Refused
 
-LINE_KEY = "PIRL_MONITOR"  # key of an epoch's measures in a line of stdout.json
+LINE_KEY = "PIRL_MONITOR"  # key for an epoch's measures in stdout.json
 
 
 @torch.no_grad()
 def effective_rank(features: Tensor) -> float:
-    """Compute RankMe: the exponential of the entropy of the normalized singular values.
+    """Compute RankMe: exp(entropy) of the normalized singular values.
 
     Garrido et al. 2023, Eq. 1 (https://arxiv.org/abs/2210.02885). It is 1 if all features lie
     on a line, and min(N, D) if they fill the space evenly.
@@ -40,12 +40,12 @@ def effective_rank(features: Tensor) -> float:
         >>> round(effective_rank(torch.eye(4)), 4), round(effective_rank(torch.ones(4, 4)), 4)
         (4.0, 1.0)
     """
-    _unit(features)  # checks them
-    # The squared singular values are eigenvalues of a (D, D) matrix: fast for many rows.
+    _unit(features)  # checks the shape and values
+    # The squared singular values are eigenvalues of a (D, D) matrix, which is fast for many rows.
     features = features.double()
     gram = features.T @ features if len(features) > features.shape[1] else features @ features.T
     values = torch.linalg.eigvalsh(gram.cpu()).clamp(min=0).sqrt()
-    # In float64, singular values of 0 become tiny numbers; many of them would add up.
+    # In float64, zero singular values become tiny numbers; many of these would add up.
     values = values.masked_fill(values < 1e-7 * values.max(), 0)
     if not values.any():
         return 0.0
@@ -55,10 +55,10 @@ def effective_rank(features: Tensor) -> float:
 
 @torch.no_grad()
 def uniformity(features: Tensor, chunk: int = 512) -> float:
-    """Compute the log of the mean of exp(−2‖x − y‖²) over all pairs: how evenly features spread.
+    """Compute log mean exp(−2‖x − y‖²) over all pairs: how evenly features spread.
 
     Wang & Isola 2020, Sec. 4.1.2 (https://arxiv.org/abs/2005.10242). It is 0 if all features
-    are equal, and about −4 if they spread evenly over a sphere of many dimensions.
+    are equal, and about −4 if they spread evenly over a high-dimensional sphere.
 
     Args:
         features: (N, D) floating, N at least 2; normalized here.
@@ -74,20 +74,20 @@ def uniformity(features: Tensor, chunk: int = 512) -> float:
         # For unit vectors ‖x − y‖² = 2 − 2 x·y; rounding may make it negative
         squared = (2 - 2 * part @ unit.T).clamp(min=0)
         total += squared.mul_(-2).exp_().sum(dtype=torch.float64)
-    total -= len(unit)  # a row with itself is not a pair, and added exp(0)
+    total -= len(unit)  # remove the pairs of a row with itself, exp(0) each
     return float((total / (len(unit) * (len(unit) - 1))).log())
 
 
 @torch.no_grad()
 def alignment(first: Tensor, second: Tensor) -> float:
-    """Compute the mean of ‖x − y‖² over pairs of views of an image: how near they are.
+    """Compute the mean ‖x − y‖² over pairs of views: how close an image's views are.
 
     Wang & Isola 2020, Sec. 4.1.1 (https://arxiv.org/abs/2005.10242). It is 0 if they are equal,
-    and 2 if they are orthogonal, as random vectors of many dimensions are.
+    and 2 if they are orthogonal, like high-dimensional random vectors.
 
     Args:
         first: (N, D) floating, for instance f(v_I); normalized here.
-        second: (N, D), of the same images, for instance g(v_It).
+        second: (N, D), for the same images, for instance g(v_It).
 
     Example:
         >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
@@ -98,18 +98,19 @@ def alignment(first: Tensor, second: Tensor) -> float:
 
 
 def paired_gain(is_right: Tensor, reference: Tensor) -> tuple[float, float]:
-    """Return the gain of accuracy over a reference on the same images, and its uncertainty.
+    """Return the gain in accuracy over a reference on the same images, and its uncertainty.
 
-    The two answers of an image are a pair: images that both classify correctly, or both wrongly,
-    tell nothing about the gain (McNemar 1947). The interval is the normal approximation for the
-    difference of paired shares, with the correction for continuity 1 / N (Fleiss 1981, Sec. 8.1).
+    The two answers for an image are a pair. Images that both classify correctly, or both wrongly,
+    carry no information about the gain (McNemar 1947). The interval is the normal approximation for
+    a difference between paired proportions, with the continuity correction 1 / N (Fleiss 1981,
+    Sec. 8.1).
 
     Args:
         is_right: bool (N,), whether each test image is classified correctly.
-        reference: bool (N,), likewise by the reference.
+        reference: bool (N,), the same for the reference.
 
     Returns:
-        The gain, and half of its 95 % interval, in points of percent.
+        The gain, and half the width of its 95 % interval, in percentage points.
 
     Example:
         >>> right = torch.tensor([True] * 60 + [False] * 40)
@@ -125,7 +126,7 @@ def paired_gain(is_right: Tensor, reference: Tensor) -> tuple[float, float]:
 
 
 class Measure(NamedTuple):
-    """A measured value, and its value by chance: see :func:`measure_bank`."""
+    """A measured value, and the value expected by chance: see :func:`measure_bank`."""
 
     value: float
     chance: float
@@ -136,7 +137,7 @@ class Measure(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def measure_random_rows(count: int, dim: int) -> tuple[float, float]:
-    """Return effective rank and uniformity of ``count`` random vectors; the result is cached."""
+    """Return effective rank and uniformity for ``count`` random vectors; the result is cached."""
     rows = torch.randn(count, dim, generator=torch.Generator().manual_seed(0))
     return effective_rank(normalize(rows)), uniformity(rows)
 
@@ -150,29 +151,29 @@ def measure_bank(
     m: Tensor | None = None,
     k: int = 20,
 ) -> dict[str, Measure]:
-    """Compute all measures that the given tensors allow, each with its value by chance.
+    """Compute all measures that the given tensors allow, each with the value expected by chance.
 
-    For the kNN, chance is the share of the most frequent class. For effective rank, uniformity and
-    spread it is the value of random vectors. For alignment and cosines it is the value of
-    different images.
+    Chance is the frequency of the most common class for kNN; the value for random vectors for
+    effective rank, uniformity and spread; and the value between different images for alignment and
+    cosines.
 
     Args:
-        rows: (N, D) floating, N at least 2: rows of the memory bank, or a sample of them.
-        labels: (N,) int64, classes of these rows' images; −1: no class, and not in the kNN. With
-            one class, there is no kNN.
-        f: (B, D), embeddings f(v_I) of some images, for instance of the last steps.
-        g: (B, D), embeddings g(v_It) of the same images.
-        m: (B, D), the bank's rows of the same images.
-        k: neighbors of the kNN.
+        rows: (N, D) floating, N at least 2: rows of the memory bank, or a sample.
+        labels: (N,) int64, class labels for these rows; −1: unlabeled, and excluded from kNN. With
+            a single class, kNN is not computed.
+        f: (B, D), embeddings f(v_I), for instance from the last steps.
+        g: (B, D), embeddings g(v_It) for the same images.
+        m: (B, D), bank rows for the same images.
+        k: number of neighbors for kNN.
 
     Returns:
-        By name, if their tensors are given: ``knn_top1`` (percent), ``effective_rank``,
+        By name, if the required tensors are given: ``knn_top1`` (percent), ``effective_rank``,
         ``uniformity``, ``alignment``, ``cos_f_m`` and ``cos_g_m`` (mean cosine with the image's
-        row), and ``score_spread``. For the last, take the variance of cos(f, m) over images, its
-        mean over rows m, and the root. It is 0 if no row distinguishes the images.
+        row), and ``score_spread``: the root mean over rows m of the variance of cos(f, m) over
+        images. It is 0 if no row distinguishes the images.
 
     Raises:
-        ValueError: a tensor has a wrong shape, or is not finite.
+        ValueError: a tensor has the wrong shape, or is not finite.
 
     Example:
         >>> bank = torch.nn.functional.normalize(torch.arange(12.0).reshape(4, 3))
@@ -181,7 +182,7 @@ def measure_bank(
         (50.0, ['knn_top1', 'effective_rank', 'uniformity'])
     """
     measures: dict[str, Measure] = {}
-    # Of the rows alone.
+    # From the rows alone.
     table = _unit(rows)  # (N, D)
     dim = rows.shape[1]
     if labels is not None:
@@ -193,27 +194,27 @@ def measure_bank(
         _, counts = labels.unique(return_counts=True)
         accuracy = 0.0
         if len(labels) > 1:
-            accuracy = leave_one_out_accuracy(labeled_rows, labels, k)  # checks them
+            accuracy = leave_one_out_accuracy(labeled_rows, labels, k)  # checks the arguments
         if len(counts) > 1:  # with one class, every guess is right
             chance = 100 * float(counts.max() / counts.sum())
             measures["knn_top1"] = Measure(accuracy, chance)
     rank, evenness = measure_random_rows(len(rows), dim)
     measures["effective_rank"] = Measure(effective_rank(rows), rank)
     measures["uniformity"] = Measure(uniformity(rows), evenness)
-    # Of the two embeddings of an image.
+    # From an image's two embeddings.
     if f is not None and g is not None:
         image = _unit(f)
         transformed = _unit(g, f.shape)
         count = len(f)
         same_cosine = (image * transformed).sum(dim=1).mean()
-        # The mean over all pairs is the product of the means; without the pairs of an image with
+        # The mean over all pairs is the product of the means. Without the pairs of an image with
         # itself, it is the mean over different images.
         mean_cosine = image.mean(dim=0) @ transformed.mean(dim=0)
         different_cosine = same_cosine
         if count > 1:
             different_cosine = (count * mean_cosine - same_cosine) / (count - 1)
         measures["alignment"] = Measure(alignment(f, g), float(2 - 2 * different_cosine))
-    # Of embeddings and the rows of their images; chance is the mean over all rows.
+    # From embeddings and their images' rows; chance is the mean over all rows.
     for name, embeddings in (("cos_f_m", f), ("cos_g_m", g)):
         if embeddings is not None and m is not None:
             unit = _unit(embeddings, (len(embeddings), dim))
@@ -222,7 +223,7 @@ def measure_bank(
     if f is not None and len(f) > 1:
         unit = _unit(f, (len(f), dim))
         centered = unit - unit.mean(dim=0)
-        # Σ_nm (c_n · m_m)² = tr(CᵀC MᵀM): products of size D × D, not N × M
+        # Σ_nm (c_n · m_m)² = tr(CᵀC MᵀM): D × D products instead of N × M
         total = ((centered.T @ centered) * (table.T @ table)).sum().clamp(min=0)
         spread = float((total / (len(unit) * len(table))).sqrt())
         measures["score_spread"] = Measure(spread, dim**-0.5)
@@ -230,10 +231,10 @@ def measure_bank(
 
 
 def collapse(measured: Mapping[str, Measure]) -> str | None:
-    """Describe in a sentence that the embeddings have collapsed; None if they have not.
+    """Return a sentence if the embeddings have collapsed, or None.
 
-    They have collapsed if the effective rank of the rows is above its floor, 1, by less than a
-    hundredth of the distance to random vectors, or likewise the spread of the scores above 0.
+    They have collapsed if the rows' effective rank exceeds the minimum, 1, by less than a hundredth
+    of the distance to random vectors, or if the same holds for the score spread and 0.
 
     Args:
         measured: from :func:`measure_bank`.
@@ -247,7 +248,7 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     signs = []
     for name, words, floor in (
         ("effective_rank", "effective rank", 1.0),
-        ("score_spread", "spread of scores", 0.0),
+        ("score_spread", "score spread", 0.0),
     ):
         value, chance = measured.get(name, (1.0, 0.0))
         if not value > floor + 0.01 * (chance - floor):
@@ -256,17 +257,16 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
         return None
     return (
         f"the embeddings have collapsed: {'; '.join(signs)}: most images look the same to the "
-        f"network; lower the learning rate, begin with bank.init = embeddings, or look at the "
-        f"images"
+        f"network; lower the learning rate, start with bank.init = embeddings, or check the images"
     )
 
 
 def _unit(features: Tensor, shape: Sequence[int] | None = None, num_rows: int = 1) -> Tensor:
-    """Return unit-norm rows, in float32 or wider; check their shape and that they are finite."""
+    """Return unit-norm rows in float32 or wider, after checking the shape and values."""
     if features.ndim != 2 or features.shape != (shape or features.shape):
         raise Refused(
-            f"features have shape {tuple(features.shape)}: expected (images, dimensions), the same "
-            f"for the same images; flatten each image's features"
+            f"features have shape {tuple(features.shape)}: expected (images, dimensions), with the "
+            f"same shape for the same images; flatten each image's features"
         )
     if len(features) < num_rows:
         raise Refused(f"features have {len(features)} rows: expected at least {num_rows}")

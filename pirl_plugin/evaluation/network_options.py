@@ -1,4 +1,4 @@
-"""The network that the options of a command name."""
+"""Load the network that a command's options name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pirl_plugin.system.arguments import weights_name
 def load_network(options: argparse.Namespace, source: ImageSource, device: str = "cpu") -> AnyTrunk:
     """Load the trunk that a command's options name; print the network and the images it expects.
 
-    A network of ``--timm`` gets the channels of the images; timm adapts its first layer.
+    A network from ``--timm`` gets the images' number of channels; timm adapts the first layer.
 
     Args:
-        options: of ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
-        source: the images, those for training if there are others.
+        options: options from ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
+        source: the images; the training images if there are others.
         device: cpu, or cuda:N.
     """
     timm_options = dict(options.timm_option)
@@ -42,12 +42,15 @@ def load_network(options: argparse.Namespace, source: ImageSource, device: str =
     print(f"input: {config}", flush=True)
     if config.defaults:
         given = ", ".join(f"--{name}" for name in config.defaults)
-        print(f"The weights do not record their images. To change a default: {given}", flush=True)
+        print(
+            f"The weights record no image settings. To change a default: {given}",
+            flush=True,
+        )
     return trunk.to(device)
 
 
 def identify_features(options: argparse.Namespace, trunk: AnyTrunk, layer: str) -> dict[str, Any]:
-    """Return JSON that identifies a network's features, whatever the images."""
+    """Return JSON that identifies a network's features for any images."""
     checkpoint = [weights_name(options)]
     if options.checkpoint is not None:
         checkpoint.append(content_stamp(options.checkpoint))

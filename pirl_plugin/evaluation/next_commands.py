@@ -1,4 +1,4 @@
-"""The commands that a user may run next with a checkpoint."""
+"""Commands that a user may run next with a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def program_name() -> str:
-    """Return how a shell starts ``pirl-plugin``: by its path, unless PATH finds it."""
+    """Return how to start ``pirl-plugin`` in a shell: by its path, unless it is on PATH."""
     script = Path(sys.executable).with_name("pirl-plugin")
     on_path = shutil.which("pirl-plugin")
     if not script.is_file() or (on_path is not None and script.samefile(on_path)):
@@ -22,8 +22,8 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
 
     Args:
         checkpoint: the checkpoint file.
-        images: the training images. They have labels if they are ``train``, or a file such as
-            ``train.csv``, beside ``val`` of the same kind.
+        images: the training images. They are labeled if they are ``train``, or a file such as
+            ``train.csv``, beside a ``val`` of the same kind.
         to: export format, torchvision or timm.
     """
     program = program_name()

@@ -1,6 +1,6 @@
-"""The page for all reports: one HTML file that loads nothing from outside.
+"""The page for all reports: a self-contained HTML file.
 
-``page.html.j2`` has the text; it shows the sections whose values are given.
+``page.html.j2`` has the text; it shows the sections for which values are given.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.system.files import write_text
 from pirl_plugin.views.pixels import as_image
 
-_PICTURE = 112  # side of a small picture, pixels
+_PICTURE = 112  # side of a small picture in pixels
 _NUM_QUERIES = 6
-_CELL = 26  # side of a cell of the confusion matrix, pixels
-_NAME = 24  # characters of a name beside it
+_CELL = 26  # side of a confusion matrix cell in pixels
+_NAME = 24  # characters of a class name beside the matrix
 NUM_NEIGHBORS = 6
 """Neighbors shown for each query."""
 
@@ -50,7 +50,7 @@ class Accuracy:
 
     @property
     def error(self) -> float:
-        """Half the 95 % interval, percent, by the normal approximation.
+        """Half the width of the 95 % interval (normal approximation), in percent.
 
         Example:
             >>> round(Accuracy("kNN", 30.0, 400).error, 2)  # 196 √(0.3 · 0.7 / 400)
@@ -70,7 +70,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The first sentence of a page; ``kind`` is good, bad or open."""
+    """A page's first sentence; ``kind`` is good, bad or open."""
 
     kind: str
     text: str
@@ -95,7 +95,7 @@ class Training:
 
 @dataclass(frozen=True)
 class ShownImages:
-    """Images of a split, some of which a page shows.
+    """Images in a split, some of which a page shows.
 
     Attributes:
         source: the images.
@@ -112,7 +112,7 @@ class ShownImages:
     def picture(self, number: int) -> Picture:
         """Return the picture of one of the N images."""
         pixels, _ = self.source[self.rows[number]]
-        labels_and_none = [*self.classes, ""]  # the last is for −1
+        labels_and_none = [*self.classes, ""]  # the last entry is for −1
         label = labels_and_none[int(self.labels[number])]
         return Picture(data_address(center_crop(pixels, _PICTURE)), label)
 
@@ -139,12 +139,12 @@ class Query:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Nearest neighbors of some queries.
+    """Nearest neighbors for some queries.
 
     Attributes:
-        count: number of neighbors of each query.
-        shares: percentage of neighbors with their query's class, for each network; empty for
-            unlabeled images.
+        count: number of neighbors per query.
+        shares: network → percentage of neighbors with the query's class; empty for unlabeled
+            images.
         queries: some queries, the first network's best query first.
     """
 
@@ -158,9 +158,9 @@ class Mistake:
     """A wrongly classified image.
 
     Attributes:
-        picture: the image, with the name of its class.
-        predicted: name of the predicted class.
-        probability: of the prediction, 0 to 1.
+        picture: the image, with its class name.
+        predicted: the predicted class name.
+        probability: probability of the prediction, 0 to 1.
     """
 
     picture: Picture
@@ -218,12 +218,12 @@ def write_page(
         title: page title.
         settings: name → value, for the last table.
         introduction: the first paragraph.
-        verdict: the first sentence in large letters.
+        verdict: the first sentence, in large letters.
         charts: accuracies.
-        chance: percentage of the most frequent class.
+        chance: percentage of images in the most frequent class.
         training: how the network was trained.
         neighbors: nearest neighbors.
-        confusion: of :func:`draw_confusion`.
+        confusion: from :func:`draw_confusion`.
         mistakes: wrongly classified test images.
         commands: purpose → command, for the next steps.
         remark: a paragraph after the commands.
@@ -258,12 +258,12 @@ def draw_confusion(names: Sequence[str], counts: NDArray[np.int64]) -> str:
 
     Args:
         names: names of the C classes.
-        counts: ``(C, C)``, images of each class, by row, with each prediction.
+        counts: ``(C, C)``, image counts by true class (row) and predicted class (column).
 
     Returns:
         An ``<svg>`` element.
     """
-    margin = 4 + 7 * min(_NAME, max(map(len, names)))  # pixels, for a name
+    margin = 4 + 7 * min(_NAME, max(map(len, names)))  # pixels for a name
     side = margin + _CELL * len(names)
     parts = [f'<svg class="confusion" viewBox="0 0 {side} {side}" width="{side}">']
     for row, name in enumerate(names):
@@ -286,7 +286,7 @@ def draw_confusion(names: Sequence[str], counts: NDArray[np.int64]) -> str:
 
 
 def data_address(image: Tensor) -> str:
-    """Return an image uint8 ``(3, H, W)`` as the ``data:`` URL of a PNG."""
+    """Return an image, uint8 ``(3, H, W)``, as a ``data:`` URL with a PNG."""
     stream = io.BytesIO()
     as_image(image).save(stream, "PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

@@ -1,4 +1,4 @@
-"""Sort images into a folder for each class."""
+"""Sort images into one folder per class."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pirl_plugin.views.pixels import as_image
 
 
 def check_folder_names(classes: Sequence[str]) -> None:
-    """Check that class names are names of folders.
+    """Check that class names are valid folder names.
 
     Raises:
-        Refused: one is not.
+        Refused: a name is not.
     """
     for name in classes:
         if name in ("", ".", "..") or "/" in name or not name.isprintable():
             raise Refused(
-                f"The class name {name!r} cannot be the name of a folder. Rename the class, or "
+                f"The class name {name!r} cannot be a folder name. Rename the class, or "
                 f"omit --sort-into."
             )
 
@@ -36,12 +36,12 @@ def sort_images(
 ) -> None:
     """Put a symbolic link to each image, or a copy, into ``folder/CLASS``.
 
-    Nothing is overwritten: an image with the name of another gets a suffix.
+    Nothing is overwritten: an image with an existing name gets a suffix.
 
     Args:
-        folder: is made.
-        source: images.
-        rows: N rows of the source.
+        folder: the folder, which is created.
+        source: the images.
+        rows: N rows in the source.
         classes: N class names, checked by :func:`check_folder_names`.
     """
     with naming_failures(folder):

@@ -58,16 +58,16 @@ def test_collapse__is_named_where_all_images_are_alike():
     one = torch.ones(200, 32) + 1e-4 * draw()
     said = collapse(measure_bank(one, f=one, m=one))
     assert "effective rank 1" in said
-    assert "spread of scores" in said
+    assert "score spread" in said
     # Embeddings alone, while the bank still has its first rows: the loss cannot fall any more.
     said = collapse(measure_bank(ROWS, f=one, m=ROWS))
     assert "effective rank" not in said
-    assert "spread of scores" in said
+    assert "score spread" in said
 
 
 def test_collapse__of_no_number_is_one():
     nan = Measure(float("nan"), 0.1)
-    assert "spread of scores nan" in collapse({"score_spread": nan})
+    assert "score spread nan" in collapse({"score_spread": nan})
 
 
 def test_measure_bank__refuses_what_does_not_fit(subtests):

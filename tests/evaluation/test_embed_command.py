@@ -57,7 +57,7 @@ def test_embed__writes_features_and_files_of_images_without_classes(
     assert f"images: 7 in {photos} (folder), unlabeled" in printed
     assert "input: 32 px (option), mean 0.485 0.456 0.406 (default)" in printed
     assert "To change a default: --mean, --std" in printed
-    assert "unreadable, left out: 2.png" in printed
+    assert "unreadable, skipped: 2.png" in printed
     unfinished = tmp_path / "f.npz.unfinished"
     assert not unfinished.exists()
     # A file that could read nothing leaves nothing, and a stopped one names its folder.

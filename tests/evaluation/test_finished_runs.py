@@ -73,7 +73,7 @@ def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
     with pytest.raises(ValueError, match="not finished"):
         linear_accuracy(tmp_path)
     finish(tmp_path, {"res5": 37.5}, tested=False)
-    with pytest.raises(ValueError, match="no test accuracy of the last epoch"):
+    with pytest.raises(ValueError, match="no test accuracy for the last epoch"):
         linear_accuracy(tmp_path)
 
 
