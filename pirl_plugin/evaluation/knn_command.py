@@ -56,12 +56,7 @@ def main(argv: list[str]) -> None:
     add("--temperature", type=arguments.positive_number, default=0.07, help=temperature)
     features = "save one layer's features to NAME.npz, to reuse them later and to resume"
     add("--features", type=arguments.OutputFile((".npz",)), help=features)
-    add(
-        "--no-untrained",
-        dest="untrained",
-        action="store_false",
-        help="evaluate only the checkpoint",
-    )
+    add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")
     options = parser.parse_args(argv)
 
     results_file = None if options.out is None else options.out / RESULTS
