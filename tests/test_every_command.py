@@ -81,7 +81,7 @@ def test_current_folder__has_no_code_for_a_command(
 
 def test_module__is_run_without_modules_of_the_current_folder(tmp_path):
     (tmp_path / "yaml.py").write_text("raise SystemExit('planted')")
-    words = ["export", "--timm-option", "a=1", "--checkpoint", "gone.pth"]
+    words = ["export", "--checkpoint", "gone.pth", "--to", "vissl", "--out", "out.torch"]
     done = subprocess.run(
         [sys.executable, "-m", "pirl_plugin", *words],
         cwd=tmp_path,
@@ -89,7 +89,7 @@ def test_module__is_run_without_modules_of_the_current_folder(tmp_path):
         text=True,
         check=False,
     )
-    assert done.stderr.endswith("argument --checkpoint: gone.pth does not exist\n")
+    assert done.stderr == "pirl_plugin: [Errno 2] No such file or directory: 'gone.pth'\n"
 
 
 def test_interrupt__after_a_command_leaves_no_traceback():

@@ -106,7 +106,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     for key, value in detectron2_options(trunk).items():
         config.merge_from_list([key, value])
     run["metric"] = detectron2_setup.metric_kind(config.DATASETS.TEST[0])
-    run["network"] = trunk.network_config.title
+    run["network"] = trunk.network_config.name
     run["versions"] = detectron2_setup.versions()
     return run, config
 

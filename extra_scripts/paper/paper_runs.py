@@ -8,6 +8,7 @@ images.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -30,12 +31,12 @@ from paper_rows import (
 )
 from paper_tables import Run
 from published import DETECTION_ROWS, LAYERS
+from run_config import run_config
 
 from pirl_plugin.checkpoints.read import (
     RUN_CONFIG,
     CheckpointName,
     open_checkpoint,
-    run_config,
     section_of,
 )
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
@@ -45,7 +46,6 @@ from pirl_plugin.system.files import sha256_of
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     RUN_WEIGHTS,
-    data_set_name,
     global_batch,
     read_composed,
     run_differences,
@@ -330,8 +330,9 @@ def compose(*overrides: str) -> dict[str, Any]:
 
 
 def _data_set(config: Mapping[str, Any], split: str) -> str:
-    """Return the names of a split's data sets, such as ``imagenet1k``."""
-    return "+".join(data_set_name(str(name)) for name in config["DATA"][split]["DATASET_NAMES"])
+    """Return the names of a split's data sets, such as ``imagenet1k`` for a folder or a list."""
+    names = map(str, config["DATA"][split]["DATASET_NAMES"])
+    return "+".join(re.sub(r"^pirl_|_(folder|filelist)$", "", name) for name in names)
 
 
 def _read_detection(path: Path) -> Run:

@@ -10,7 +10,7 @@ from typing import Any
 
 from published import published_tables
 
-from pirl_plugin.system.comparison import in_words
+from pirl_plugin.system.comparison import format_differences
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Run:
         """The run's name and three of its differences, if it does not fill the row."""
         is_row = any(self.row in table["rows"] for table in published_tables())
         name = f"{self.path.name}, not {self.row}" if is_row else self.path.name
-        return f"{name}: {in_words(dict(self.differs), '{key} {value} ({expected})')}"
+        return f"{name}: {format_differences(dict(self.differs), '{key} {value} ({expected})')}"
 
 
 def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:

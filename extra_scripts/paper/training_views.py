@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.checkpoints.read import run_config
+from run_config import run_config
+
 from pirl_plugin.images import names
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.rotation import RotationViews

@@ -58,7 +58,7 @@ def export_checkpoint(
         >>> folder = tempfile.TemporaryDirectory()
         >>> torch.save(resnet18().state_dict(), f"{folder.name}/in.pth")
         >>> trunk = export_checkpoint(f"{folder.name}/in.pth", f"{folder.name}/out.torch", "vissl")
-        >>> trunk.network_config.title
+        >>> trunk.network_config.name
         'ResNet-18'
         >>> folder.cleanup()
     """
@@ -67,8 +67,6 @@ def export_checkpoint(
     # Refuse before the checkpoint is read, which may take minutes.
     if to not in FORMATS:
         raise Refused(f"to: expected one of {', '.join(FORMATS)}, got {to!r}.")
-    if to == "detectron2" and out.suffix != ".pkl":
-        raise Refused(f"{out}: Detectron2 needs a file name that ends in .pkl.")
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
     exported = load_trunk(
@@ -159,7 +157,7 @@ def main(arguments: list[str]) -> int:
             timm_options=dict(options.timm_option),
             trust_pickle=options.trust_pickle,
         )
-    print(f"{options.out}: {trunk.network_config.title}, from {options.checkpoint}")
+    print(f"{options.out}: {trunk.network_config.name}, from {options.checkpoint}")
     print(f"input: {trunk.network_config}")
     print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out)}")
     return 0

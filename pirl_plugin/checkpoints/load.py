@@ -94,10 +94,11 @@ def load_trunk(
     """
     options = dict(timm_options or {})
     if timm is None and (options or path is None):
-        what = f"The timm options {options}" if options else "Published weights"
-        raise Refused(f"{what} need the network's timm name.")
+        subject = f"The timm options {options}" if options else "Published weights"
+        raise Refused(f"{subject} need the network's timm name.")
     if path is None:
-        return _fetch(str(timm), options).eval()
+        # timm downloads them, or loads them from its cache.
+        return TimmTrunk(str(timm), {**options, "pretrained": True}).eval()
     path = Path(path)
     content = read_checkpoint(path, trust_pickle)
     recorded = read_network_config(path, content)
@@ -194,21 +195,6 @@ def _opened(path: Path) -> Mapping[str, Any]:
         return {}
 
 
-def _fetch(timm: str, options: dict[str, object]) -> TimmTrunk:
-    """Let timm download a network's published weights, or load them from its cache."""
-    try:
-        return TimmTrunk(timm, {**options, "pretrained": True})
-    except Refused:
-        raise
-    except Exception as error:  # the hub's client raises many types, also from other libraries
-        reason, _, _ = " ".join(str(error).split()).partition(". ")
-        raise Refused(
-            f"timm could not download the weights for {timm} ({type(error).__name__}: {reason}). "
-            f"Connect to the Hugging Face Hub, or download the weights elsewhere and load them as "
-            f"a file."
-        ) from error
-
-
 def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -> ResNetTrunk:
     """Find the ResNet among a file's tensors, and load it.
 
@@ -228,31 +214,28 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     trunk_prefix = _choose_prefix(list(part_names_at), file, prefix)
     part_names = part_names_at[trunk_prefix]
     state = {}  # by torchvision's names
-    others = []
+    ignored = []
     for name, tensor in _below(tensors, trunk_prefix).items():
         part, _, rest = name.partition(".")
         if part in part_names:
             state[f"{part_names[part]}.{rest}"] = tensor
         else:
-            others.append(name)
+            ignored.append(name)
 
     # Use the depth with the most similar block counts; conv1's shape gives width and stem.
     block = Bottleneck if "layer1.0.conv3.weight" in state else BasicBlock
     blocks = {tuple(name.split(".")[:2]) for name in state if name.startswith("layer")}
-    num_blocks = Counter(layer for layer, _ in blocks)
 
     def distance(depth: int) -> tuple[bool, int]:
         kind, stages = STAGES[depth]
-        differences = [abs(num_blocks[f"layer{i}"] - count) for i, count in enumerate(stages, 1)]
-        return kind is not block, sum(differences)
+        return kind is not block, abs(sum(stages) - len(blocks))
 
     depth = min(STAGES, key=distance)
-    stem = state.get("conv1.weight", torch.empty(0))
-    if stem.ndim != 4:  # incomplete or damaged, as the comparison will report
-        stem = torch.empty(64, 3, 7, 7)
-    trunk = ResNetTrunk(depth, stem.shape[0] / 64, stem.shape[2] == 3, stem.shape[1])
+    usual_stem = torch.empty(64, 3, 7, 7)  # in an incomplete file, as the comparison says
+    width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
+    trunk = ResNetTrunk(depth, width / 64, side == 3, channels)
     remedy = "If it is another network, pass its timm name."
-    _load_complete(trunk, state, others, file, remedy)
+    _load_complete(trunk, state, ignored, file, remedy)
     return trunk
 
 
@@ -279,8 +262,8 @@ def _load_timm_network(
     num_fitting = {}
     for candidate, count in num_tensors.items():
         if 2 * count >= len(expected):
-            state, others = _as_timm(trunk.net, _below(tensors, candidate))
-            converted[candidate] = state, others
+            state, ignored = _as_timm(trunk.net, _below(tensors, candidate))
+            converted[candidate] = state, ignored
             num_fitting[candidate] = sum(
                 name in expected and tensor.shape == expected[name].shape
                 for name, tensor in state.items()
@@ -292,9 +275,9 @@ def _load_timm_network(
             f"{file} holds no {timm}: most of its {len(expected)} tensors, such as "
             f"{next(iter(expected))}, are missing. {_advice(tensors, advice)}"
         )
-    found = [candidate for candidate, number in num_fitting.items() if number == most]
-    trunk_prefix = _choose_prefix(found, file, prefix)
-    state, others = converted[trunk_prefix]
+    best_fitting = [candidate for candidate, number in num_fitting.items() if number == most]
+    trunk_prefix = _choose_prefix(best_fitting, file, prefix)
+    state, ignored = converted[trunk_prefix]
     for name, tensor in _below(tensors, trunk_prefix).items():
         if name in state and state[name].shape != tensor.shape:
             logging.root.warning(
@@ -302,7 +285,7 @@ def _load_timm_network(
                 f"{tuple(state[name].shape)}"
             )
     remedy = "Check the timm name and its options, such as img_size=384."
-    _load_complete(trunk, state, others, file, remedy)
+    _load_complete(trunk, state, ignored, file, remedy)
     return trunk
 
 
@@ -379,14 +362,14 @@ def _part(name: str) -> str:
 
 
 def _load_complete(
-    trunk: AnyTrunk, state: Mapping[str, Tensor], others: Iterable[str], file: str, remedy: str
+    trunk: AnyTrunk, state: Mapping[str, Tensor], ignored: Iterable[str], file: str, remedy: str
 ) -> None:
     """Load tensors into a trunk, after checking that they are complete and finite.
 
     Args:
         trunk: the trunk.
         state: tensors, under torchvision's or timm's names.
-        others: names of other tensors, such as a classifier's; a warning names their parts.
+        ignored: names of other tensors, such as a classifier's; a warning names their parts.
         file: file name, for messages.
         remedy: a sentence that says what to do about a mismatch.
 
@@ -395,11 +378,11 @@ def _load_complete(
     """
     mismatch = compare(trunk.body.state_dict(), state)
     if mismatch:
-        raise Refused(f"{file} does not match {trunk.network_config.title}: {mismatch}. {remedy}")
+        raise Refused(f"{file} does not match {trunk.network_config.name}: {mismatch}. {remedy}")
     not_finite = [name for name, tensor in state.items() if not bool(tensor.isfinite().all())]
     if not_finite:
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
-    if parts := sorted(set(map(_part, others))):
+    if parts := sorted(set(map(_part, ignored))):
         logging.root.warning(f"{file}: ignored {truncate(parts)}")
     trunk.body.load_state_dict(state, strict=False)  # batch norm counters may be missing
 
@@ -460,18 +443,16 @@ def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> st
             other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
         elif name not in tensors and not name.endswith(COUNTER):
             missing.append(name)
-    left_over = []
-    for name in tensors:
-        if name not in expected:
-            left_over.append(name)
-    differences = []
-    if other_shapes:
-        differences.append(f"{len(other_shapes)} of another shape: {truncate(other_shapes)}")
-    if missing:
-        differences.append(f"{len(missing)} of {len(expected)} missing: {truncate(missing)}")
-    if left_over:
-        differences.append(f"{len(left_over)} left over: {truncate(left_over)}")
-    return "; ".join(differences)
+    differences = {
+        "of another shape": other_shapes,
+        f"of {len(expected)} missing": missing,
+        "left over": [name for name in tensors if name not in expected],
+    }
+    phrases = []
+    for kind, names in differences.items():
+        if names:
+            phrases.append(f"{len(names)} {kind}: {truncate(names)}")
+    return "; ".join(phrases)
 
 
 def truncate(names: Sequence[str], most: int = 4) -> str:

@@ -57,7 +57,7 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         >>> from pirl_plugin import WideResNet, load_trunk
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_trunk(WideResNet(10, width=0.5), f"{folder}/trunk.torch")
-        ...     load_trunk(f"{folder}/trunk.torch").network_config.title
+        ...     load_trunk(f"{folder}/trunk.torch").network_config.name
         'ResNet-10 of width 0.5'
     """
     config = network_config_of(trunk)
@@ -66,13 +66,8 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         # Under VISSL's trunk names, which VISSL's benchmarks need.
         prefix = "_feature_blocks." if isinstance(trunk, ResNet) else "net."
         state = {f"{prefix}{name}": tensor for name, tensor in state.items()}
-        try:
-            find_trunk(state, config.architecture, config.options, type(trunk).__name__)
-        except Refused as error:
-            raise Refused(
-                f"load_trunk could not build this network again: {error} Save a timm network that "
-                f"has options as a pirl_plugin.models.timm_trunk.TimmTrunk(name, options)."
-            ) from None
+        # Could load_trunk build this network again? For timm's options, it needs a TimmTrunk.
+        find_trunk(state, config.architecture, config.options, type(trunk).__name__)
     if classifier is not None:
         # The classifier needs the images that it was fitted to, even if a default chose them.
         config = config.with_values("run", size=config.size, mean=config.mean, std=config.std)
@@ -96,12 +91,6 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
     Raises:
         Refused: the other program has no such network, or timm is not installed.
     """
-    config = trunk.network_config
-    if to in ("detectron2", "torchvision") and config.channels != 3:
-        raise Refused(
-            f"{config.title} has {config.channels} input channels, but {to} needs 3. Export to "
-            f"timm or safetensors."
-        )
     if to == "timm":
         _write_timm_folder(trunk, out, classifier)
         return
@@ -159,7 +148,7 @@ def detectron2_options(trunk: AnyTrunk) -> dict[str, bool | int | str | list[flo
         or config.options["depth"] == 10
     ):
         raise Refused(
-            f"Detectron2 has no {config.title}, only ResNet-18, 34, 50, 101 and 152 with a 7×7 "
+            f"Detectron2 has no {config.name}, only ResNet-18, 34, 50, 101 and 152 with a 7×7 "
             f"stem. Export to torchvision or safetensors, or {_PRETRAIN}."
         )
     depth = config.options["depth"]
@@ -194,7 +183,7 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None
     config = trunk.network_config
     if not config.timm_name:
         raise Refused(
-            f"timm has no {config.title}, only ResNet-18, 34, 50, 101 and 152 with a 7×7 stem of "
+            f"timm has no {config.name}, only ResNet-18, 34, 50, 101 and 152 with a 7×7 stem of "
             f"64 channels. Export to torchvision, or {_PRETRAIN}."
         )
     network: Any = create_network(config.timm_name, config.timm_options)
@@ -239,7 +228,7 @@ def _set_classifier(network: Any, trunk: AnyTrunk, classifier: Classifier) -> No
         if torch.allclose(scores, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
             return
     raise Refused(
-        f"{trunk.network_config.title} does not classify by one linear layer on the pooled "
+        f"{trunk.network_config.name} does not classify by one linear layer on the pooled "
         f"features. Use classifier.torch with pirl-plugin embed."
     )
 

@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
     page = "write a page with the accuracies and some nearest neighbors"
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     temperature = "temperature for the votes"
-    add("--temperature", type=arguments.positive_number, default=0.07, help=temperature)
+    add("--temperature", type=float, default=0.07, help=temperature)
     features = "save one layer's features to NAME.npz, to reuse them later and to resume"
     add("--features", type=arguments.OutputFile((".npz",)), help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")

@@ -38,7 +38,7 @@ def load_network(options: argparse.Namespace, source: ImageSource, device: str =
         "option", size=options.size, mean=options.mean, std=options.std
     )
     trunk.network_config = config
-    print(f"network: {config.title}, {trunk.num_features:,} features")
+    print(f"network: {config.name}, {trunk.num_features:,} features")
     print(f"input: {config}", flush=True)
     if config.defaults:
         given = ", ".join(f"--{name}" for name in config.defaults)

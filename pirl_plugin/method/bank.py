@@ -10,22 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.method.index_check import IndexCheck, as_index
+from pirl_plugin.method.index_check import as_index, check_range
 from pirl_plugin.system.failures import (
     Refused,
     check,
     check_name,
-    check_whole,
-    is_number,
     type_and_shape,
 )
-from pirl_plugin.system.ranks import (
-    errors_on_all_ranks,
-    gather,
-    gather_objects,
-    rank,
-    world_size,
-)
+from pirl_plugin.system.ranks import gather
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -39,8 +31,7 @@ class MemoryBank(nn.Module):
     ``to`` moves the rows to a device and ``state_dict`` includes them, but they are not buffers:
     ``DistributedDataParallel`` would broadcast buffers in each step, and ``half()`` cast them.
 
-    :meth:`update` does not synchronize with a GPU. There, an out-of-range index raises an error a
-    little later: see :class:`~pirl_plugin.method.index_check.IndexCheck`.
+    :meth:`update` does not synchronize with a GPU.
 
     Args:
         num_rows: |D|, the number of images.
@@ -52,11 +43,10 @@ class MemoryBank(nn.Module):
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
         visited: ``(num_rows,)`` bool, whether each row has been updated.
-        index_check: rejects indices outside the data set.
         replicated: whether each rank holds all rows, so that ``state_dict`` includes them.
 
     Raises:
-        ValueError: an argument has the wrong type or is out of range.
+        ValueError: the momentum is out of range, or the dtype is unknown.
 
     Example:
         >>> import torch
@@ -80,16 +70,13 @@ class MemoryBank(nn.Module):
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
         super().__init__()
-        check_whole("num_rows", num_rows, least=2)
-        check_whole("dim", dim, least=1)
-        check_momentum("momentum", momentum)
+        expected = "a number in [0, 1), the weight of the old row"
+        check("momentum", momentum, 0 <= momentum < 1, expected)
         check_name("dtype", dtype, DTYPES)
-        check_whole("seed", seed)
         self.num_rows = num_rows
         self.momentum = momentum
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])
         self.visited = torch.zeros(len(self.rows), dtype=torch.bool, device=self.rows.device)
-        self.index_check = IndexCheck(num_rows)
 
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Draw this rank's initial rows."""
@@ -114,10 +101,10 @@ class MemoryBank(nn.Module):
 
         Raises:
             ValueError: the index is not an int64 tensor, or an entry is outside the data set. This
-                check waits for a GPU.
+                check synchronizes with a GPU.
         """
         index = as_index(index)
-        self.index_check.check(index, lowest=0, wait=True)
+        check_range(index, self.num_rows, lowest=0)
         return self.fetch(index)
 
     def fetch(self, index: Tensor) -> Tensor:
@@ -143,17 +130,7 @@ class MemoryBank(nn.Module):
 
         Returns:
             Indices into :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
-
-        Raises:
-            ValueError: on a CPU, B differs between ranks.
         """
-        if index.device.type == "cpu" and world_size() > 1:
-            sizes = gather_objects(len(index))
-            if len(set(sizes)) > 1:
-                raise Refused(
-                    f"batches of {sizes} images on the ranks: expected equal sizes; set "
-                    f"drop_last=True in the DataLoader, or use bank={{'placement': 'sharded'}}"
-                )
         return gather(index), gather(embeddings)
 
     def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
@@ -161,34 +138,21 @@ class MemoryBank(nn.Module):
 
         Args:
             index: ``(B,)`` int64, image numbers for this rank's batch; −1 skips an image.
-            embeddings: ``(B, dim)`` f(v_I), normalized here.
+            embeddings: ``(B, dim)`` f(v_I), normalized here; non-finite ones are skipped.
             momentum: weight of the old rows (default: the bank's).
 
         Returns:
             The result of :meth:`move` for this rank's rows.
 
         Raises:
-            ValueError: an argument has the wrong type or shape, or an index is outside the bank; on
-                a GPU, a later call raises the latter.
-            FloatingPointError: on a CPU, an embedding on any rank is not finite. All ranks raise
-                it, and no row changes. On a GPU, such an image is skipped.
+            ValueError: an argument has the wrong type or shape, or on a CPU an index is outside the
+                bank. On a GPU, such an image is skipped: the loss was NaN.
         """
         index = self.check_batch(index, embeddings)
-        embeddings = embeddings.detach().float()
         if index.device.type == "cpu":
-            with errors_on_all_ranks():
-                self.index_check.check(index)
-                not_finite = (index >= 0) & ~embeddings.isfinite().all(dim=1)
-                if not_finite.any():
-                    raise FloatingPointError(
-                        f"embeddings f(v_I) for rows {index[not_finite].tolist()[:8]} on rank "
-                        f"{rank()} are not finite. The memory bank is unchanged. Lower the "
-                        f"learning rate, or inspect these images."
-                    )
-        else:
-            self.index_check.check(index)
-        index = index.masked_fill(index >= self.num_rows, -1)  # an error is raised later
-        return self.move(*self.exchange(index, embeddings), momentum)
+            check_range(index, self.num_rows)
+        index = index.masked_fill(index >= self.num_rows, -1)
+        return self.move(*self.exchange(index, embeddings.detach().float()), momentum)
 
     def check_batch(self, index: Tensor, embeddings: Tensor, name: str = "embeddings") -> Tensor:
         """Return the index as ``(B,)``.
@@ -233,7 +197,6 @@ class MemoryBank(nn.Module):
         """
         if momentum is None:
             momentum = self.momentum
-        check_momentum("momentum", momentum)
         if len(index) == 0:
             return torch.zeros(2, device=index.device)
         # In float64 the summation order does not matter.
@@ -275,7 +238,6 @@ class MemoryBank(nn.Module):
         if device != self.rows.device:
             self.rows = self.rows.to(device)
             self.visited = self.visited.to(device)
-            self.index_check = IndexCheck(self.num_rows)
         return super()._apply(fn, recurse)
 
     def _save_to_state_dict(
@@ -296,17 +258,14 @@ class MemoryBank(nn.Module):
     ) -> None:
         if not self.replicated:
             return
-        missing = [f"{prefix}{name}" for name in ("rows", "visited")]
-        missing = [key for key in missing if key not in state_dict]
-        if missing:
-            missing_keys.extend(missing)
-            return
-        rows = state_dict[f"{prefix}rows"]
-        visited = state_dict[f"{prefix}visited"]
-        check_loaded_size(tuple(rows.shape), tuple(self.rows.shape))
-        check_loaded_rows(f"{prefix}rows", rows)
-        self.rows.copy_(rows)
-        self.visited.copy_(visited)
+        for name in ("rows", "visited"):
+            key = f"{prefix}{name}"
+            if key not in state_dict:
+                missing_keys.append(key)
+                continue
+            local = getattr(self, name)
+            check_loaded_size(tuple(state_dict[key].shape), tuple(local.shape))
+            local.copy_(state_dict[key])
 
 
 def check_loaded_size(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -316,22 +275,3 @@ def check_loaded_size(shape: tuple[int, ...], expected: tuple[int, ...]) -> None
             f"the checkpoint's memory bank is {shape}, this run's is {expected} (images, "
             f"embedding_dim). Use the checkpoint's data set and embedding_dim, or start without it."
         )
-
-
-def check_loaded_rows(name: str, rows: Tensor) -> None:
-    """Raise ``ValueError`` unless all loaded rows have unit norm.
-
-    Args:
-        name: where the rows come from, for the message.
-        rows: ``(n, dim)``.
-    """
-    # A row in bfloat16 has a norm within 0.4 % of 1. NaN is not below the limit.
-    is_unit = (rows.float().norm(dim=1) - 1).abs() < 0.01
-    if not is_unit.all():
-        raise Refused(f"{name} has rows without unit norm. Resume from an older checkpoint.")
-
-
-def check_momentum(name: str, momentum: float) -> None:
-    """Raise ``ValueError`` unless 0 <= ``momentum`` < 1."""
-    fits = is_number(momentum) and 0 <= momentum < 1
-    check(name, momentum, fits, "a number in [0, 1), the weight of the old row")

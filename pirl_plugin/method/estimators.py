@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from pirl_plugin.system.failures import Refused, check, is_number, type_and_shape
+from pirl_plugin.system.failures import Refused, type_and_shape
 
 
 def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int) -> Tensor:
@@ -44,8 +44,6 @@ def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int
         tensor([1.5041])
     """
     positive, negatives = _checked(positive, negatives)
-    is_positive = is_number(norm_constant) and norm_constant > 0
-    check("norm_constant", norm_constant, is_positive, "a positive number")
     # h_k = sigmoid(s_k/τ − c), with c = log(Z·N·P_n): −log h_k = softplus(c − s_k/τ) and
     # −log(1 − h_k) = softplus(s_k/τ − c).
     c = math.log(norm_constant * negatives.shape[1] / num_rows)

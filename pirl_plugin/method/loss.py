@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,12 +23,13 @@ from pirl_plugin.method.estimators import (
     at_least_float32,
     uses_norm_constant,
 )
+from pirl_plugin.method.index_check import check_range
 from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import Refused, check, check_whole, type_and_shape
-from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
+from pirl_plugin.system.failures import check
+from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 _MANY_STEPS = 100  # before warning about a likely mistake in the training loop
@@ -132,7 +133,7 @@ class PIRLLoss(nn.Module):
             norm_constant_momentum=norm_constant_momentum,
             term_weights=term_weights,
             embedding_dim=embedding_dim,
-            bank=BankConfig.of(bank),
+            bank=bank if isinstance(bank, BankConfig) else BankConfig(**(bank or {})),
         )
         self._function = estimator if callable(estimator) else ESTIMATORS[estimator]
         self._needs_norm_constant = uses_norm_constant(self._function)
@@ -141,7 +142,6 @@ class PIRLLoss(nn.Module):
         self.step = 0
         self.last_step = LastStep()
         self._batches_since_update = 0
-        self._ranks_compared = False
         self.resize(num_train_samples)
         # The paper has 2.5 %. Above 10 %, the noise term of nce is larger than the data term.
         many = max(0.1 * num_train_samples, 100)
@@ -167,6 +167,7 @@ class PIRLLoss(nn.Module):
             g_transformed: ``(B, D)`` g(v_It), or a list of them, or None if λ = 0 (NPID).
             index: ``(B,)`` int64, each image's number in the data set; −1 skips an image.
             negatives: ``(B, N)`` int64, image numbers with any N (default: drawn by the loss).
+                Checking them synchronizes with a GPU.
 
         Returns:
             The loss, a scalar: this rank's share times the number of ranks. Without a valid index
@@ -175,8 +176,7 @@ class PIRLLoss(nn.Module):
 
         Raises:
             ValueError: an argument has the wrong type or shape; in training, an index is outside
-                the data set. On a GPU the check does not synchronize: the loss is NaN and a later
-                call raises the error.
+                the data set. On a GPU, where this check would synchronize, the loss is NaN.
         """
         # Shapes are checked during evaluation too, where the loss is 0.
         outputs = _by_name(f_image, g_transformed)  # each (B, D)
@@ -187,15 +187,12 @@ class PIRLLoss(nn.Module):
             index = self.bank.check_batch(index, output, argument)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
-        # Catch mistakes that would silently change results.
-        if world_size() > 1 and not self._ranks_compared:
-            self._compare_ranks()
-        self.bank.index_check.check(index)
+        if index.device.type == "cpu":
+            check_range(index, self.bank.num_rows)
 
-        used = [name for name in outputs if weight_of[name] > 0]  # T of them
+        used = list(filter(weight_of.get, outputs))  # T of them, with a weight above 0
         # The caller's autocast would compute the scores in half precision.
         with torch.autocast(device_type=index.device.type, enabled=False):
-            # Only on a GPU; on a CPU, the check has raised an error.
             outside = index != index.clamp(-1, self.bank.num_rows - 1)  # (B,)
             valid = (index >= 0) & ~outside  # (B,)
             invalid = ~valid[:, None]  # (B, 1)
@@ -251,12 +248,11 @@ class PIRLLoss(nn.Module):
         Args:
             index: ``(B,)`` int64, this rank's image numbers; −1 skips an image. With a replicated
                 bank, B is equal on all ranks.
-            f_image: ``(B, D)`` f(v_I); detached and normalized here.
+            f_image: ``(B, D)`` f(v_I); detached and normalized here. Non-finite ones are skipped.
 
         Raises:
-            FloatingPointError: on a CPU, an embedding is not finite; the bank is unchanged.
-            ValueError: an argument has the wrong type or shape; an index is outside the data set
-                (on a GPU, a later call may raise this); on a CPU, B differs between ranks.
+            ValueError: an argument has the wrong type or shape, or on a CPU an index is outside the
+                data set.
         """
         self.last_step.moved = self.bank.update(index, f_image)
         self.step += 1
@@ -276,10 +272,7 @@ class PIRLLoss(nn.Module):
         if negatives is None:
             negatives = self._draw(rows, valid)  # (B, N)
         else:
-            self._check_negatives(negatives, len(rows))
-            negatives = negatives.clamp(
-                0, self.bank.num_rows - 1
-            )  # on a GPU, an error is raised later
+            check_range(negatives, self.bank.num_rows, lowest=0)
             if not self.bank.replicated:  # given rows may be in any shard
                 table = self.bank.fetch(negatives.flatten())  # (B·N, D)
                 negatives = torch.arange(len(table), device=table.device).view_as(negatives)
@@ -297,18 +290,6 @@ class PIRLLoss(nn.Module):
         # With a replicated bank, every rank holds the rows for all images.
         itself = None if self.bank.replicated else self.bank.local_index(rows)
         return draw_for_each(rows, *sizes, *keys, config.replacement, itself)
-
-    def _check_negatives(self, negatives: Tensor, batch: int) -> None:
-        is_index = isinstance(negatives, Tensor) and negatives.dtype == torch.int64
-        fits = is_index and negatives.ndim == 2 and len(negatives) == batch
-        if not fits or negatives.shape[1] == 0:
-            raise Refused(
-                f"negatives is {type_and_shape(negatives)}: expected an int64 tensor of shape "
-                f"({batch}, N), the numbers of other images; to share one draw, pass "
-                f"negatives.expand({batch}, -1)"
-            )
-        # Here −1 is out of range too, but the check would accept it as a skipped image.
-        self.bank.index_check.check(negatives.masked_fill(negatives < 0, -2))
 
     def _with_norm_constant(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
         """Estimate Z if needed, and return the estimator as a function of scores alone."""
@@ -331,28 +312,11 @@ class PIRLLoss(nn.Module):
         # A single non-finite embedding would turn Z and all later losses into NaN.
         is_finite = scores.queries.isfinite().flatten(1).all(dim=1)
         total, number = sum_over_ranks(scores.sum_of_exponentials(valid & is_finite)).tolist()
-        self.bank.index_check.refuse_noted()  # already synchronized with the GPU
         if number:
             estimate = self.bank.num_rows * total / number
             self.norm_constant = estimate if z is None else m * z + (1 - m) * estimate
 
     # Mistakes that would silently change results
-
-    def _compare_ranks(self) -> None:
-        """Raise ``ValueError`` on all ranks if their settings differ. Collective, once."""
-        self._ranks_compared = True
-        config = self.config
-        settings = {field.name: repr(getattr(config, field.name)) for field in fields(config)}
-        settings["estimator"] = getattr(self._function, "__name__", "a function")
-        settings |= {"seed": repr(self.seed or 0), "step": repr(self.step)}
-        of_ranks = gather_objects(settings)
-        for name in settings:
-            values = [of_rank[name] for of_rank in of_ranks]
-            if len(set(values)) > 1:
-                raise Refused(
-                    f"{name} = {', '.join(values)} on the ranks: expected equal values. Create the "
-                    f"loss with the same arguments and checkpoint on all ranks."
-                )
 
     def _note_batch(self, size: int) -> None:
         """Warn once after an epoch, or many batches, without an update."""
@@ -378,12 +342,11 @@ class PIRLLoss(nn.Module):
 
     def resize(self, num_train_samples: int) -> None:
         """Create a new bank for ``num_train_samples`` images, on the same device."""
-        check_whole("num_train_samples", num_train_samples, least=2)
+        check("num_train_samples", num_train_samples, num_train_samples >= 2, "at least 2")
         config = self.config
         device = self.bank.rows.device if hasattr(self, "bank") else "cpu"
         config.num_train_samples = num_train_samples
         self.norm_constant = config.norm_constant  # an estimate is proportional to |D|
-        self._ranks_compared = False
         self.bank = _BANKS[config.bank.placement](
             num_train_samples,
             config.embedding_dim,
@@ -393,12 +356,7 @@ class PIRLLoss(nn.Module):
         ).to(device)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the checkpoint state other than the bank.
-
-        Raises:
-            ValueError: on a GPU, an earlier index was outside the data set.
-        """
-        self.bank.index_check.refuse_noted(wait=True)
+        """Return the checkpoint state other than the bank."""
         return {
             "step": self.step,
             "seed": self.seed or 0,
@@ -422,7 +380,6 @@ class PIRLLoss(nn.Module):
         check("bank.placement", placement, fits, f"{state['placement']}, as in the checkpoint")
 
         self.step = state["step"]
-        self._ranks_compared = False
         if config.bank.seed is None:
             self.seed = state["seed"]
         estimated = config.norm_constant is None or config.norm_constant_momentum < 1
@@ -438,11 +395,6 @@ def _by_name(f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None) -
         return {"image": f_image}
     if isinstance(g_transformed, Tensor):
         return {"invariance": g_transformed, "image": f_image}
-    if not isinstance(g_transformed, Sequence):
-        raise Refused(
-            f"g_transformed is {type_and_shape(g_transformed)}: expected a tensor, a list of "
-            f"tensors, or None"
-        )
     if len(g_transformed) == 1:
         return {"invariance": g_transformed[0], "image": f_image}
     outputs = {f"invariance_{t}": output for t, output in enumerate(g_transformed)}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.method.bank import MemoryBank, check_loaded_rows, check_loaded_size
+from pirl_plugin.method.bank import MemoryBank, check_loaded_size
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, sha256_of
 from pirl_plugin.system.ranks import (
@@ -40,7 +40,7 @@ class ShardedMemoryBank(MemoryBank):
         awaits_load: whether a checkpoint was loaded without its shards yet.
 
     Raises:
-        RuntimeError: in a collective, if the number of ranks has changed or ``awaits_load``.
+        RuntimeError: in a collective, if ``awaits_load``.
 
     Example:
         >>> import torch
@@ -73,16 +73,8 @@ class ShardedMemoryBank(MemoryBank):
     def _route(self, index: Tensor) -> _Route:
         """Return the route to the images' rows; this synchronizes with a GPU once."""
         self._check_loaded()
-        if self._ranks != world_size():
-            raise RuntimeError(
-                f"the sharded memory bank was created for {self._ranks} ranks, but there are "
-                f"{world_size()}. Create the loss after torch.distributed.init_process_group; "
-                f"in Lightning, in configure_model."
-            )
         owners = torch.where(index >= 0, index % self._ranks, self._ranks)
-        route = _Route(owners, self._ranks)
-        self.index_check.refuse_noted()  # already synchronized with the GPU
-        return route
+        return _Route(owners, self._ranks)
 
     def _check_loaded(self) -> None:
         """Raise ``RuntimeError`` if the checkpoint's rows are not loaded yet."""
@@ -143,7 +135,6 @@ class ShardedMemoryBank(MemoryBank):
             visited = state["visited"]
             shape = (state["num_rows"], rows.shape[1])
             check_loaded_size(shape, (self.num_rows, self.rows.shape[1]))
-            check_loaded_rows(str(folder / name), rows)
             local = self.local_index(images)
             is_local = local >= 0
             self.rows[local[is_local]] = rows[is_local].to(self.rows)

@@ -79,15 +79,15 @@ def _sum_kernel(
         is_drawn = n < end
         row_numbers = tl.load(drawn + image * N + n, mask=is_drawn, other=0)
         rows = _load_rows(table, num_rows, row_numbers, is_drawn, D, WIDTH)
-        place = (image * T + first) * N + n
-        first_weight = tl.load(weights + place, mask=is_drawn, other=0.0)
+        offset = (image * T + first) * N + n
+        first_weight = tl.load(weights + offset, mask=is_drawn, other=0.0)
         # The second output's weights follow the first's.
-        second_weight = tl.load(weights + place + N, mask=n < second_end, other=0.0)
+        second_weight = tl.load(weights + offset + N, mask=n < second_end, other=0.0)
         first_total += first_weight[:, None] * rows
         second_total += second_weight[:, None] * rows
-    place = ((split * B + image) * T + first) * D + column
-    tl.store(sums + place, tl.sum(first_total, axis=0), mask=column < D)
-    tl.store(sums + place + D, tl.sum(second_total, axis=0), mask=column < second_dim)
+    offset = ((split * B + image) * T + first) * D + column
+    tl.store(sums + offset, tl.sum(first_total, axis=0), mask=column < D)
+    tl.store(sums + offset + D, tl.sum(second_total, axis=0), mask=column < second_dim)
 
 
 @triton.jit

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from pirl_plugin.system.failures import Refused, check_whole
-
 
 class PIRLHead(nn.Module):
     """Project trunk features to an image embedding (f) or a patch embedding (g).
@@ -21,9 +19,6 @@ class PIRLHead(nn.Module):
         num_patches: 1, or the number of patches per image, 9.
         hidden_dim: hidden layer width (with ReLU), 2048 in VISSL's later MLP heads; None for the
             paper's linear projection.
-
-    Raises:
-        Refused: a width is not a positive integer; the embedding would be constant.
 
     Example:
         >>> import torch
@@ -40,11 +35,6 @@ class PIRLHead(nn.Module):
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
-        widths = {"in_dim": in_dim, "out_dim": out_dim, "num_patches": num_patches}
-        if hidden_dim is not None:
-            widths["hidden_dim"] = hidden_dim
-        for name, width in widths.items():
-            check_whole(name, width, 1)
         self.num_patches = num_patches
         self.project: nn.Module = nn.Linear(in_dim, out_dim)
         if hidden_dim is not None:
@@ -62,20 +52,12 @@ class PIRLHead(nn.Module):
 
         Returns:
             ``(B, out_dim)``, not normalized.
-
-        Raises:
-            ValueError: the number of features is not a multiple of P.
         """
         if isinstance(features, list):
             (features,) = features
         projected = self.project(features.flatten(1))  # (B·P, out_dim)
         if self.merge is None:
             return projected
-        if len(projected) % self.num_patches:
-            raise Refused(
-                f"features: expected a multiple of num_patches = {self.num_patches} rows, got "
-                f"{len(projected)}. This head takes patches; images need a head of their own."
-            )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
 
     # nn.Module's own takes and returns anything. pyright does not see `__call__ = forward`.

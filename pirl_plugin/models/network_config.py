@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,8 +33,7 @@ class NetworkConfig:
         origins: where the values above come from, by name; defaults are not in it.
 
     Raises:
-        Refused: the type, the size, a mean or a standard deviation is impossible, or not one per
-            channel.
+        Refused: the type or the size is impossible.
 
     Example:
         >>> print(NetworkConfig().with_values("run", size=64))
@@ -56,17 +54,8 @@ class NetworkConfig:
         object.__setattr__(self, "std", self.std or std)
         if not isinstance(self.size, int) or self.size < 1:
             raise Refused(f"size: expected a number of pixels, got {self.size!r}.")
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if len(values) != self.channels or not all(map(math.isfinite, values)):
-                raise Refused(
-                    f"{name}: expected one finite number for each of {self.channels} channels, "
-                    f"got {list(values)}."
-                )
         if self.dtype not in ("uint8", "uint16", "float32"):
             raise Refused(f"dtype: expected uint8, uint16 or float32, got {self.dtype!r}.")
-        if min(self.std) <= 0:
-            raise Refused(f"std: expected numbers above 0, got {list(self.std)}.")
 
     def __str__(self) -> str:
         values = {
@@ -92,25 +81,25 @@ class NetworkConfig:
         return PixelType(self.channels, getattr(torch, self.dtype))
 
     @property
-    def title(self) -> str:
-        """A title.
+    def name(self) -> str:
+        """Name of the network, for people.
 
         Example:
-            >>> NetworkConfig("pirl_resnet", {"depth": 10, "width": 0.5, "small_stem": True}).title
+            >>> NetworkConfig("pirl_resnet", {"depth": 10, "width": 0.5, "small_stem": True}).name
             'ResNet-10 of width 0.5, 3×3 stem with stride 1'
-            >>> NetworkConfig("vit_tiny_patch16_224", {"img_size": 48}).title
+            >>> NetworkConfig("vit_tiny_patch16_224", {"img_size": 48}).name
             "timm's vit_tiny_patch16_224 (img_size=48)"
         """
         options = self.options
         if self.architecture != RESNET:
             listed = ", ".join(f"{key}={value}" for key, value in options.items())
             return f"timm's {self.architecture}{f' ({listed})' if listed else ''}"
-        title = f"ResNet-{options['depth']}"
+        name = f"ResNet-{options['depth']}"
         if options["width"] != 1:
-            title += f" of width {options['width']:g}"
+            name += f" of width {options['width']:g}"
         if options["small_stem"]:
-            title += ", 3×3 stem with stride 1"
-        return title if self.channels == 3 else f"{title}, {counted(self.channels, 'channel')}"
+            name += ", 3×3 stem with stride 1"
+        return name if self.channels == 3 else f"{name}, {counted(self.channels, 'channel')}"
 
     @property
     def timm_name(self) -> str:

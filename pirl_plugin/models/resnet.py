@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
-from pirl_plugin.system.failures import check, check_whole
+from pirl_plugin.system.failures import check
 
 # Depth -> block type, and number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
@@ -50,7 +50,7 @@ class WideResNet(ResNet):
         network_config: the arguments, and the images that the network expects.
 
     Raises:
-        ValueError: the depth, the width or the number of channels is impossible.
+        ValueError: there is no ResNet of this depth.
 
     Example:
         >>> import torch
@@ -62,8 +62,6 @@ class WideResNet(ResNet):
         self, depth: int, width: float = 1, small_stem: bool = False, in_channels: int = 3
     ) -> None:
         check("depth", depth, depth in STAGES, f"one of {', '.join(map(str, STAGES))}")
-        check("width", width, round(64 * width) > 0, "a number of at least 1/64")
-        check_whole("in_channels", in_channels, 1)
         block, stages = STAGES[depth]
         # torchvision's layers have the usual widths: replace all that depend on the width.
         super().__init__(block, stages)
@@ -114,20 +112,11 @@ class ResNetTrunk(nn.Module):
         net = WideResNet(depth, width, small_stem, in_channels)
         self.network_config = net.network_config
         self.num_features: int = net.inplanes  # torchvision's number of channels of the last block
-        self._feature_blocks = nn.ModuleDict(
-            {
-                "conv1": net.conv1,
-                "bn1": net.bn1,
-                "conv1_relu": net.relu,
-                "maxpool": net.maxpool,
-                "layer1": net.layer1,
-                "layer2": net.layer2,
-                "layer3": net.layer3,
-                "layer4": net.layer4,
-                "avgpool": net.avgpool,
-                "flatten": nn.Flatten(1),
-            }
-        )
+        self._feature_blocks = nn.ModuleDict()
+        for name, block in net.named_children():
+            self._feature_blocks["conv1_relu" if name == "relu" else name] = block
+        del self._feature_blocks["fc"]
+        self._feature_blocks["flatten"] = nn.Flatten(1)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
         """Compute features.
@@ -143,7 +132,7 @@ class ResNetTrunk(nn.Module):
         Raises:
             KeyError: a name is unknown.
         """
-        block_names = [FEATURES[key] for key in out_feat_keys or ["flatten"]]
+        block_names = list(map(FEATURES.__getitem__, out_feat_keys or ["flatten"]))
         outputs: dict[str, Tensor] = {}
         features = images
         for name, block in self._feature_blocks.items():

@@ -77,7 +77,7 @@ class TimmTrunk(nn.Module):
         if self._fused_norm and not _has_fused_norm(self.net):
             raise Refused(
                 f"The conversion to SyncBatchNorm removed the activations in the batch norms of "
-                f"{self.network_config.title}. Turn the conversion off for this network, or use "
+                f"{self.network_config.name}. Turn the conversion off for this network, or use "
                 f"timm.layers.convert_sync_batchnorm."
             )
         named: dict[str, Tensor] = {}
@@ -118,7 +118,7 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise Refused(
-            f"timm {timm.__version__} cannot create {NetworkConfig(architecture, options).title}: "
+            f"timm {timm.__version__} cannot create {NetworkConfig(architecture, options).name}: "
             f"{error}. Choose a name from timm.list_models(), and options that this network has."
         ) from error
     return net
@@ -137,12 +137,12 @@ def _config_of(
             apply.
     """
     loading = inspect.signature(_timm().create_model).parameters  # they say which weights to load
-    kept = {key: value for key, value in options.items() if key not in loading}
+    constructor_options = {key: value for key, value in options.items() if key not in loading}
     pretrained = net.pretrained_cfg
     size = options.get("img_size") or pretrained["input_size"][-1]
     size = size[0] if isinstance(size, (list, tuple)) else size
     name = f"timm's {architecture}"
-    config = NetworkConfig(architecture, kept).with_values(name, size=size)
+    config = NetworkConfig(architecture, constructor_options).with_values(name, size=size)
     if has_own_weights and config.channels == len(pretrained["mean"]):
         config = config.with_values(name, mean=pretrained["mean"], std=pretrained["std"])
     return config

@@ -66,21 +66,22 @@ def adapt_channels(network: nn.Module, channels: int) -> None:
     outputs keep their size; for one channel they are summed. A network that reads this many
     channels, or that has no convolution, stays as it is.
     """
-    found = first_convolution(network)
-    if found is None or found[1].in_channels == channels:
+    first = first_convolution(network)
+    if first is None or first[1].in_channels == channels:
         return
-    name, layer = found
-    before = layer.in_channels
+    name, layer = first
+    old_channels = layer.in_channels
     weight = layer.weight
     if channels == 1:
         adapted = weight.sum(1, keepdim=True)
     else:
-        adapted = weight[:, torch.arange(channels) % before] * (before / channels)
+        adapted = weight[:, torch.arange(channels) % old_channels] * (old_channels / channels)
     weight.data = adapted  # the same parameter, which an optimizer may already have
     layer.in_channels = channels
+    change = "summed" if channels == 1 else "repeated and scaled"
     logging.root.warning(
         f"The trunk's first convolution, {name}, now reads {counted(channels, 'channel')} instead "
-        f"of {before}: its filters were {'summed' if channels == 1 else 'repeated and scaled'}."
+        f"of {old_channels}: its filters were {change}."
     )
 
 

@@ -63,14 +63,16 @@ def flat(values: object, key: str = "") -> dict[str, object]:
     return leaves
 
 
-def in_words(
+def format_differences(
     differs: Differences, pattern: str = "{key} = {value}: expected {expected}", width: int = 80
 ) -> str:
     """Format the first three differences, each with at most ``width`` characters.
 
     Example:
-        >>> in_words({"SEED_VALUE": (1, 0)}), in_words({"SEED_VALUE": (1, 0)}, "{key} {value}", 9)
-        ('SEED_VALUE = 1: expected 0', 'SEED_VAL…')
+        >>> format_differences({"SEED_VALUE": (1, 0)})
+        'SEED_VALUE = 1: expected 0'
+        >>> format_differences({"SEED_VALUE": (1, 0)}, "{key} {value}", width=9)
+        'SEED_VAL…'
     """
     phrases = []
     for key, (value, expected) in list(differs.items())[:3]:

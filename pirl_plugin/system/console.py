@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import shutil
 import sys
 import time
 from dataclasses import dataclass, field
+
+from pirl_plugin.system.text import span
 
 
 def put(text: str, stream: str = "stdout") -> None:
@@ -69,7 +70,7 @@ class Progress:
         seconds_left = (self.total - self._done) / max(per_second, 1e-9)
         self.write(
             f"{self.name}  {self._done:,}/{self.total:,} images  {per_second:,.0f} images/s  "
-            f"{datetime.timedelta(seconds=round(seconds_left))} left"
+            f"{span(seconds_left)} left"
         )
 
     def write(self, text: str) -> None:
@@ -83,7 +84,7 @@ class Progress:
         else:
             put(f"{text}\n", self.stream)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Write a line that stays, above the progress line."""
         self.close()
         put(f"{text}\n", self.stream)
@@ -95,5 +96,5 @@ class Progress:
         self._open = False
 
 
-LINE = Progress(stream="stdout")
+PROGRESS = Progress(stream="stdout")
 """The progress line for this process's run."""

@@ -63,6 +63,10 @@ class KilledWorker(RuntimeError):
     """A loader worker was killed, so its batches are lost."""
 
 
+# Beside refusals; the message names the file or the process.
+_NEED_NO_TRACEBACK = (FailedWrite, KilledWorker, FileNotFoundError, IsADirectoryError)
+
+
 def check(name: str, value: object, fits: bool, expected: str) -> None:
     """Raise ``Refused`` unless an argument fits.
 
@@ -81,16 +85,10 @@ def check_name(name: str, value: object, names: Iterable[str]) -> None:
     check(name, value, value in names, f"one of {', '.join(names)}")
 
 
-def check_whole(name: str, value: Any, least: int | None = None) -> None:
-    """Raise ``Refused`` unless an argument is an integer, and at least ``least`` if that is given.
-
-    True and False do not count as integers.
-    """
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if least is None:
-        check(name, value, is_whole, "a whole number")
-    else:
-        check(name, value, is_whole and value >= least, f"a whole number of at least {least}")
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raise ``Refused`` if an argument is not an integer of at least ``least``."""
+    fits = isinstance(value, Integral) and int(value) >= least
+    check(name, value, fits, f"a whole number of at least {least}")
 
 
 def type_and_shape(value: object) -> str:
@@ -133,7 +131,7 @@ def sentence(error: BaseException) -> str:
     text = printable(" ".join(first_paragraph.split()))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
-        return f"{text}; take a smaller batch, such as --batch 16"
+        return f"{text}. Use a smaller batch."
     if text and (_is_of_configuration(error) or isinstance(error, _CLEAR)):
         return text
     return f"{type(error).__name__}: {text}".removesuffix(": ")
@@ -166,7 +164,7 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
 
 def details_of(error: BaseException) -> str:
     """Return an exception's traceback; empty if the sentence is enough."""
-    is_clear = is_refusal(error) or isinstance(error, (FailedWrite, KilledWorker))
+    is_clear = is_refusal(error) or isinstance(error, _NEED_NO_TRACEBACK)
     is_full_disk = isinstance(error, OSError) and error.errno in _FULL_DISK
     return "" if is_clear or is_full_disk else "".join(traceback.format_exception(error))
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from pirl_plugin.system.comparison import differences, in_words
+from pirl_plugin.system.comparison import differences, format_differences
 from pirl_plugin.system.failures import FailedWrite, Refused
 from pirl_plugin.system.watcher import removed_at_end
 
@@ -191,7 +191,7 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
             recorded = json.loads(file.read_text())
     differs = differences(new, recorded)
     if differs:
-        values = in_words(differs, "{key} {expected} (now {value})")
+        values = format_differences(differs, "{key} {expected} (now {value})")
         raise Refused(
             f"{folder} belongs to the run with {values}. To start another run, choose another "
             f"folder, or delete this one."

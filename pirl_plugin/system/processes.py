@@ -19,11 +19,11 @@ _PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
-def how_it_ended(exit_code: int) -> str:
+def describe_exit(exit_code: int) -> str:
     """Describe how a child ended, from its exit code.
 
     Example:
-        >>> how_it_ended(2), how_it_ended(-15)
+        >>> describe_exit(2), describe_exit(-15)
         ('ended with exit status 2', 'was ended by SIGTERM')
     """
     if exit_code >= 0:

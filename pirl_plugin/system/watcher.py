@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from pirl_plugin.system.failures import PREFIX, record
-from pirl_plugin.system.processes import how_it_ended
+from pirl_plugin.system.processes import describe_exit
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals from users, SLURM and other clusters before a kill; submitit requeues on SIGUSR2."""
@@ -376,7 +376,7 @@ def killed_worker(workers: Sequence[Any]) -> str:
             if worker.sentinel in ended:
                 worker.join()
                 if worker.exitcode:
-                    return f"a loader process {how_it_ended(worker.exitcode)}"
+                    return f"a loader process {describe_exit(worker.exitcode)}"
     return ""
 
 

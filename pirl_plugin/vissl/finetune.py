@@ -42,10 +42,9 @@ def main(arguments: list[str]) -> int:
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
         *network_overrides(trunk),
-        *labeled_run.run_overrides(options, trunk, images),
         *limit,
         *length_overrides(num_images),
-        *options.overrides,
+        *labeled_run.run_overrides(options, trunk, images),
     ]
     status = launch.main(overrides)
     if status != 0:
@@ -152,14 +151,11 @@ def drawn_images(images: LabeledImages, folder: Path) -> LabeledImages:
     """
     import numpy as np
 
-    from pirl_plugin.checkpoints.read import final_checkpoint, run_config
+    from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.vissl.adapters.dataset import draw_rows
 
-    checkpoint = final_checkpoint(folder)
-    assert checkpoint is not None  # the run is finished
-    config: Any = run_config(checkpoint)
-    section = config["DATA"]["TRAIN"]
+    section = read_config(folder / RUN_CONFIG)["DATA"]["TRAIN"]
     if section["DATA_LIMIT"] < 0:
         return images
     drawn = draw_rows(images.train_labels, section["DATA_LIMIT"], section["DATA_LIMIT_SAMPLING"])
@@ -215,16 +211,9 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     code = loading_lines(trunk, to, out, len(classes))
     return (
         f"{for_embed}\n"
-        f"{out}: {trunk.network_config.title} and its classifier for the classes in classes.txt; "
+        f"{out}: {trunk.network_config.name} and its classifier for the classes in classes.txt; "
         f"to load it:\n\n{code}"
     )
-
-
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a fraction of the images, such as 0.1")
-    return value
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -236,6 +225,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "runs/finetune",
     )
     add = parser.add_argument
-    add("--fraction", type=_fraction, help="train on this fraction of the images, such as 0.1")
+    add("--fraction", type=float, help="train on this fraction of the images, such as 0.1")
     add("--scratch", action="store_true", help="also train the same network from random weights")
     return parser.parse_args(arguments)

@@ -48,13 +48,8 @@ def main(argv: list[str]) -> int:
 
     trunk, images = labeled_run.load_trunk_and_images(options)
     benchmark = choose_benchmark(trunk)
-    print(f"{_layers_message(benchmark, trunk)}\n{labeled_run.UNCHECKED}", flush=True)
-    overrides = [
-        *benchmark,
-        *labeled_run.run_overrides(options, trunk, images),
-        *options.overrides,
-    ]
-    status = launch.main(overrides)
+    print(labeled_run.UNCHECKED, flush=True)
+    status = launch.main([*benchmark, *labeled_run.run_overrides(options, trunk, images)])
     if status == 0:
         accuracies = linear_accuracy(options.out)
         print(f"{num_tested(options.out):,} labeled test images")
@@ -126,12 +121,12 @@ def _write_page(
         for label, (top1, count) in fitted.accuracy_by_class().items()
     ]
     rows = fitted.test_rows.tolist()
-    shown = ShownImages(images.test, rows, torch.from_numpy(fitted.test_labels), classes)
+    pictures = ShownImages(images.test, rows, torch.from_numpy(fitted.test_labels), classes)
     mistakes = []
     for number in fitted.confident_mistakes()[:_MISTAKES].tolist():
         predicted = classes[fitted.best.predicted[number]]
         probability = float(fitted.best.probability[number])
-        mistakes.append(Mistake(shown.picture(number), predicted, probability))
+        mistakes.append(Mistake(pictures.picture(number), predicted, probability))
     best = fitted.best
     labeled_run.write_report(
         options,
@@ -169,15 +164,6 @@ def choose_benchmark(trunk: AnyTrunk) -> list[str]:
     if overlay and not network["small_stem"]:
         return [full, f"+config/pirl/linear={overlay}"]
     return ["config=benchmark/pirl/quick_linear", *labeled_run.resnet_overrides(trunk)]
-
-
-def _layers_message(benchmark: list[str], trunk: AnyTrunk) -> str:
-    """Return a message about the layers that the benchmark measures, and how they are pooled."""
-    if "quick_linear" in benchmark[0] or benchmark[1].endswith("timm"):
-        return "classifiers on the network's pooled features"
-    size = trunk.network_config.size
-    windows = "the paper's pooling" if size == 224 else "pooled to the grids of 224-px images"
-    return f"classifiers on five layers, {windows}"
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -16,8 +16,6 @@ RECORD = "PIRL_RECORD"
 """Key for the run's record in VISSL's configuration, which reaches all ranks and jobs."""
 TIMEOUT = "config.HOOKS.PIRL_RUN.timeout_minutes"
 """Key for the time that a rank waits for other ranks and for images."""
-MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
-"""Key for the number of micro-batches per process batch."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 
 def num_micro_batches(config: Mapping[str, Any]) -> int:
     """Return the number of micro-batches per process batch."""
-    number: int = (config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1)
+    number: int = (config.get("TRAINER") or {}).get("PIRL_MICRO_BATCHES", 1)
     return number
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from classy_vision.hooks import ClassyHook
-from torch import Tensor
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -24,20 +23,6 @@ class QuietHook(ClassyHook):
 
     on_start = on_phase_start = on_forward = on_loss_and_meter = on_backward = ClassyHook._noop
     on_update = on_step = on_phase_end = on_end = ClassyHook._noop
-
-
-class Batch(Protocol):
-    """The batch in the last step.
-
-    Attributes:
-        loss: this rank's loss, a scalar.
-        model_output: head outputs.
-        sample: the collated batch; ``target`` has its labels, int64 ``(B,)``.
-    """
-
-    loss: Tensor
-    model_output: Any
-    sample: dict[str, Any]
 
 
 @runtime_checkable
@@ -55,7 +40,8 @@ class Task(Protocol):
         meters: the test meters.
         optimizer: VISSL's optimizer, which sets the learning rate.
         amp_grad_scaler: GradScaler for float16, if set in ``MODEL.AMP_PARAMS``.
-        last_batch: see :class:`Batch`; None between epochs.
+        last_batch: this rank's ``loss``, the heads' ``model_output`` and the collated ``sample``
+            of the last step; None between epochs.
         train: whether the current phase trains.
         phase_idx: index of the current phase, training or test.
         train_phase_idx: index of the current epoch, from 0; −1 before the first.

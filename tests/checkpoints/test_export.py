@@ -87,7 +87,7 @@ def test_export__finds_the_trunk_in_every_layout(layout, tmp_path):
     trunk = small_trunk()
     source = save(LAYOUTS[layout](trunk), tmp_path / "in.torch")
     found = export_checkpoint(source, tmp_path / "out.pth", "torchvision")
-    assert found.network_config.title == "ResNet-18 of width 0.125"
+    assert found.network_config.name == "ResNet-18 of width 0.125"
     assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
 
 
@@ -391,8 +391,6 @@ def test_network_of_timm__takes_other_numbers_of_channels(tmp_path):
     assert torch.equal(
         load_trunk(tmp_path / "five.torch").body.state_dict()["patch_embed.proj.weight"], weight
     )
-    with pytest.raises(ValueError, match="5 input channels, but torchvision needs 3"):
-        export_checkpoint(tmp_path / "five.torch", tmp_path / "out.pth", "torchvision")
     export_checkpoint(tmp_path / "five.torch", tmp_path / "folder", "timm")
     again = load_trunk(tmp_path / "folder" / "model.safetensors")
     assert torch.equal(again.body.state_dict()["patch_embed.proj.weight"], weight)

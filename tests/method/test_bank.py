@@ -5,7 +5,6 @@ import torch
 from torch.nn.functional import normalize
 
 from pirl_plugin.method.bank import MemoryBank
-from pirl_plugin.method.index_check import IndexCheck
 from tests.helpers.bank_oracle import loop_update
 from tests.helpers.processes import run_in_processes
 
@@ -41,32 +40,15 @@ def test_rows__do_not_depend_on_torchs_default_device_and_dtype():
 
 def test_bank__refuses_arguments_out_of_range(subtests):
     for name, value in (
-        ("num_rows", 1),
-        ("num_rows", 2.0),
-        ("num_rows", True),
-        ("dim", 0),
-        ("dim", 1.5),
         ("momentum", 1.0),
         ("momentum", -0.5),
         ("momentum", float("nan")),
-        ("momentum", "0.5"),
         ("dtype", "int8"),
-        ("seed", None),
-        ("seed", 0.5),
     ):
         with subtests.test(name=name, value=value):
             arguments = {"num_rows": 3, "dim": 2, name: value}
             with pytest.raises(ValueError, match=f"^{name} = .*: expected"):
                 MemoryBank(**arguments)
-
-
-def test_update__refuses_a_momentum_that_is_no_weight():
-    bank = MemoryBank(3, 2)
-    before = bank.rows.clone()
-    for momentum in (float("nan"), 1.0, -0.1):
-        with pytest.raises(ValueError, match=r"momentum = .*: expected a number in"):
-            bank.update(torch.tensor([0]), torch.ones(1, 2), momentum=momentum)
-    assert torch.equal(bank.rows, before)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -101,7 +83,6 @@ def test_update__by_hand():
 
 
 def test_move__leaves_out_what_is_not_finite():
-    """On a GPU nothing else keeps it from the rows."""
     bank = MemoryBank(4, 1)
     before = bank.rows.clone()
     embeddings = torch.tensor([[torch.inf], [torch.nan], [-before[2].item()], [-torch.inf]])
@@ -130,8 +111,6 @@ def test_bank__refuses_what_it_cannot_use():
             bank.lookup(torch.tensor([row]))
     with pytest.raises(ValueError, match="index 3 is outside the memory bank"):
         bank.update(torch.tensor([1, 3]), torch.ones(2, 2))
-    with pytest.raises(FloatingPointError, match=r"rows \[1\] on rank 0"):
-        bank.update(torch.tensor([0, 1]), torch.tensor([[1.0, 1.0], [1.0, torch.inf]]))
     with pytest.raises(ValueError, match=r"expected a float tensor of shape \(2, 2\)"):
         bank.update(torch.tensor([0, 1]), torch.ones(2, 3))
     with pytest.raises(ValueError, match=r"torch.int32 of shape \(2,\): expected an int64"):
@@ -144,37 +123,15 @@ def test_bank__refuses_what_it_cannot_use():
 
 
 @pytest.mark.parametrize("row", [-2, 3])
-def test_bank__of_a_gpu_refuses_an_index_in_a_later_call(row, device):
+def test_bank__of_a_gpu_skips_an_index_outside(row, device):
     if device.type == "cpu":
         pytest.skip("needs a GPU (--device cuda): a CPU refuses the index at once")
     bank = MemoryBank(3, 2)
     before = bank.rows.clone()
     bank.update(torch.tensor([1, row, -1]), torch.ones(3, 2))
     assert (bank.rows != before).any(dim=1).tolist() == [False, True, False]
-    with pytest.raises(ValueError, match=f"index {row} is outside the memory bank of 3 images"):
-        bank.index_check.refuse_noted(wait=True)
     with pytest.raises(ValueError, match="index -1 is outside"):
         bank.lookup(torch.tensor([0, -1]))
-
-
-@pytest.mark.parametrize("wait", [True, False])
-def test_index_check__refuses_a_noted_index_once(wait, device):
-    """What is noted on a GPU is copied to the CPU without waiting; a CPU copies at once."""
-    if device.type != "cpu" and not wait:
-        pytest.skip("only a CPU has copied the indices when the call returns")
-    indices = IndexCheck(10)
-    for noted, outside in (([4, -1], None), ([], None), ([-7, 2], -7), ([9], None), ([10, 3], 10)):
-        indices.note(torch.tensor(noted, dtype=torch.int64))
-        indices.note(torch.tensor([5]))  # the smallest and the largest so far stay
-        if outside is not None:
-            with pytest.raises(
-                ValueError, match=f"index {outside} is outside the memory bank of 10"
-            ):
-                indices.refuse_noted(wait)
-        indices.refuse_noted(wait)
-    indices.note(torch.tensor([-2]))
-    with pytest.raises(ValueError, match="index -2 is outside"):
-        indices.refuse_noted(wait)
 
 
 def _update(rank, world_size):
@@ -183,26 +140,13 @@ def _update(rank, world_size):
     f = normalize(torch.randn(12, 4, generator=generator))
     bank, mine = MemoryBank(10, 4), slice(rank * 12 // world_size, (rank + 1) * 12 // world_size)
     bank.update(index[mine], f[mine])
-    rows, raised = bank.rows.clone(), []
-    broken = f[mine].clone()
-    broken[-1] = torch.nan if rank else 1.0
-    for index, embeddings in (
-        (torch.arange(len(broken)), broken),
-        (torch.arange(2 + rank), torch.ones(2 + rank, 4)),
-    ):
-        try:
-            bank.update(index, embeddings)
-        except (FloatingPointError, ValueError) as error:
-            raised.append(str(error))
-    return rows, raised
+    return bank.rows
 
 
 @pytest.mark.only_cpu
 def test_update__is_that_of_the_joined_batch_on_all_ranks():
     results = run_in_processes(_update, 2)
-    expected, _ = _update(0, 1)
-    for rows, (not_finite, unequal) in results:
+    expected = _update(0, 1)
+    for rows in results:
         torch.testing.assert_close(rows, expected)
-        assert torch.equal(rows, results[0][0])
-        assert "rows [5] on rank 1" in not_finite
-        assert "batches of [2, 3] images on the ranks" in unequal
+        assert torch.equal(rows, results[0])

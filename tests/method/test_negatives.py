@@ -93,12 +93,8 @@ def test_draw__of_a_batch_that_repeats_its_images():
 
 
 def test_draw__refuses_what_cannot_be_drawn():
-    with pytest.raises(ValueError, match="expected at most 2³¹"):
-        draw_negatives(torch.tensor([0]), 2**31 + 1, 4, seed=0, step=0)
     with pytest.raises(ValueError, match="num_negatives = 10: at least 10 other images are needed"):
         draw_negatives(torch.tensor([0]), 10, 10, seed=0, step=0, replacement=False)
-    with pytest.raises(ValueError, match="num_negatives = 0: expected a whole number"):
-        draw_negatives(torch.tensor([0]), 10, 0, seed=0, step=0)
     # An int32 index would cut the 64-bit keys, and so change the draw.
     with pytest.raises(
         ValueError, match=r"index is torch\.int32 of shape \(1,\): expected an int64"

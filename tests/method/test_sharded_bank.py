@@ -78,15 +78,6 @@ def test_load__refuses_other_or_missing_files(shards, tmp_path):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.torch": ""})
 
 
-@pytest.mark.parametrize("value", [float("nan"), 2.0])
-def test_load__refuses_rows_that_are_no_embeddings(value, tmp_path):
-    bank = ShardedMemoryBank(10, DIM)
-    bank.rows[3] = value
-    bank.save(tmp_path)
-    with pytest.raises(ValueError, match=r"rank_0_of_1\.torch has rows without unit norm"):
-        ShardedMemoryBank(10, DIM).load(tmp_path)
-
-
 @pytest.mark.parametrize("method", ["update", "fill_bank"])
 def test_bank__that_awaits_its_shards_gives_takes_and_saves_no_rows(method, tmp_path):
     settings = {"embedding_dim": 4, "num_negatives": 8, "bank": {"placement": "sharded"}}

@@ -1,7 +1,5 @@
 """The record of a network: what it is, the images it expects, and who said so."""
 
-import math
-
 import pytest
 import torch
 import torchvision
@@ -37,10 +35,7 @@ def test_record__does_not_make_a_default_known(tmp_path):
     ("values", "message"),
     [
         ({"size": 0}, "size: expected a number of pixels, got 0"),
-        ({"mean": [0.5]}, r"mean: expected one .* of 3 channels, got \[0\.5\]"),
-        ({"mean": [math.inf, 0, 0]}, "mean: expected one finite"),
-        ({"std": [math.nan] * 3}, "std: expected one finite"),
-        ({"std": [0.5, 0, 0.5]}, "std: expected numbers above 0"),
+        ({"dtype": "int8"}, "dtype: expected uint8, uint16 or float32, got 'int8'"),
     ],
 )
 def test_impossible_values__are_refused(values, message):
@@ -106,7 +101,7 @@ def test_network__that_could_not_be_loaded_is_not_saved(tmp_path):
 
     small = timm.create_model("vit_tiny_patch16_224", num_classes=0, depth=2)
     for trunk in (torchvision.models.mobilenet_v3_small(), small, nn.Conv2d(3, 8, 3)):
-        with pytest.raises(ValueError, match="load_trunk could not build this network again"):
+        with pytest.raises(ValueError, match=r"holds no|does not match"):
             pirl.save_trunk(trunk, tmp_path / "trunk.torch")
     assert not (tmp_path / "trunk.torch").exists()
 

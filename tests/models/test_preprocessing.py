@@ -34,10 +34,8 @@ def test_normalize_images__refuses_other_shapes(subtests):
             normalize_images(torch.zeros(shape, dtype=torch.uint8))
 
 
-def test_normalize_images__refuses_impossible_constants(subtests):
+def test_normalize_images__refuses_constants_of_other_units(subtests):
     for constants in (
-        {"std": [-1, -1, -1]},
-        {"std": [0.2, 0, 0.2]},
         {"std": [0.2]},
         {"std": [math.nan] * 3},
         {"mean": [0.5]},

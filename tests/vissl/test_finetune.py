@@ -10,7 +10,6 @@ import torchvision
 
 from pirl_plugin.checkpoints.classifier import read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
@@ -20,13 +19,13 @@ from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.finetune import (
-    _parse,
     drawn_images,
     length_overrides,
     limit_images,
     network_overrides,
     write_classifier,
 )
+from pirl_plugin.vissl.resume.record import write_run_config
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint, write_classes
@@ -133,9 +132,7 @@ def test_frozen_classifier__gets_the_images_that_the_run_has_drawn(balanced, tmp
     config = compose(*overrides)
     run = open_datasets(config, ["TRAIN"])["train"]
     run[0]  # draws
-    section = {"config": config[RECORD].config}
-    content = {"classy_state_dict": {"hooks": {SECTION: section}}}
-    torch.save(content, tmp_path / "model_final_checkpoint_phase0.torch")
+    write_run_config(config[RECORD].config, tmp_path)
     labels = drawn_images(open_labeled(data), tmp_path).train_labels
     assert (labels != NO_CLASS).nonzero()[0].tolist() == sorted(run.image_and_label_subset)
 
@@ -163,16 +160,6 @@ def test_overrides__compose_to_the_network_of_the_trunk(network):
         section = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.25, "SMALL_STEM": True}
         assert model.TRUNK.PIRL_RESNET == section
     assert not model.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY
-
-
-def test_overrides__have_no_folder_beside_out(tmp_path, capsys):
-    # The accuracies would be those of an earlier run in --out.
-    (tmp_path / "10.torch").touch()
-    words = ["--checkpoint", str(tmp_path / "10.torch"), "--data", "data"]
-    words.append("config.CHECKPOINT.DIR=runs/other")
-    with pytest.raises(SystemExit):
-        _parse(words)
-    assert "set the folder with --out" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
         (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(run))
         file = tmp_path / f"model_phase{number}.torch"
         save_trunk(ResNetTrunk(10, 0.125), file)
-        assert load_trunk(file).network_config.title == "ResNet-10 of width 0.125"
+        assert load_trunk(file).network_config.name == "ResNet-10 of width 0.125"
     assert not (tmp_path / "ran").exists()
 
 

@@ -44,13 +44,6 @@ class PIRLDataset(GenericSSLDataset):
         labels = self.data_objs[0].get_labels()
         if labels.ndim != 1:  # an image may have several classes
             return
-        head = cfg.MODEL.HEAD
-        num_classes = int(labels.max()) + 1
-        if "NUM_CLASSES" in head and head.NUM_CLASSES < num_classes:
-            raise Refused(
-                f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}, but the data set has "
-                f"{num_classes} classes. Set config.MODEL.HEAD.NUM_CLASSES={num_classes}."
-            )
         if self.data_limit < 0 and (labels == NO_CLASS).any():
             # As if VISSL had drawn all labeled images.
             self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)

@@ -21,7 +21,6 @@ from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.paper_datasets import NumberedSource
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
@@ -189,17 +188,10 @@ class PIRLTransform(ClassyTransform):
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Put the views, their ``label`` and ``data_valid`` into ``sample["data"]``.
 
-        ``label`` is the image's row, unless a pretext task defines its own label.
-
-        Raises:
-            ValueError: the image is not from one of this plugin's sources.
+        The image is a :class:`SourceImage`. ``label`` is its row, unless a pretext task defines
+        its own label.
         """
         source = sample["data"][0]
-        if not isinstance(source, SourceImage):
-            raise Refused(
-                f"{type(self).__name__} must be the first entry in config.DATA.TRAIN.TRANSFORMS, "
-                f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
-            )
         row = int(sample["data_idx"][0])
         rng = image_generator(source.seed, source.epoch, row)
         views = self.views(source.pixels, rng)

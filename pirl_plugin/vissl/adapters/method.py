@@ -38,10 +38,7 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
         """
         settings = dict(loss_config)
         settings.pop("name", None)
-        try:
-            return cls(**settings)
-        except Refused as error:  # the message starts with the argument's name
-            raise Refused(f"config.LOSS.pirl_loss.{error}") from None
+        return cls(**settings)
 
     def forward(self, output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # type: ignore[override]
         """Compute the loss from head outputs and the images' rows in the data set."""
@@ -73,15 +70,12 @@ class PIRLResNet(ResNetTrunk):
             PIRL_RESNET: {DEPTH: 18, WIDTH_MULTIPLIER: 1, SMALL_STEM: false, IN_CHANNELS: 3}
 
     Raises:
-        ValueError: a key or the depth is unknown, or the width is not positive.
+        TypeError: a key is unknown.
+        ValueError: the depth is unknown.
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_resnet") -> None:
-        arguments = resnet_arguments(dict(model_config.TRUNK.get("PIRL_RESNET") or {}))
-        try:
-            super().__init__(**arguments)
-        except Refused as error:  # the message starts with the argument's name
-            raise Refused(f"config.MODEL.TRUNK.PIRL_RESNET: {error}") from None
+        super().__init__(**resnet_arguments(model_config.TRUNK.get("PIRL_RESNET") or {}))
 
 
 class PIRLTimm(TimmTrunk):
@@ -95,15 +89,11 @@ class PIRLTimm(TimmTrunk):
             PIRL_TIMM: {NAME: vit_tiny_patch16_224, OPTIONS: {img_size: 64}}
 
     Raises:
-        ValueError: timm is not installed, or a key, the network or an option is unknown.
+        ValueError: timm is not installed, or the network or an option is unknown.
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_timm") -> None:
-        arguments = timm_arguments(model_config.TRUNK.get("PIRL_TIMM") or {})
-        try:
-            super().__init__(*arguments)
-        except Refused as error:
-            raise Refused(f"config.MODEL.TRUNK.PIRL_TIMM: {error}") from None
+        super().__init__(*timm_arguments(model_config.TRUNK["PIRL_TIMM"]))
 
 
 class PIRLEnsemble(nn.Module):

@@ -63,7 +63,10 @@ def prepare_batch(
 ) -> Any:
     """Return a tensor or dictionary, with uint8 ``(B, 3, H, W)`` normalized to float32."""
     if isinstance(batch, dict):
-        return {key: prepare_batch(value, settings, memory_format) for key, value in batch.items()}
+        prepared = {}
+        for key, inputs in batch.items():
+            prepared[key] = prepare_batch(inputs, settings, memory_format)
+        return prepared
     if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
         return batch
     return normalize_images(batch, settings.mean, settings.std, memory_format)

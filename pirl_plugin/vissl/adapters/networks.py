@@ -12,7 +12,6 @@ from torch import nn
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import network_config_of
-from pirl_plugin.system.failures import Refused
 
 _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
 
@@ -21,35 +20,15 @@ def resnet_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments for ``ResNetTrunk`` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
 
     All keys are optional.
-
-    Raises:
-        Refused: a key is unknown.
     """
-    names = {
-        "DEPTH": "depth",
-        "WIDTH_MULTIPLIER": "width",
-        "SMALL_STEM": "small_stem",
-        "IN_CHANNELS": "in_channels",
-    }
-    if unknown := section.keys() - names.keys():
-        raise Refused(
-            f"config.MODEL.TRUNK.PIRL_RESNET has no key {', '.join(sorted(unknown))}; its keys are "
-            f"{', '.join(names)}."
-        )
-    return {names[key]: value for key, value in section.items()}
+    arguments = {}
+    for key, value in section.items():
+        arguments["width" if key == "WIDTH_MULTIPLIER" else key.lower()] = value
+    return arguments
 
 
 def timm_arguments(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a network's name and options from a ``MODEL.TRUNK.PIRL_TIMM`` section.
-
-    Raises:
-        Refused: a key is unknown, or there is no name.
-    """
-    if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
-        raise Refused(
-            f"config.MODEL.TRUNK.PIRL_TIMM: expected NAME, a timm network, and OPTIONS for "
-            f"timm.create_model, such as {{NAME: resnet50}}, got {dict(section)}."
-        )
+    """Return a network's name and options from a ``MODEL.TRUNK.PIRL_TIMM`` section."""
 
     def plain(value: Any) -> object:
         """Convert a configuration class to a plain dictionary or list."""
@@ -63,7 +42,7 @@ def timm_width(section: Mapping[str, Any]) -> int:
     """Return the pooled feature width for a ``MODEL.TRUNK.PIRL_TIMM`` section.
 
     Raises:
-        ValueError: timm is not installed or lacks the network, or the section has a wrong key.
+        ValueError: timm is not installed, or lacks the network.
     """
     with torch.device("meta"):  # without allocating weights
         return TimmTrunk(*timm_arguments(section)).num_features

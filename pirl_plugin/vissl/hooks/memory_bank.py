@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,12 +39,6 @@ class MemoryBankHook(QuietHook):
         loss = task.loss
         num_rows = loss.bank.num_rows
         num_images = len(task.datasets["train"]) if "train" in task.datasets else num_rows
-        if num_images != num_rows:
-            # The configuration has a different number, or VISSL used the size of another split.
-            logging.warning(
-                f"The memory bank had {num_rows} rows for {num_images} training images. It was "
-                f"replaced by a bank with {num_images} rows."
-            )
         if rank() == 0 and num_images < _FEW_IMAGES:
             logging.warning(
                 f"{counted(num_images, 'training image')}: too few to learn features from. Use at "
@@ -70,7 +63,7 @@ class MemoryBankHook(QuietHook):
         """Update the batch's rows, and count the step.
 
         Raises:
-            FloatingPointError, ValueError: see :meth:`PIRLLoss.update`.
+            ValueError: see :meth:`PIRLLoss.update`.
         """
         if task.train:
             f_image, _ = image_and_transformed(task.last_batch.model_output)
@@ -88,7 +81,6 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     Raises:
         SystemExit: a signal asked the run to end.
     """
-    start = time.monotonic()
     num_images = task.loss.bank.num_rows
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {num_images:,} rows")
@@ -102,8 +94,8 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
             exchange.exchange(task, batch)
             # This pass may take longer than a cluster waits, and there is nothing to save yet.
             if exchange.agreed > SAVE:
-                where = "while filling the memory bank. Nothing was saved, so start it again."
-                stop(exchange.agreed, where)
+                moment = "while filling the memory bank. Nothing was saved, so start it again."
+                stop(exchange.agreed, moment)
             (images,) = batch["images"]
             (index,) = batch["label"]
             # As in a step with VISSL's mixed precision.
@@ -116,8 +108,6 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     finally:
         progress.close()
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads
-    if rank() == 0:
-        logging.info(f"PIRL: filled the memory bank in {time.monotonic() - start:.0f} s")
     # The first step gets the first batch again.
     task.recreate_data_iterator(
         "train",

@@ -177,13 +177,10 @@ class MonitorHook(QuietHook):
         epoch = task.train_phase_idx
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
         phrases = []
-        entries = {}
-        scalars = {}
+        scalars: dict[str, float] = {}
         for name, (value, chance) in measured.items():
             phrases.append(f"{name}: {value:.4g} (chance: {chance:.4g})")
-            entries[name] = {"value": value, "chance": chance}
-            scalars[name] = value
-            scalars[f"{name} chance"] = chance
+            scalars |= {name: value, f"{name} chance": chance}
         logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(phrases)}")
         # The first keys match VISSL's own lines, for programs that read every line.
         line: dict[str, Any] = {
@@ -191,7 +188,7 @@ class MonitorHook(QuietHook):
             "ep": epoch,
             "iter": task.iteration - 1,
             "loss": float(self._loss),
-            LINE_KEY: entries,
+            LINE_KEY: {name: measure._asdict() for name, measure in measured.items()},
         }
         self._outputs.write_line(line)
         self._outputs.write_scalars("PIRL_monitor", scalars, task.loss.step)

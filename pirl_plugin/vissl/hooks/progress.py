@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import final_checkpoint
 from pirl_plugin.evaluation.next_commands import next_commands
-from pirl_plugin.system.console import LINE, put
+from pirl_plugin.system.console import PROGRESS, put
 from pirl_plugin.system.text import counted, span
 from pirl_plugin.vissl.adapters.networks import size_of_transforms
 from pirl_plugin.vissl.task import QuietHook
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
-# Shown VISSL messages begin with these: initial weights and SVM results.
-_SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
 # Hidden VISSL warnings begin with these; this plugin causes them.
 _EXPECTED = ("Selecting a CPU device", "Torch distributed has already been initialized")
 
@@ -52,11 +50,9 @@ def hide_log_behind_progress(
 
 def _is_shown_beside_progress(record: logging.LogRecord) -> bool:
     """Return whether the console shows a VISSL message beside the progress."""
-    text = str(record.msg)
-    is_warning = record.levelno >= logging.WARNING and not text.startswith(_EXPECTED)
-    is_shown = is_warning or text.startswith(_SHOWN)
+    is_shown = record.levelno >= logging.WARNING and not str(record.msg).startswith(_EXPECTED)
     if is_shown:
-        LINE.close()
+        PROGRESS.close()
     return is_shown
 
 
@@ -111,11 +107,13 @@ class ProgressHook(QuietHook):
         self._began = time.monotonic()
         steps_done = self._steps_done(task)
         if steps_done:
-            LINE.say(f"resumed   at step {steps_done:,} of {task.max_iteration:,}")
+            PROGRESS.print_line(f"resumed   at step {steps_done:,} of {task.max_iteration:,}")
         if "train" in task.datasets:
             images = f"{len(task.datasets['train']):,} images"
             epochs = counted(task.num_train_phases, "epoch")
-            LINE.say(f"training  {images}, {epochs}, {counted(task.max_iteration, 'step')}")
+            PROGRESS.print_line(
+                f"training  {images}, {epochs}, {counted(task.max_iteration, 'step')}"
+            )
 
     def on_step(self, task: Task) -> None:
         """Show the step, if the progress line is due."""
@@ -129,11 +127,11 @@ class ProgressHook(QuietHook):
         per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)
         step = min(steps_done - task.train_phase_idx * per_epoch, per_epoch)
         is_last = step == per_epoch and task.train_phase_idx + 1 == task.num_train_phases
-        if not (is_last or LINE.due()):
+        if not (is_last or PROGRESS.due()):
             return
         began, first = self._first_step
         steps_per_s = (steps_done - first) / max(time.monotonic() - began, 1e-9)
-        LINE.write(
+        PROGRESS.write(
             f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
             f"step {step:,}/{per_epoch:,}  "
             f"{steps_per_s * self._images_per_step:,.0f} images/s  "
@@ -147,20 +145,20 @@ class ProgressHook(QuietHook):
             return
         for meter in task.meters:
             value = re.sub(r"(\.\d\d)\d+", r"\1", str(meter.value))  # two decimals
-            LINE.say(f"test      epoch {task.train_phase_idx + 1}: {value}")
+            PROGRESS.print_line(f"test      epoch {task.train_phase_idx + 1}: {value}")
 
     def on_end(self, task: Task) -> None:
         """Show the run's duration and folder, and the next commands."""
         took = span(time.monotonic() - self._began)
         folder = Path(task.checkpoint_folder)
-        LINE.say(f"finished  in {took}; checkpoints and log.txt in {folder}")
+        PROGRESS.print_line(f"finished  in {took}; checkpoints and log.txt in {folder}")
         checkpoint = newest_checkpoint(folder)
         if checkpoint is None or self._export_to is None:
             return
         # From the configuration or a data set catalog.
         images = Path(task.datasets["train"].data_paths[0])
         for command in next_commands(checkpoint, images, self._export_to).values():
-            LINE.say(f"next      {command}")
+            PROGRESS.print_line(f"next      {command}")
 
     def _steps_done(self, task: Task) -> int:
         """Return completed steps in units of this run's batch; ``iteration`` counts any batch."""

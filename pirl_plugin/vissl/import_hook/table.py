@@ -89,9 +89,6 @@ REPLACED: dict[str, dict[str, str]] = {
     "vissl.data.ssl_dataset": {
         "GenericSSLDataset.load_labels": f"{_REPAIRS}.labels:load_labels_of_our_sources",
     },
-    "vissl.losses.cross_entropy_multiple_output_single_target": {
-        "SmoothCrossEntropy.forward": f"{_REPAIRS}.labels:compute_loss_of_labeled_images",
-    },
     "vissl.meters.accuracy_list_meter": {
         "AccuracyListMeter.update": f"{_REPAIRS}.labels:count_labeled_images",
     },
@@ -101,9 +98,6 @@ REPLACED: dict[str, dict[str, str]] = {
     "vissl.utils.checkpoint": {
         "save_checkpoint": f"{_REPAIRS}.transfers:save_atomically",
         "create_file_symlink": f"{_REPAIRS}.transfers:link_newest",
-    },
-    "vissl.utils.io": {
-        "load_file": f"{_REPAIRS}.svm:refuse_missing_average_precision",
     },
     "vissl.utils.profiler": {
         "is_nvtx_available": f"{_REPAIRS}.environment:find_nvtx",

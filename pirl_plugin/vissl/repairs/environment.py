@@ -40,6 +40,9 @@ LAYOUT: dict[str, tuple[str, str]] = {
 }
 
 
+_PKG_RESOURCES = types.ModuleType("pkg_resources")  # with the two functions that VISSL calls
+
+
 def silence_host_warnings(module: types.ModuleType) -> None:
     """Install the filters in this process, before VISSL's modules run and warn."""
     # "No CUDA runtime is found" matters only for compiling extensions.
@@ -55,25 +58,19 @@ def provide_pkg_resources(module: types.ModuleType) -> None:
     """
     if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
         return
-    replacement = _PkgResources("pkg_resources")
-    replacement.get_distribution = importlib.metadata.distribution
-    # Package and file -> path in a package beside VISSL, such as ``configs``.
     beside_vissl = os.path.dirname(sys.modules["vissl"].__path__[0])
-    replacement.resource_filename = functools.partial(os.path.join, beside_vissl)
-    sys.modules["pkg_resources"] = replacement
+    vars(_PKG_RESOURCES).update(
+        get_distribution=importlib.metadata.distribution,
+        # Package and file -> path of a file in a package beside VISSL, such as ``configs``.
+        resource_filename=functools.partial(os.path.join, beside_vissl),
+    )
+    sys.modules["pkg_resources"] = _PKG_RESOURCES
 
 
 def withdraw_pkg_resources(module: types.ModuleType) -> None:
     """Undo :func:`provide_pkg_resources`; VISSL's modules keep their reference."""
-    if isinstance(sys.modules.get("pkg_resources"), _PkgResources):
+    if sys.modules.get("pkg_resources") is _PKG_RESOURCES:
         del sys.modules["pkg_resources"]
-
-
-class _PkgResources(types.ModuleType):
-    """The two functions from ``pkg_resources`` that VISSL calls."""
-
-    get_distribution: Callable[[str], importlib.metadata.Distribution]
-    resource_filename: Callable[[str, str], str]
 
 
 def alias_kinetics400(module: types.ModuleType) -> None:

@@ -10,7 +10,6 @@ from pirl_plugin.images.names import SOURCES
 if TYPE_CHECKING:
     from torch import Tensor
     from vissl.data.ssl_dataset import GenericSSLDataset
-    from vissl.losses.cross_entropy_multiple_output_single_target import SmoothCrossEntropy
     from vissl.meters.accuracy_list_meter import AccuracyListMeter
 
 
@@ -47,13 +46,3 @@ def count_labeled_images(
         outputs = [output[has_class] for output in outputs]
         target = target[has_class]
     original(meter, outputs, target)
-
-
-def compute_loss_of_labeled_images(
-    loss: SmoothCrossEntropy, input: Tensor, target: Tensor, *, original: Callable[..., Any]
-) -> Tensor:
-    """Never worked: the mean loss is NaN for a batch without labeled images."""
-    if target.ndim == 1 and (target == loss.ignore_index).all():
-        return input.sum() * 0.0  # with a gradient, which the processes average
-    result: Tensor = original(loss, input, target)
-    return result

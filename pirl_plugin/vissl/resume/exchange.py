@@ -12,13 +12,7 @@ import torch
 
 from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.ranks import (
-    errors_on_all_ranks,
-    gather_objects,
-    rank,
-    sum_over_ranks,
-    world_size,
-)
+from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 from pirl_plugin.system.watcher import STOPPING
 from pirl_plugin.vissl.task import QuietHook
 
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
 
 SAVE = 1  # a request; other requests are signal numbers, which are larger
 _REQUESTS = (SAVE, *STOPPING)
-WINDOW = 10_000  # images
+_WINDOW = 10_000  # images
 
 
 class ExchangeHook(QuietHook):
@@ -36,12 +30,11 @@ class ExchangeHook(QuietHook):
     It also stops a run whose loss is not finite. A signal reaches ranks at different times, but all
     of them must act on it after the same step.
 
-    The fraction of unreadable images is over the images read, at most the last 10,000. Training and
-    test images are counted separately. Images not yet read in an epoch count as readable, so that a
-    few broken files at the beginning do not stop the run.
+    Unreadable images are counted in windows of an epoch, at most 10,000 images. Training and test
+    images are counted separately.
 
     Args:
-        max_share: largest allowed fraction of unreadable images.
+        max_share: largest allowed fraction of unreadable images in a window.
 
     Attributes:
         saved_at: when the last checkpoint was saved, in ``time.monotonic()``.
@@ -55,8 +48,8 @@ class ExchangeHook(QuietHook):
         self.saved_at = time.monotonic()
         self.save_after_s = math.inf
         self.agreed = 0
-        # Split → unreadable images and all images read, at most the last WINDOW.
-        self._read = {"train": (0.0, 0.0), "test": (0.0, 0.0)}
+        # Split → unreadable images and all images read in the current window.
+        self._read = {"train": (0, 0), "test": (0, 0)}
         self._named: set[str] = set()
 
     def on_phase_end(self, task: Task) -> None:
@@ -68,16 +61,11 @@ class ExchangeHook(QuietHook):
 
         Raises:
             Refused: see :meth:`exchange`.
-            ValueError: an index is outside the data set; on a GPU, it makes the loss NaN.
             FloatingPointError: the loss is not finite; all ranks raise it.
         """
         self.exchange(task, task.last_batch.sample)
         if math.isfinite(task.losses[-1]):
             return
-        bank = getattr(task.loss, "bank", None)
-        if bank is not None:
-            with errors_on_all_ranks():
-                bank.index_check.refuse_noted(wait=True)
         raise FloatingPointError(
             f"the loss is not finite in step {task.iteration}; this step was not saved. Start a "
             f"new run with a lower learning rate."
@@ -87,7 +75,7 @@ class ExchangeHook(QuietHook):
         """Count a batch's unreadable images, and agree on a request. Collective.
 
         Raises:
-            Refused: too many of the last images are unreadable; all ranks raise it.
+            Refused: too many images in the window are unreadable; all ranks raise it.
         """
         valid = sample.get("data_valid")
         if isinstance(valid, list):  # VISSL uses both forms
@@ -116,21 +104,18 @@ class ExchangeHook(QuietHook):
             Refused: too many images are unreadable.
         """
         split = "train" if task.train else "test"
-        earlier_unreadable, earlier_images = self._read[split]
-        # Beyond WINDOW images, forget the oldest ones, on average.
-        share = min(1.0, max(WINDOW - images, 0) / max(earlier_images, 1))
-        total = share * earlier_images + images
-        total_unreadable = share * earlier_unreadable + unreadable
-        self._read[split] = (total_unreadable, total)
-        one_pass = min(len(task.datasets[split]), WINDOW)
-        in_whole_passes = math.ceil(total / one_pass) * one_pass
-        if total_unreadable <= self.max_share * in_whole_passes:
+        num_unreadable, num_images = self._read[split]
+        num_unreadable += unreadable
+        num_images += images
+        window = max(min(len(task.datasets[split]), _WINDOW), num_images)
+        if num_unreadable <= self.max_share * window:
+            self._read[split] = (num_unreadable, num_images) if num_images < window else (0, 0)
             return
         self._name_unreadable(task)
         paths = map(str, task.config.DATA[split.upper()].DATA_PATHS)
         raise Refused(
-            f"{', '.join(paths)}: {total_unreadable:,.0f} of the last {total:,.0f} images "
-            f"({total_unreadable / total:.0%}) are unreadable, more than "
+            f"{', '.join(paths)}: {num_unreadable:,} of the last {num_images:,} images "
+            f"({num_unreadable / num_images:.0%}) are unreadable, more than "
             f"config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g} allows. Check that the "
             f"folder is mounted, or replace the files named in log.txt, and run the same command "
             f"again."

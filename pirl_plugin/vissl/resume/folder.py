@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
-# If one of these is missing, VISSL starts from a new state instead.
-_PARTS = ("classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num")
 
 # A checkpoint's age (iteration, and whether the epoch is finished), path and content.
 _Opened = tuple[tuple[int, bool], Path, Mapping[str, Any]]
@@ -223,7 +220,8 @@ def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict
             continue
         try:
             content = open_checkpoint(path)
-            _check_parts(content)
+            if "config" not in section_of(content):
+                raise ValueError("this plugin did not write it, so a run cannot resume from it")
             # At the same iteration, the checkpoint after the epoch is the newer one.
             age = (int(content["iteration"]), name.kind == "phase")
         except (KeyError, TypeError, ValueError) as error:
@@ -232,22 +230,6 @@ def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict
         opened.append((age, path, content))
     opened.sort(key=itemgetter(0))
     return opened, skipped
-
-
-def _check_parts(content: Mapping[str, Any]) -> None:
-    """Check that a checkpoint has everything needed to resume.
-
-    Raises:
-        ValueError: a part is missing.
-    """
-    section = section_of(content)
-    missing = [part for part in _PARTS if part not in content]
-    if "config" not in section:
-        missing.append("record from this plugin")
-    elif json.loads(section["config"])["LOSS"]["name"] == "pirl_loss" and not content.get("loss"):
-        missing.append("loss state")
-    if missing:
-        raise ValueError(f"it has no {missing[0]}, so a run cannot resume from it")
 
 
 def _shards_of(content: Mapping[str, Any]) -> str | None:

@@ -90,7 +90,9 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         section = section_of(task.checkpoint) if task.checkpoint else {}
         with errors_on_all_ranks():
             if rank() == 0:
-                images = {split.upper(): data.identity() for split, data in task.datasets.items()}
+                images = {}
+                for split, data in task.datasets.items():
+                    images[split.upper()] = data.identity()
                 resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
                 # Compare first: a refused run leaves the folder unchanged.
                 if resumed is not None:

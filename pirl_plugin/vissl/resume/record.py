@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pirl_plugin.checkpoints.read import RUN_CONFIG
-from pirl_plugin.system.comparison import Differences, differences, flat, in_words
+from pirl_plugin.system.comparison import Differences, differences, flat, format_differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_text
 from pirl_plugin.vissl.sections import RECORD, num_ranks
@@ -88,7 +87,6 @@ Images are compared separately, by :func:`refuse_other_images`.
 RUN_WEIGHTS = "weights.json"
 """File with hashes of the initial weights, for runs without a checkpoint, such as SVMs."""
 
-_DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
 Images = dict[str, Any]
 """Identity of a split's images, from ``PIRLDataset.identity``."""
 
@@ -183,7 +181,7 @@ def refuse_another_run(
             f"in another folder from these weights, with "
             f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}."
         )
-    changes = in_words(differs, "config.{key} was {expected}, is {value}", width=200)
+    changes = format_differences(differs, "config.{key} was {expected}, is {value}", width=200)
     raise Refused(f"{checkpoint} is from another run: {changes}. {remedy}")
 
 
@@ -283,22 +281,9 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
     values["LOSS"] = {key: losses[key] for key in read}
 
     settings = flat(values)
-    for key, value in settings.items():
-        if _DATASET_NAMES.fullmatch(key) and isinstance(value, list):
-            settings[key] = [data_set_name(str(name)) for name in value]
     settings.update(weights)
     settings[GLOBAL_BATCH] = global_batch(values)
     return settings
-
-
-def data_set_name(name: str) -> str:
-    """Return the data set that an entry in ``DATASET_NAMES`` refers to, as a folder or a list.
-
-    Example:
-        >>> data_set_name("imagenet1k_folder"), data_set_name("pirl_imagenet1k_1percent")
-        ('imagenet1k', 'imagenet1k_1percent')
-    """
-    return re.sub(r"^pirl_|_(folder|filelist)$", "", name)
 
 
 def _is_repeated(key: str, differs: Differences) -> bool:

@@ -8,7 +8,6 @@ learning rates.
 from __future__ import annotations
 
 import os
-import shutil
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -96,12 +95,6 @@ def convert_and_record(
                 f"config.MODEL.SHARDED_DDP_SETUP.USE_SDP."
             )
         config.TRAINER.TASK_NAME = "pirl_task"
-        if config.SLURM.USE_SLURM and shutil.which("srun") is None:
-            # submitit would run it on this machine, in the background.
-            raise Refused(
-                "config.SLURM.USE_SLURM = true, but srun is not on the PATH. Load SLURM's "
-                "module, or remove this override."
-            )
     return args, config
 
 

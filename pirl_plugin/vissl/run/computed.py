@@ -17,7 +17,6 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.names import DISK_FOLDER, TRANSFORMS
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.sections import num_micro_batches
@@ -112,27 +111,18 @@ def _half_of_images(*, _root_: DictConfig) -> int:
 def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     """Return ``size``, ``mean`` or ``std`` that the initial weights record, or a default.
 
-    Raises:
-        Refused: the trunks in an ensemble record different values.
+    For an ensemble, the first trunk's record is used.
     """
     from pirl_plugin.checkpoints.load import read_network_config
 
     model = _root_.config.MODEL
-    files = [model.WEIGHTS_INIT.PARAMS_FILE]
+    file = model.WEIGHTS_INIT.PARAMS_FILE
     if model.TRUNK.NAME == "pirl_ensemble":
-        files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
-    values = set()
-    for file in files:
-        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or a URL
-        recorded = read_network_config(Path(file)) if is_file else None
-        if recorded is not None and name in recorded.origins:
-            values.add(getattr(recorded, name))
-    if len(values) > 1:
-        raise Refused(
-            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: these trunks were "
-            f"trained on images with different {name}: {sorted(values)}. Evaluate each by itself."
-        )
-    return values.pop() if values else default
+        file = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES[0]
+    if not os.path.isfile(file or ""):  # "", a placeholder or an address
+        return default
+    recorded = read_network_config(Path(file))
+    return getattr(recorded, name) if name in recorded.origins else default
 
 
 def _size(*, _root_: DictConfig) -> int:

@@ -49,16 +49,9 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
     page = "write a page with the accuracies"
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     overrides = "overrides, as in pirl-plugin train"
-    add("overrides", nargs="*", metavar="KEY=VALUE", type=_override, help=overrides)
+    add("overrides", nargs="*", metavar="KEY=VALUE", help=overrides)
     parser.set_defaults(command=name)
     return parser
-
-
-def _override(text: str) -> str:
-    """Parse an override. Accuracies are read from ``--out``, so it must be the run's folder."""
-    if text.lstrip("+").startswith("config.CHECKPOINT.DIR="):
-        raise argparse.ArgumentTypeError(f"{text}: set the folder with --out")
-    return text
 
 
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabeledImages]:
@@ -121,7 +114,7 @@ def write_report(
 
 
 def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:
-    """Return the overrides for a run's weights, images, machine and folder.
+    """Return the overrides for a run's weights, images and machine, the user's, and its folder.
 
     VISSL finds the trunk in the checkpoint by itself, unless options select it: then the trunk is
     saved in the run's folder.
@@ -159,12 +152,12 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
         f"config.DATA.MEAN={list(config.mean)}",
         f"config.DATA.STD={list(config.std)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={weights}",
-        f"config.CHECKPOINT.DIR={options.out}",
     ]
     if not any("pirl/machines=" in override for override in options.overrides):
         machine = "1gpu" if torch.cuda.is_available() else "cpu"
         overrides.append(f"+config/pirl/machines={machine}")
-    return overrides
+    # The accuracies are read from this folder, whatever the user's overrides are.
+    return [*overrides, *options.overrides, f"config.CHECKPOINT.DIR={options.out}"]
 
 
 def timm_overrides(trunk: AnyTrunk) -> list[str]:

@@ -13,15 +13,14 @@ import gc
 import logging
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pirl_plugin.system.console import prepare_streams, put
+from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.files import locked, write_json
-from pirl_plugin.system.processes import how_it_ended, share_import_path
+from pirl_plugin.system.processes import describe_exit, share_import_path
 from pirl_plugin.system.watcher import (
     GRACE_S,
     STOPPING,
@@ -38,7 +37,7 @@ from pirl_plugin.vissl.run.rank import (
     run_rank,
     torchrun_local_rank,
 )
-from pirl_plugin.vissl.sections import RECORD
+from pirl_plugin.vissl.sections import RECORD, RunSettings, read_section
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -114,8 +113,6 @@ def launch_distributed(
     from pirl_plugin.vissl.repairs.transfers import link_checkpoint
     from pirl_plugin.vissl.resume.folder import resume_point
     from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, write_run_config
-    from pirl_plugin.vissl.run.check import check_run
-    from pirl_plugin.vissl.run.overrides import replaced_configs
 
     prepare_streams()
     share_import_path()
@@ -129,9 +126,6 @@ def launch_distributed(
         # End on a signal, or with one sentence on any error.
         stack.enter_context(watching())
         stack.enter_context(in_one_sentence())
-        # Refuse mistakes once for all processes, before anything is written.
-        if is_first:
-            check_run(cfg)
         folder = Path(host.get_checkpoint_folder(cfg))
         stack.enter_context(in_one_sentence(folder))
         if is_first:
@@ -142,10 +136,7 @@ def launch_distributed(
                 write_run_config(cfg[RECORD].config, folder)
                 write_json(folder / RUN_WEIGHTS, cfg[RECORD].weights)
         # Find the checkpoint to resume from.
-        stack.callback(_restore_environment, dict(os.environ))
         show_start(cfg, is_first)
-        for file in replaced_configs() if is_first else ():
-            put(f"config    {file} replaces this plugin's file\n")
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
         if point.is_finished:
@@ -167,92 +158,74 @@ def launch_distributed(
         if local_rank is not None or cfg.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
             run_rank(local_rank or 0, *work)
         else:
-            _Ranks(cfg, folder, node_id).start(work)
+            _start_ranks(cfg, folder, node_id, work)
         host.shutdown_logging()
 
 
-def _restore_environment(earlier: dict[str, str]) -> None:
-    """Undo ``WORLD_SIZE`` and the like, which VISSL sets and later children would inherit."""
-    os.environ.clear()
-    os.environ.update(earlier)
-
-
-class _Ranks:
-    """The ranks on this node, each in its own process.
+def _start_ranks(config: AttrDict, folder: Path, node_id: int, work: tuple[Any, ...]) -> None:
+    """Start the ranks on this node, each in its own process, and wait for them.
 
     Args:
         config: VISSL's configuration.
         folder: the run's folder; ``failure.txt`` in it records the ranks' failures.
         node_id: this node's number.
+        work: arguments for :func:`run_rank` after the rank's number.
+
+    Raises:
+        SystemExit: a rank failed; with the cause.
+        Interrupted: the ranks ended on a signal.
     """
+    from torch.multiprocessing import start_processes
+    from torch.multiprocessing.spawn import ProcessExitedException
 
-    def __init__(self, config: AttrDict, folder: Path, node_id: int) -> None:
-        self._config = config
-        self._node_id = node_id
-        self._failures = folder / FAILURE_FILE
-        # The file may have entries from earlier attempts; start reading here.
-        self._read_from = self._failures.stat().st_size if self._failures.is_file() else 0
+    num_earlier = len(_causes(folder))  # of earlier attempts
+    number = config.DISTRIBUTED.NUM_PROC_PER_NODE
+    try:
+        with deferring():
+            ranks = start_processes(_start_rank, work, number, join=False, start_method="spawn")
+        while not ranks.join(grace_period=GRACE_S):
+            pass
+    except ProcessExitedException as error:
+        minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
+        rank = number * node_id + error.error_index
+        _end(error.exit_code, rank, _causes(folder)[num_earlier:], minutes)
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
 
-    def start(self, work: tuple[Any, ...]) -> None:
-        """Start the ranks and wait for them.
 
-        Args:
-            work: arguments for :func:`run_rank` after the rank's number.
+def _causes(folder: Path) -> list[str]:
+    """Return the messages of ranks that failed by themselves, in order."""
+    file = folder / FAILURE_FILE
+    if not file.is_file():
+        return []
+    lines = file.read_text(errors="replace").splitlines()
+    return [line for line in lines if line.startswith(PREFIX)]
 
-        Raises:
-            SystemExit: a rank failed; with the cause.
-            Interrupted: the ranks ended on a signal.
-        """
-        from torch.multiprocessing import start_processes
-        from torch.multiprocessing.spawn import ProcessExitedException
 
-        try:
-            number = self._config.DISTRIBUTED.NUM_PROC_PER_NODE
-            with deferring():
-                ranks = start_processes(_start_rank, work, number, join=False, start_method="spawn")
-            while not ranks.join(grace_period=GRACE_S):
-                pass
-        except ProcessExitedException as error:
-            self._end(error)
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.kill()
-            raise
+def _end(exit_code: int, rank: int, causes: list[str], minutes: float) -> NoReturn:
+    """End the launcher, with the reason that the ranks ended.
 
-    def _end(self, error: Any) -> NoReturn:
-        """End the launcher, with the reason that the ranks ended."""
-        for number in STOPPING:
-            if error.exit_code == 128 + number:  # it has saved
-                raise Interrupted(number, resumes=True) from None
-        causes = self._causes()
-        if causes:
-            raise SystemExit(causes[0]) from None
-        # No rank failed by itself. The signal kills a rank that does not listen yet, and the others
-        # then lose it.
-        if requested():
-            raise Interrupted(requested()) from None
-        rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
-        raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
-
-    def _causes(self) -> list[str]:
-        """Return the messages of ranks that failed by themselves, in order."""
-        if not self._failures.is_file():
-            return []
-        with self._failures.open("rb") as file:
-            file.seek(self._read_from)
-            lines = file.read().decode(errors="replace").splitlines()
-        return [line for line in lines if line.startswith(PREFIX)]
-
-    def _how_it_ended(self, error: Any) -> str:
-        from pirl_plugin.vissl.sections import RunSettings, read_section
-
-        minutes = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN").timeout_minutes
-        if error.exit_code == LOST_RANK:
-            return f"ended: {another_rank_ended(minutes)}"
-        if error.exit_code == -signal.SIGABRT and self._config.DISTRIBUTED.BACKEND == "nccl":
-            # NCCL's own thread ends a process that has waited too long for another rank.
-            return f"was ended by NCCL: {another_rank_ended(minutes)}"
-        return how_it_ended(error.exit_code)
+    Args:
+        exit_code: exit status of the first rank that ended.
+        rank: its number.
+        causes: messages of ranks that failed by themselves.
+        minutes: how long a rank waits for another one.
+    """
+    for number in STOPPING:
+        if exit_code == 128 + number:  # it has saved
+            raise Interrupted(number, resumes=True) from None
+    if causes:
+        raise SystemExit(causes[0]) from None
+    # No rank failed by itself. The signal kills a rank that does not listen yet, and the others
+    # then lose it.
+    if requested():
+        raise Interrupted(requested()) from None
+    reason = describe_exit(exit_code)
+    if exit_code == LOST_RANK:
+        reason = f"ended: {another_rank_ended(minutes)}"
+    raise SystemExit(f"{PREFIX}rank {rank} {reason}") from None
 
 
 def _start_rank(local_rank: int, *work: Any) -> None:

@@ -132,7 +132,9 @@ def hooks_of_run(
     run = read_section(RunSettings, config, "HOOKS.PIRL_RUN")
     monitor = read_section(MonitorSettings, config, "HOOKS.PIRL_MONITOR")
     exchange = ExchangeHook(run.max_unreadable)
-    host: dict[str, Any] = {type(hook).__name__: hook for hook in hook_generator(config)}
+    host: dict[str, Any] = {}
+    for hook in hook_generator(config):
+        host[type(hook).__name__] = hook
     outputs = Outputs(
         tensorboard=getattr(host.get("SSLTensorboardHook"), "tb_writer", None),
         json_lines=getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None),

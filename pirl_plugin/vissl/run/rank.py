@@ -27,7 +27,6 @@ from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.system.watcher import killed_worker, loader_workers, watching
 from pirl_plugin.vissl.sections import (
-    MICRO_BATCHES,
     RECORD,
     TIMEOUT,
     RunSettings,
@@ -41,13 +40,6 @@ if TYPE_CHECKING:
 
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 """Environment variable with the rank's process ID, for ``preload.py``."""
-# Set by Kubernetes operators and scripts, Open MPI, MPICH, and srun.
-_NUMBERS_OF_PROCESSES = (
-    "WORLD_SIZE",
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "SLURM_STEP_NUM_TASKS",
-)
 LOST_RANK = 3
 """Exit status for a spawned rank that lost another one, which may have written the cause."""
 
@@ -118,7 +110,7 @@ def run_rank(
                 distributed.destroy_process_group()  # gloo's threads could abort the exit
         except Exception as error:
             is_consequence = has_lost_rank(error)
-            text = another_rank_ended(minutes) if is_consequence else _sentence(error, config)
+            text = another_rank_ended(minutes) if is_consequence else _sentence(error)
             if not is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
             # The launcher finds causes in the file by their prefix.
@@ -156,12 +148,8 @@ def follow_torchrun(composed: DictConfig) -> None:
 
     Args:
         composed: the complete configuration, with ``node_id`` and ``config``; changed in place.
-
-    Raises:
-        Refused: a launcher other than torchrun started several processes.
     """
     if torchrun_local_rank() is None:
-        _refuse_other_launchers(int(composed.config.DISTRIBUTED.NUM_NODES))
         return
     variables = os.environ
     composed.node_id = int(variables["GROUP_RANK"])
@@ -171,25 +159,6 @@ def follow_torchrun(composed: DictConfig) -> None:
         INIT_METHOD="tcp",  # VISSL allows env only on one node; torch finds torchrun's store
         RUN_ID=f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}",
     )
-
-
-def _refuse_other_launchers(num_nodes: int) -> None:
-    """Refuse several processes that would each train alone, on all images.
-
-    One process per node is fine: any launcher may start the nodes.
-    """
-    variables = list(_NUMBERS_OF_PROCESSES)
-    # A batch script is one process; SLURM_NTASKS is what srun would start.
-    if "SLURM_PROCID" in os.environ and os.environ.get("ENVIRONMENT") != "BATCH":
-        variables.append("SLURM_NTASKS")
-    for variable in variables:
-        number = os.environ.get(variable, "1")
-        if number not in ("1", str(num_nodes)):
-            raise Refused(
-                f"{variable} = {number}: only torchrun can start several processes; these would "
-                f"each train alone. Run torchrun --nproc-per-node N -m pirl_plugin train …, or "
-                f"unset {variable}."
-            )
 
 
 def _join_group(
@@ -241,7 +210,7 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     Raises:
         Refused: two ranks differ; raised on all ranks.
     """
-    from pirl_plugin.system.comparison import in_words
+    from pirl_plugin.system.comparison import format_differences
     from pirl_plugin.system.ranks import gather_objects
     from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, run_differences
 
@@ -254,7 +223,7 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
         if other_config != first_config:
             differing = run_differences(other_config, first_config, free)
         if differing:
-            text = in_words(differing, "{key} = {value} (on rank 0 {expected})")
+            text = format_differences(differing, "{key} = {value} (on rank 0 {expected})")
             raise Refused(f"rank {number}: {text}. Run the same command on each node.")
         if other_name != first_name:
             raise Refused(
@@ -263,18 +232,8 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
             )
 
 
-def _sentence(error: Exception, config: AttrDict) -> str:
-    import torch
-
+def _sentence(error: Exception) -> str:
+    """Return an error's message, or that a loader worker was killed, which is its cause."""
     if isinstance(error, (EOFError, OSError)):
         return killed_worker(loader_workers()) or sentence(error)
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        _, total = torch.cuda.mem_get_info()
-        batch = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
-        return (
-            f"the GPU has {total / 2**30:.1f} GiB of memory, which is too little for "
-            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}. Use a smaller batch, split it "
-            f"with config.{MICRO_BATCHES}=2, or add "
-            f"config.HOOKS.PIRL_INPUT.autocast=bfloat16."
-        )
     return sentence(error)

@@ -10,8 +10,8 @@ import torch
 import yaml
 from PIL import Image
 from pretext_model import load_pretext_model
+from run_config import run_config
 
-from pirl_plugin.checkpoints.read import run_config
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 
@@ -156,13 +156,12 @@ def test_invariance__a_run_without_configuration_gets_the_papers_views(tmp_path)
     assert load_pretext_model(path, other=other).views.patch_size == 16
 
 
-def test_invariance__looks_for_all_checkpoints_before_it_measures_one(images, tmp_path, capsys):
+def test_invariance__looks_for_all_checkpoints_before_it_measures_one(images, tmp_path):
     path = checkpoint(tmp_path / "pirl", **SMALL)
     damaged = tmp_path / "damaged.torch"
     damaged.write_bytes(path.read_bytes()[:1000])
     words = ["--data", str(images), "--out", str(tmp_path / "out"), "--checkpoint"]
-    with pytest.raises(SystemExit):
+    with pytest.raises(FileNotFoundError, match=r"gone\.torch"):
         invariance.main([*words, str(path), str(tmp_path / "gone.torch")])
-    assert "gone.torch does not exist" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"damaged\.torch is damaged, is not a checkpoint"):
         invariance.main([*words, str(path), str(damaged)])

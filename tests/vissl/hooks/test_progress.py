@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
-from pirl_plugin.system.console import LINE
+from pirl_plugin.system.console import PROGRESS
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.hooks.progress import ProgressHook
@@ -79,7 +79,7 @@ def clock(monkeypatch):
     """A clock that a test moves; a step may be shown at each reading 30 s after the last."""
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr(LINE, "_written", 0.0)  # by another test's clock
+    monkeypatch.setattr(PROGRESS, "_written", 0.0)  # by another test's clock
     return now
 
 

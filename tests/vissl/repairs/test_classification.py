@@ -52,16 +52,3 @@ def test_accuracy__is_of_images_with_a_class():
     meter.update([right, right.flip(0)], torch.tensor([0, -1, 2]))
     meter.update([right, right], torch.tensor([-1, -1, -1]))
     assert meter.value == {"top_1": {0: 100.0, 1: 0.0}}
-
-
-def test_loss__of_a_batch_without_a_class_is_zero_with_a_gradient():
-    from vissl.losses.cross_entropy_multiple_output_single_target import SmoothCrossEntropy
-
-    loss = SmoothCrossEntropy(ignore_index=-1)
-    scores = torch.randn(2, 3, requires_grad=True)
-    value = loss(scores, torch.tensor([-1, -1]))
-    value.backward()
-    assert value == 0
-    assert scores.grad.abs().max() == 0
-    expected = torch.nn.functional.cross_entropy(scores[1:], torch.tensor([2]))
-    torch.testing.assert_close(loss(scores, torch.tensor([-1, 2])), expected)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pirl_plugin.system.comparison import in_words
+from pirl_plugin.system.comparison import format_differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.vissl.configs import composed_text
@@ -113,14 +113,6 @@ def test_a_benchmark__is_compared_with_its_test_images_and_svms():
     }
 
 
-def test_data_sets__are_compared_by_name_if_they_are_not_free():
-    other = "+config/pirl/datasets=yfcc1m"
-    assert changed(FREE, PAPERS, other) == {
-        "DATA.TRAIN.DATASET_NAMES": (["yfcc1m"], ["imagenet1k"])
-    }
-    assert changed(RESUMING, PAPERS, other) == {}  # its images are compared one by one
-
-
 def test_sections_of_other_losses__are_not_compared():
     assert changed(RESUMING, PAPERS, "config.LOSS.simclr_info_nce_loss.temperature=9") == {}
     baseline = compose("config=pretrain/pirl/jigsaw_baseline_8node")
@@ -161,12 +153,12 @@ def test_record_of_json__is_the_same_run():
     assert run_differences(config, json.loads(json.dumps(read_composed(config))), RESUMING) == {}
 
 
-def test_in_words__is_three_keys_of_80_characters():
+def test_format_differences__is_three_keys_of_80_characters():
     differs = {f"LONG.{'KEY' * 30}.{number}": (number, [0.5]) for number in range(5)}
-    phrases = in_words(differs).split("; ")
+    phrases = format_differences(differs).split("; ")
     assert [len(phrase) for phrase in phrases] == [80, 80, 80, 6]
     assert phrases[-1] == "2 more"
-    assert in_words({"A.B": (None, "")}, "{key} {value} ({expected})") == 'A.B null ("")'
+    assert format_differences({"A.B": (None, "")}, "{key} {value} ({expected})") == 'A.B null ("")'
 
 
 def test_images__are_compared_by_their_list():

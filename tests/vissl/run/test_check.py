@@ -1,14 +1,13 @@
 """Mistakes in the values of keys end in one sentence that names the key, before a run starts."""
 
 import pickle
-from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from vissl.utils import hydra_config
 
-from pirl_plugin.vissl.run.check import check_composed, check_run
+from pirl_plugin.vissl.run.check import check_composed
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 
@@ -16,11 +15,6 @@ LOSS, INPUT = "LOSS.pirl_loss", "HOOKS.PIRL_INPUT"
 # Key below config -> values that no run can be made of, one of each kind of mistake.
 WRONG: dict[str, tuple[str, ...]] = {
     f"{INPUT}.chanels_last": ("true",),
-    "MACHINE.DEVICE": ("gpu",),
-    "OPTIMIZER.num_epochs": ("0", "1.5"),
-    "OPTIMIZER.param_schedulers.lr.start_value": ("-1", "0", "nan"),
-    "CHECKPOINT.CHECKPOINT_FREQUENCY": ("0",),
-    "LOG_FREQUENCY": ("0",),
     f"{LOSS}.temperature": ("0", "x"),
     f"{LOSS}.estimator": ("infonce",),
     f"{LOSS}.temprature": ("0.07",),
@@ -29,18 +23,10 @@ WRONG: dict[str, tuple[str, ...]] = {
 }
 
 
-def check(composed: Any) -> None:
-    """All that is checked before a worker starts."""
-    check_composed(composed, [])
-    check_run(hydra_config.convert_to_attrdict(composed, dump_config=False)[1])
-
-
-def test_mistakes__are_refused(image_folder, monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
-    composed = hydra_config.compose_hydra_configuration([QUICK, data])
+def test_mistakes__are_refused():
+    composed = hydra_config.compose_hydra_configuration([QUICK])
     tree = pickle.dumps(OmegaConf.to_container(composed))
-    check(OmegaConf.create(pickle.loads(tree)))  # right without them
+    check_composed(OmegaConf.create(pickle.loads(tree)), [])  # right without them
     passed = []
     for key, value in ((key, value) for key, values in WRONG.items() for value in values):
         whole = section = pickle.loads(tree)
@@ -49,9 +35,9 @@ def test_mistakes__are_refused(image_folder, monkeypatch):
             section = section[int(name)] if isinstance(section, list) else section[name]
         section[last] = OverridesParser.create().parse_override(f"+x={value}").value()
         try:
-            check(OmegaConf.create(whole))
+            check_composed(OmegaConf.create(whole), [])
             passed.append((key, value))
-        except (ValueError, OSError, SystemExit):
+        except ValueError:
             pass
     assert passed == []
 
@@ -63,25 +49,11 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 
 def test_override__ends_in_one_sentence(subtests):
     for overrides, message in (
-        (
-            ["config=pretrain/pirl/jigsaw_9node"],
-            "no config/pretrain/pirl/jigsaw_9node.yaml. .* config=pretrain/pirl/jigsaw_8node",
-        ),
-        (["config=own_images"], r"Did you mean config=pretrain/pirl/own_images\?"),
-        (["pretrain/pirl/own_images"], r"NAME or KEY=VALUE. .* config=pretrain/pirl/own_images\?"),
-        ([QUICK, "+config/pirl/models=resnet19"], "Choose one of resnet10, resnet18, .*, timm"),
-        ([QUICK, "+config/pirl/model=resnet18"], "no such group. .*, config/pirl/models, "),
+        (["config=pretrain/pirl/jigsaw_9node"], "no config/pretrain/pirl/jigsaw_9node.yaml"),
+        ([QUICK, "+config/pirl/models=resnet19"], "no config/pirl/models/resnet19.yaml"),
+        ([QUICK, "+config/pirl/model=resnet18"], "no such group. .* pirl-plugin configs"),
         ([QUICK, "config.SLURM.NAME=jos\u00e9"], "SLURM.NAME=jos. .*override_grammar"),
-        (
-            [QUICK, "config.DATA.TRAIN.DATA_PATH=x"],
-            r"Did you mean config.DATA.TRAIN.DATA_PATHS\? .* write \+config.DATA.TRAIN.DATA_PATH=",
-        ),
-        ([QUICK, "~config.OPTIMIZER.num_epoch"], r"Did you mean config.OPTIMIZER.num_epochs\?"),
-        (
-            [QUICK, "config.TRAINER.PIRL_MICRO_BATCHES=0"],
-            "MICRO_BATCHES = 0: expected an integer",
-        ),
-        ([QUICK, "config.TRAINER.PIRL_MICRO_BATCHES=1.5"], "PIRL_MICRO_BATCHES = 1.5: expected"),
+        ([QUICK, "config.DATA.TRAIN.DATA_PATH=x"], "override 'config.DATA.TRAIN.DATA_PATH'"),
         ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "Set .*lr.start_value"),
         ([QUICK, f"{RATE}value=1"], "name = cosine .* Set .*lr.start_value"),
         ([JIGSAW, f"{RATE}start_value=1"], "Set .*auto_lr_scaling.base_value"),
@@ -104,24 +76,3 @@ def test_configs_of_the_host__are_left_alone():
     config = compose("config=test/integration_test/quick_simclr", "config.LOG_FREQUENCY=0")
     assert RECORD not in config
     assert config.TRAINER.TASK_NAME == "self_supervision_task"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["config.MACHINE.DEVICE=gpu"], "= 1, but torch finds 0 GPUs .* .config/pirl/machines=cpu"),
-        (["config.MODEL.WEIGHTS_INIT.PARAMS_FILE=."], r"PARAMS_FILE = \.: no such file"),
-        (["+config/pirl/machines=8node"], "NUM_NODES = 8: .* add .config/pirl/machines=1node_8gpu"),
-    ],
-)
-def test_run__is_refused_before_it_starts(overrides, message, image_folder, monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
-    with pytest.raises((ValueError, OSError), match=message):
-        check_run(compose(QUICK, data, *overrides))
-
-
-def test_slurm__without_srun_runs_nothing_here(monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda program: None)
-    with pytest.raises(SystemExit, match="srun is not on the PATH"):
-        compose(JIGSAW, "config.SLURM.USE_SLURM=true")

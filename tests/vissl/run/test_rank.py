@@ -2,7 +2,6 @@
 
 import json
 import signal
-from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -11,8 +10,9 @@ from vissl.config import AttrDict
 from pirl_plugin.system import ranks as distributed
 from pirl_plugin.system.failures import Refused, record
 from pirl_plugin.vissl.resume.record import Record
-from pirl_plugin.vissl.run.launch import _Ranks
+from pirl_plugin.vissl.run.launch import _causes, _end
 from pirl_plugin.vissl.run.rank import (
+    LOST_RANK,
     _compare_ranks,
     follow_torchrun,
     torchrun_local_rank,
@@ -30,14 +30,14 @@ TORCHRUN = {
 }
 
 
-def config_of(backend="gloo"):
+def config_of():
     return AttrDict(
         {
             "CHECKPOINT": {"DIR": "out"},
             "SEED_VALUE": 0,
             "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 32}},
             "HOOKS": {"PIRL_RUN": {"timeout_minutes": 7}},
-            "DISTRIBUTED": {"BACKEND": backend, "NUM_NODES": 1, "NUM_PROC_PER_NODE": 2},
+            "DISTRIBUTED": {"NUM_NODES": 1, "NUM_PROC_PER_NODE": 2},
         }
     )
 
@@ -77,42 +77,29 @@ def test_ranks__that_differ_are_refused(key, value, checkpoint, message, monkeyp
         _compare_ranks(with_record(other), checkpoint and f"b/{checkpoint}")
 
 
-def test_launcher__shows_the_cause_of_this_attempt(tmp_path):
-    record("pirl_plugin: of an earlier attempt", "", tmp_path)
-    ranks = _Ranks(config_of(), tmp_path, node_id=0)
-    error = SimpleNamespace(exit_code=1, error_index=1)
-    with pytest.raises(SystemExit, match="rank 1 ended with exit status 1"):
-        ranks._end(error)
+def test_launcher__shows_the_cause_and_no_consequence(tmp_path):
+    assert _causes(tmp_path) == []
     record("rank 0: another rank ended", "Traceback …", tmp_path)
     record("pirl_plugin: rank 1: the cause", "Traceback …", tmp_path)
-    with pytest.raises(SystemExit, match=r"rank 1: the cause \(traceback in .*failure.txt\)"):
-        ranks._end(error)
-    assert "earlier attempt" in (tmp_path / "failure.txt").read_text()
-
-
-def test_launcher__shows_only_the_sentence_of_a_refusal(tmp_path):
-    ranks = _Ranks(config_of(), tmp_path, node_id=0)
-    record("pirl_plugin: config.DATA: expected images", "", tmp_path)
+    (cause,) = _causes(tmp_path)
+    assert cause.startswith("pirl_plugin: rank 1: the cause (traceback in ")
     with pytest.raises(SystemExit) as ended:
-        ranks._end(SimpleNamespace(exit_code=1, error_index=1))
-    assert ended.value.code == "pirl_plugin: config.DATA: expected images"
+        _end(1, 1, [cause], 7)
+    assert ended.value.code == cause
 
 
 @pytest.mark.parametrize(
-    ("backend", "name", "message"),
+    ("code", "message"),
     [
-        ("nccl", "SIGABRT", "rank 1 was ended by NCCL: another rank .* for 7 minutes"),
-        ("gloo", "SIGABRT", "rank 1 was ended by SIGABRT"),
-        ("gloo", "SIGKILL", "rank 1 was ended by SIGKILL, which the system sends if memory"),
+        (1, "rank 1 ended with exit status 1"),
+        (LOST_RANK, "rank 1 ended: another rank .* for 7 minutes"),
+        (-signal.SIGABRT, "rank 1 was ended by SIGABRT"),
+        (-signal.SIGKILL, "rank 1 was ended by SIGKILL, which the system sends if memory"),
     ],
 )
-def test_launcher__explains_signals(backend, name, message, tmp_path):
-    code = -signal.Signals[name]
-    error = SimpleNamespace(exit_code=code, signal_name=name, error_index=1)
-    ranks = _Ranks(config_of(backend=backend), tmp_path, node_id=0)
-    record("rank 0: another rank ended", "", tmp_path)
+def test_launcher__explains_a_status_without_a_cause(code, message):
     with pytest.raises(SystemExit, match=message):
-        ranks._end(error)
+        _end(code, 1, [], 7)
 
 
 def test_follow__takes_nodes_and_address(monkeypatch):
@@ -132,23 +119,3 @@ def test_follow__takes_nodes_and_address(monkeypatch):
         "INIT_METHOD": "tcp",
         "RUN_ID": "first:29500",
     }
-
-
-@pytest.mark.parametrize(
-    "variable",
-    ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-)
-def test_follow__refuses_processes_that_would_train_alone(variable, monkeypatch):
-    composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": {"NUM_NODES": 1}}})
-    monkeypatch.setenv(variable, "1")
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    follow_torchrun(composed)
-    monkeypatch.setenv(variable, "2")
-    with pytest.raises(Refused, match=f"{variable} = 2: .* torchrun"):
-        follow_torchrun(composed)
-    if variable == "SLURM_NTASKS":  # a batch script is one process
-        with monkeypatch.context() as batch:
-            batch.setenv("ENVIRONMENT", "BATCH")
-            follow_torchrun(composed)
-    composed.config.DISTRIBUTED.NUM_NODES = 2  # one process on each node
-    follow_torchrun(composed)
