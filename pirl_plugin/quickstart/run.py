@@ -5,7 +5,6 @@ Every run is ``pirl-plugin train …`` in a separate process, which shows its pr
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -38,7 +37,8 @@ from pirl_plugin.quickstart.images import (
 from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.system.files import claim_folder, digest_of, read_json_lines, write_json
+from pirl_plugin.system.failures import FailedProcess
+from pirl_plugin.system.files import claim_folder, digest_of, read_json, read_json_lines, write_json
 from pirl_plugin.system.processes import (
     own_command,
     processor_name,
@@ -106,7 +106,7 @@ def run_quickstart(
 
     Raises:
         ValueError: the data are invalid, or ``out`` holds a run with other images or options.
-        RuntimeError: a VISSL run failed.
+        FailedProcess: a VISSL run failed.
     """
     start = time.time()
     # The images, and what an earlier call in this folder finished.
@@ -129,7 +129,7 @@ def run_quickstart(
     data = save_held_out(data, out)
     results_file = out / "results.json"
     if results_file.is_file() and (out / "report.html").is_file():
-        _print_summary(json.loads(results_file.read_text()), out)
+        _print_summary(read_json(results_file), out)
         return
 
     # Two networks: pre-trained, and before training.
@@ -203,7 +203,7 @@ def run_host(
         script: the command that takes the overrides; None: ``pirl-plugin train``.
 
     Raises:
-        RuntimeError: the run failed; the message ends with the last line of its errors.
+        FailedProcess: the run failed; the message ends with the last line of its errors.
     """
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{title}", flush=True)
@@ -222,7 +222,7 @@ def run_host(
         raise Interrupted(requested())
     if status != 0:
         last_line = console.read_text(errors="replace").strip().rpartition("\n")[2]
-        raise RuntimeError(
+        raise FailedProcess(
             f"{title} failed with exit status {status}: {last_line} (log: {console})"
         )
 

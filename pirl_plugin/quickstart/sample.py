@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from scipy.spatial import cKDTree
 
-from pirl_plugin.system.files import UNFINISHED
+from pirl_plugin.system.files import UNFINISHED, naming_failures
 
 Array = NDArray[np.floating]
 Rng = np.random.Generator
@@ -36,20 +36,31 @@ def write_sample_dataset(
         num_train: number of images under ``train``.
         num_val: number of images under ``val``.
         size: side of the square images in pixels.
+
+    Raises:
+        FailedWrite: an image cannot be written; no image is left.
     """
     if out.exists():
         return
     draft = out.with_name(f"{UNFINISHED}{out.name}")
-    shutil.rmtree(draft, ignore_errors=True)
-    for part, (split, count) in enumerate((("train", num_train), ("val", num_val))):
+    shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+    try:
+        with naming_failures(out):
+            _draw_images(draft, seed, {"train": num_train, "val": num_val}, size)
+            draft.rename(out)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draw_images(folder: Path, seed: int, num_images: dict[str, int], size: int) -> None:
+    for part, (split, count) in enumerate(num_images.items()):
         for image in range(count):
             number, label = divmod(image, len(SCENES))
             name = list(SCENES)[label]
             rng = np.random.default_rng([seed, part, label, number])
-            file = draft / split / name / f"{number:05d}.jpg"
+            file = folder / split / name / f"{number:05d}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(sample_scene(name, rng, size)).save(file, quality=90)
-    draft.rename(out)
 
 
 def sample_scene(name: str, rng: Rng, size: int) -> NDArray[np.uint8]:

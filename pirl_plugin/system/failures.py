@@ -59,12 +59,12 @@ class FailedWrite(OSError):
         return f"{self.strerror}: {self.filename}{remedy}"
 
 
-class KilledWorker(RuntimeError):
-    """A loader worker was killed, so its batches are lost."""
+class FailedProcess(RuntimeError):
+    """A process that this one started has failed; the message has its error, or what killed it."""
 
 
 # Beside refusals; the message names the file or the process.
-_NEED_NO_TRACEBACK = (FailedWrite, KilledWorker, FileNotFoundError, IsADirectoryError)
+_NEED_NO_TRACEBACK = (FailedWrite, FailedProcess, FileNotFoundError, IsADirectoryError)
 
 
 def check(name: str, value: object, fits: bool, expected: str) -> None:

@@ -112,6 +112,20 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Read an object of JSON.
+
+    Raises:
+        Refused: the file has none.
+    """
+    content = None
+    with suppress(ValueError):
+        content = json.loads(path.read_bytes())
+    if not isinstance(content, dict):
+        raise Refused(f"{path} is damaged. Delete it, and run the same command again.")
+    return content
+
+
 def sha256_of(path: Path) -> str:
     """Return a file's SHA-256 as hexadecimal digits.
 
@@ -181,14 +195,11 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
         run: values that describe the run, and that JSON can represent.
 
     Raises:
-        Refused: the folder belongs to another run.
+        Refused: the folder belongs to another run, or its record is damaged.
     """
     file = folder / RUN_FILE
-    new = json.loads(json.dumps(run))  # as it will be read back
-    recorded = new
-    if file.is_file():
-        with suppress(ValueError):
-            recorded = json.loads(file.read_text())
+    new = json.loads(json.dumps(run))  # as it will be read
+    recorded = read_json(file) if file.is_file() else new
     differs = differences(new, recorded)
     if differs:
         values = format_differences(differs, "{key} {expected} (now {value})")

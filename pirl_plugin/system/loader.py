@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from pirl_plugin.system.failures import KilledWorker
+from pirl_plugin.system.failures import FailedProcess
 from pirl_plugin.system.watcher import (
     STOPPING,
     Wait,
@@ -79,7 +79,7 @@ def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
         The batches.
 
     Raises:
-        KilledWorker: a worker was killed.
+        FailedProcess: a worker was killed.
     """
     # Create the folder for the workers' sockets here; otherwise each worker creates its own.
     multiprocessing.util.get_temp_dir()
@@ -94,5 +94,5 @@ def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
         if current() is not None:
             kill_workers()
         if cause:
-            raise KilledWorker(cause) from error
+            raise FailedProcess(cause) from error
         raise

@@ -16,6 +16,7 @@ from pirl_plugin.quickstart import command, run
 from pirl_plugin.quickstart.images import find_data
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import run_quickstart
+from pirl_plugin.system.failures import FailedProcess
 from tests.helpers.configs import compose
 
 _ABOUT = {"seed", "epochs", "method", "processor", "threads", "images_per_s", "seconds"}
@@ -56,6 +57,12 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
         patched.setattr(run, "run_host", None)  # everything is finished
         command.main(words)
     assert f"Open {out / 'report.html'}" in capfd.readouterr().out
+    whole = (out / "results.json").read_text()
+    for damaged in ("", whole[:99], "[]"):
+        (out / "results.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"results\.json is damaged\. Delete it"):
+            command.main(words)
+    (out / "results.json").write_text(whole)
     # A run that was killed between a final checkpoint and the end of its last test.
     (out / "report.html").unlink()
     metrics = out / "linear_random" / "metrics.json"
@@ -129,7 +136,7 @@ def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path
 
 
 def test_run_host__quotes_the_error_of_a_run_that_failed(tmp_path):
-    with pytest.raises(RuntimeError, match=r"training failed .* status \d+: .*no_such_config"):
+    with pytest.raises(FailedProcess, match=r"training failed .* status \d+: .*no_such_config"):
         run.run_host(["config=no_such_config"], tmp_path, "training", threads=1)
 
 

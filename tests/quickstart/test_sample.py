@@ -1,5 +1,7 @@
 """The drawn data set: deterministic, complete, and not solved by color."""
 
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from PIL import Image
 
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.quickstart.sample import SCENES, sample_scene, write_sample_dataset
+from pirl_plugin.system.failures import FailedWrite
 
 
 @pytest.mark.parametrize("name", list(SCENES))
@@ -30,6 +33,18 @@ def test_write_sample_dataset__is_balanced_and_kept(tmp_path):
     write_sample_dataset(out, num_train=21, num_val=10, size=24)
     assert files[0].stat().st_mtime_ns == before
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_write_sample_dataset__leaves_nothing_on_a_full_disk(tmp_path, monkeypatch):
+    def save(image, file, quality):
+        if file.stem == "00001":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        file.touch()
+
+    monkeypatch.setattr(Image.Image, "save", save)
+    with pytest.raises(FailedWrite, match=f"{tmp_path / 'data'}. Free some space"):
+        write_sample_dataset(tmp_path / "data", num_train=21, num_val=0, size=24)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_scenes__are_not_told_apart_by_their_colors():

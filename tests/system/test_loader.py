@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.system import loader
-from pirl_plugin.system.failures import KilledWorker
+from pirl_plugin.system.failures import FailedProcess
 from pirl_plugin.system.watcher import Interrupted, Wait, watching
 from tests.helpers.images import save_gray
 
@@ -41,7 +41,7 @@ def batches_of(data):
 def test_worker__that_is_killed_is_the_cause():
     """Its last batch is lost with it; torch notices the end only where no batch is left."""
     cause = "a loader process was ended by SIGKILL"
-    with pytest.raises(KilledWorker, match=cause), watching():
+    with pytest.raises(FailedProcess, match=cause), watching():
         with loader.reading(batches_of(KillsItsWorker()), Wait([], 1)) as batches:
             list(batches)
 
