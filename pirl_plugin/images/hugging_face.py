@@ -95,13 +95,20 @@ def open_data_files(files: list[str]) -> Any:
 
     Raises:
         ImportError: the package ``datasets`` is not installed.
+        Refused: a file cannot be read, or the package would open another one in its place.
     """
     import datasets
 
     parts = []
     for file in files:
+        is_parquet = file.endswith(".parquet")
+        if is_parquet and ("$" in file or "::" in file):
+            raise Refused(
+                f"{file}: rename the file or folder. The package datasets gives $ and :: in names "
+                f"of parquet files a meaning."
+            )
         try:
-            if file.endswith(".parquet"):  # the package takes its name for a pattern
+            if is_parquet:  # the package takes its name for a pattern
                 parts.append(datasets.Dataset.from_parquet(glob.escape(file)))
             else:
                 parts.append(datasets.Dataset.from_file(file))

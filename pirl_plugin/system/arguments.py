@@ -71,7 +71,7 @@ class OutputFile:
                 ) from error
         _check_writable(path.parent, text)
         # Pages are written again, and the content of a feature file is checked.
-        is_in_run = (path.parent / LOCK).exists()
+        is_in_run = any((folder / LOCK).exists() for folder in path.resolve().parents)
         if is_in_run and path.exists() and path.suffix not in (".html", ".npz"):
             raise argparse.ArgumentTypeError(
                 f"{text} exists in a run's folder; choose another name, or delete it"

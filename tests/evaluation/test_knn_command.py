@@ -161,14 +161,15 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         (["linear", "--report", "file/r.html"], "--report: file/r.html: "),
         (["knn", "--report", "run/config.yaml"], "--report: run/config.yaml: expected a name that"),
         (["export", "--out", "run/log.txt"], "--out: run/log.txt exists in a run's folder; "),
+        (["export", "--out", "run/a/1.pth"], "--out: run/a/1.pth exists in a run's folder; "),
     ],
 )
 def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch, capsys):
     """They were refused when all features had been computed."""
     (tmp_path / "file").touch()
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".lock").touch()
-    (tmp_path / "run" / "log.txt").touch()
+    (tmp_path / "run" / "a").mkdir(parents=True)
+    for name in (".lock", "log.txt", "a/1.pth"):
+        (tmp_path / "run" / name).touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were damaged
     other_options = ["--data", "no_folder"]

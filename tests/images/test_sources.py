@@ -18,6 +18,7 @@ from pirl_plugin.images import prepare
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.folders import find_splits
+from pirl_plugin.images.hugging_face import open_data_files
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.names import DISK_FOLDER
@@ -471,6 +472,12 @@ def test_folder__name_is_no_pattern(name, kind, tmp_path):
     path = path_of(kind, root, "train")
     source = open_source(next(root.glob("*/*.parquet")) if kind == "parquet" else path)
     assert (source.classes, source[1][0].unique().tolist()) == (["a", "b"], [2])
+
+
+@pytest.mark.parametrize("name", ["$HOME", "${A}.parquet", "a::b", "zip::http:"])
+def test_parquet__name_that_would_open_another_file_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="rename the file or folder"):
+        open_data_files([str(tmp_path / name / "a.parquet")])
 
 
 def test_parquet__row_opens_no_file_outside_its_folder(tmp_path, caplog, monkeypatch):
