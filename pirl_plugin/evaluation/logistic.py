@@ -80,7 +80,6 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     Raises:
         Refused: no class has two images.
     """
-    from sklearn.base import clone
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
@@ -92,25 +91,32 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     scale = deviation * math.sqrt(len(deviation))  # so that C suits any number of columns
     rows = (rows - mean) / scale
     basis: Tensor | None = None
+    searched = rows.numpy()
     if len(rows) < rows.shape[1]:
-        # The basis is (D, N). float32 is exact enough for float16 features.
-        basis, coordinates = torch.linalg.qr(rows.T.float())
-        rows = coordinates.T.double()
-    inputs = rows.numpy()
+        # The basis is (D, N). float32 is exact enough for float16 features. The images that
+        # the search fits come first: they need no more columns of the triangular factor.
+        fitted = np.unique(np.concatenate([others for others, _ in splits]))
+        order = np.concatenate([fitted, np.setdiff1d(np.arange(len(rows)), fitted)])
+        basis, factor = torch.linalg.qr(rows[order].T.float())
+        rows = factor.T.double()[np.argsort(order)]
+        searched = rows[:, : len(fitted)].numpy()
     search = GridSearchCV(
         LogisticRegression(max_iter=_STEPS),
         {"C": _COSTS},
         scoring=_log_likelihood,
         cv=splits,
+        refit=False,
         error_score="raise",
     )
-    is_right = np.zeros(len(labels), bool)
+    is_right = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model: Any = search.fit(inputs, labels).best_estimator_
+        cost = search.fit(searched, labels).best_params_["C"]
+        model: Any = LogisticRegression(C=cost, max_iter=_STEPS)
         for others, held_out in splits:
-            other_model = clone(model).fit(inputs[others], labels[others])
-            is_right[held_out] = other_model.predict(inputs[held_out]) == labels[held_out]
+            model.fit(searched[others], labels[others])
+            is_right.append(model.predict(searched[held_out]) == labels[held_out])
+        model.fit(rows.numpy(), labels)
     weight = torch.from_numpy(model.coef_)
     bias = torch.from_numpy(model.intercept_)
     if len(weight) == 1:  # for two classes, scikit-learn only has scores for the second
@@ -123,8 +129,8 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
         weight=weight,
         bias=bias - weight @ mean,
         labels=model.classes_,
-        cost=search.best_params_["C"],
-        held_out_right=is_right[np.concatenate([held_out for _, held_out in splits])],
+        cost=cost,
+        held_out_right=np.concatenate(is_right),
     )
 
 
