@@ -9,16 +9,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection
+from multiprocessing import connection, util
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -49,11 +50,11 @@ class Interrupted(SystemExit):
         resumes: whether the same command would resume; set by :func:`resumable`.
     """
 
-    def __init__(self, number: int, resumes: bool = False) -> None:
+    def __init__(self, number: int) -> None:
         super().__init__(128 + number)
         self.code: int = 128 + number
         self.number = number
-        self.resumes = resumes
+        self.resumes = False
 
     @property
     def sentence(self) -> str:
@@ -180,8 +181,11 @@ class Watcher:
             self._first_signal_at = now
         elif number in _ENDING and now - self._first_signal_at >= _SAME_SIGNAL_S:
             until = now + GRACE_S
-            while self.children() and time.monotonic() < until:  # they got the signal too
+            waits_for_children = bool(self.children())  # they got the signal too
+            while self.children() and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
+            if waits_for_children and not self.children():
+                return  # the main thread waited for them only, and ends the process
             name = signal.Signals(number).name
             self.end_process(f"{PREFIX}ended at once by a second {name}", 128 + number)
 
@@ -208,6 +212,8 @@ class Watcher:
         for path in self.temporary_files:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+        with suppress(OSError):  # sockets of loader workers, which multiprocessing removes at exit
+            shutil.rmtree(util.get_temp_dir())
         os._exit(status)
 
 
@@ -254,12 +260,16 @@ def deferring() -> Iterator[None]:
 
 
 @contextmanager
-def resumable() -> Iterator[None]:
-    """If a signal ends the process within a block, tell the user that the same command resumes."""
+def resumable(resumes: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """If a signal ends the process within a block, tell the user that the same command resumes.
+
+    Args:
+        resumes: whether that is true, at the time of the signal.
+    """
     try:
         yield
     except Interrupted as interrupted:
-        interrupted.resumes = True
+        interrupted.resumes = resumes()
         raise
 
 

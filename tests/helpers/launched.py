@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TRACEBACK = "Traceback (most recent call last)"
+_PAUSE_S = 0.2
 STEP = "PIRL: invariance: "  # logged by rank 0 every LOG_FREQUENCY steps
 
 
@@ -73,6 +74,26 @@ class Started:
     def status(self, seconds: float = 600) -> int:
         """Wait for the end and return the exit status."""
         return self.process.wait(seconds)
+
+    def status_soon(self, seconds: float) -> int:
+        """Wait for the end and return the exit status; waits for a core do not count."""
+        waited = 0.0
+        while self.process.poll() is None:
+            assert waited < seconds, self.out[-2000:] + self.err[-2000:]
+            queued_before = self._queued()
+            time.sleep(_PAUSE_S)
+            queued = max(0.0, self._queued() - queued_before)  # ended threads are no longer in it
+            waited += max(0.0, _PAUSE_S - queued)
+        return self.process.returncode
+
+    def _queued(self) -> float:
+        """Seconds in which threads of the run's group waited for a core, on Linux."""
+        nanoseconds = 0
+        for pid in self.group():
+            for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):
+                    nanoseconds += int(file.read_text().split()[1])
+        return nanoseconds / 1e9
 
     def ranks(self) -> list[int]:
         """Processes of the ranks, in the order of start."""

@@ -79,7 +79,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     restarts the epoch with the same views.
 
     Raises:
-        SystemExit: a signal asked the run to end.
+        Interrupted: a signal asked the run to end.
     """
     num_images = task.loss.bank.num_rows
     if rank() == 0:
@@ -94,8 +94,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
             exchange.exchange(task, batch)
             # This pass may take longer than a cluster waits, and there is nothing to save yet.
             if exchange.agreed > SAVE:
-                moment = "while filling the memory bank. Nothing was saved, so start it again."
-                stop(exchange.agreed, moment)
+                stop(exchange.agreed, "while filling the memory bank; nothing was saved")
             (images,) = batch["images"]
             (index,) = batch["label"]
             # As in a step with VISSL's mixed precision.

@@ -133,7 +133,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         A test saves nothing: a signal ends it, and a resumed run repeats it.
 
         Raises:
-            SystemExit: 128 plus the signal number, after the checkpoint is written.
+            Interrupted: by the signal, after the checkpoint is written.
         """
         super().on_step(task)  # CHECKPOINT_ITER_FREQUENCY, which may have saved this step
         agreed = self._exchange.agreed
@@ -141,8 +141,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             self._save_now(task)
         if agreed > SAVE:
             saved = f"after step {task.iteration}, which is saved"
-            moment = saved if task.train else "during a test"
-            stop(agreed, f"{moment}. Run the same command again to resume.")
+            where = saved if task.train else "during a test"
+            stop(agreed, where)
 
     def on_end(self, task: Task) -> None:
         """Let signals end the process at once again, because no more steps poll them."""
@@ -242,13 +242,13 @@ def stop(number: int, where: str) -> NoReturn:
 
     Args:
         number: signal number.
-        where: where the run stops, and what to do; for the log.
+        where: where the run stops, for the log.
 
     Raises:
-        SystemExit: 128 plus the signal number.
+        Interrupted: always.
     """
     if world_size() > 1:
         distributed.barrier()  # no rank ends while rank 0 writes
     if rank() == 0:
-        logging.warning(f"pirl_plugin: stopped by {signal.Signals(number).name} {where}")
-    raise SystemExit(128 + number)
+        logging.warning(f"stopped by {signal.Signals(number).name} {where}")
+    raise watcher.Interrupted(number)

@@ -27,11 +27,13 @@ from pirl_plugin.system.watcher import (
     Interrupted,
     deferring,
     requested,
+    resumable,
     watching,
 )
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run.rank import (
     LOST_RANK,
+    PRINTED,
     another_rank_ended,
     prepare_workers,
     run_rank,
@@ -128,6 +130,7 @@ def launch_distributed(
         stack.enter_context(in_one_sentence())
         folder = Path(host.get_checkpoint_folder(cfg))
         stack.enter_context(in_one_sentence(folder))
+        stack.enter_context(resumable(lambda: _resumes(cfg, folder)))
         if is_first:
             stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
@@ -162,6 +165,11 @@ def launch_distributed(
         host.shutdown_logging()
 
 
+def _resumes(config: AttrDict, folder: Path) -> bool:
+    """Return whether the same command would resume from a checkpoint in the run's folder."""
+    return bool(config.CHECKPOINT.AUTO_RESUME) and any(folder.glob("model_*.torch"))
+
+
 def _start_ranks(config: AttrDict, folder: Path, node_id: int, work: tuple[Any, ...]) -> None:
     """Start the ranks on this node, each in its own process, and wait for them.
 
@@ -179,6 +187,8 @@ def _start_ranks(config: AttrDict, folder: Path, node_id: int, work: tuple[Any, 
     from torch.multiprocessing.spawn import ProcessExitedException
 
     num_earlier = len(_causes(folder))  # of earlier attempts
+    # It warns of each rank that it ends.
+    logging.getLogger("torch.multiprocessing").setLevel(logging.ERROR)
     number = config.DISTRIBUTED.NUM_PROC_PER_NODE
     try:
         with deferring():
@@ -214,8 +224,10 @@ def _end(exit_code: int, rank: int, causes: list[str], minutes: float) -> NoRetu
         minutes: how long a rank waits for another one.
     """
     for number in STOPPING:
-        if exit_code == 128 + number:  # it has saved
-            raise Interrupted(number, resumes=True) from None
+        if exit_code == 128 + number:
+            raise Interrupted(number) from None
+    if exit_code == PRINTED:
+        raise SystemExit(1) from None
     if causes:
         raise SystemExit(causes[0]) from None
     # No rank failed by itself. The signal kills a rank that does not listen yet, and the others

@@ -10,6 +10,7 @@ import datetime
 import functools
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
@@ -42,6 +43,8 @@ RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 """Environment variable with the rank's process ID, for ``preload.py``."""
 LOST_RANK = 3
 """Exit status for a spawned rank that lost another one, which may have written the cause."""
+PRINTED = 4
+"""Exit status for a spawned rank that printed its failure, because it could not write it."""
 
 
 def run_rank(
@@ -116,9 +119,14 @@ def run_rank(
             # The launcher finds causes in the file by their prefix.
             text = text if is_spawned and is_consequence else PREFIX + text
             written = record(text, details_of(error), Path(folder))
-            if is_spawned and written is not None:
-                raise SystemExit(LOST_RANK if is_consequence else 1) from None
-            raise SystemExit(written or text) from None
+            if not is_spawned:
+                raise SystemExit(written or text) from None
+            if is_consequence:
+                raise SystemExit(LOST_RANK) from None
+            if written is None:
+                print(text, file=sys.stderr)
+                raise SystemExit(PRINTED) from None
+            raise SystemExit(1) from None
 
 
 def prepare_workers(config: DictConfig | AttrDict) -> None:

@@ -77,7 +77,7 @@ def test_ranks__hold_the_folder_when_their_launcher_is_killed(image_folder, tmp_
         training.process.wait()
         second = run(*overrides, check=False)
         assert second.returncode == 1
-        assert "another process writes it" in second.stderr
+        assert "another process is writing to it" in second.stderr
         # The system has sent SIGINT to the ranks, as torch asked it to: they save and end.
         os.kill(rank, signal.SIGCONT)
         assert gone(training, seconds=120)

@@ -13,6 +13,7 @@ from pirl_plugin.vissl.resume.record import Record
 from pirl_plugin.vissl.run.launch import _causes, _end
 from pirl_plugin.vissl.run.rank import (
     LOST_RANK,
+    PRINTED,
     _compare_ranks,
     follow_torchrun,
     torchrun_local_rank,
@@ -86,6 +87,12 @@ def test_launcher__shows_the_cause_and_no_consequence(tmp_path):
     with pytest.raises(SystemExit) as ended:
         _end(1, 1, [cause], 7)
     assert ended.value.code == cause
+
+
+def test_launcher__adds_nothing_to_a_failure_that_a_rank_printed():
+    with pytest.raises(SystemExit) as ended:
+        _end(PRINTED, 0, [], 7)
+    assert ended.value.code == 1
 
 
 @pytest.mark.parametrize(
