@@ -105,7 +105,7 @@ def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_pat
     printed = capsys.readouterr().out
     layers = re.findall(r"^  (\S+) +[0-9.]+ +([0-9.]+) +\S+(?:  chosen)?$", printed, re.M)
     assert [name for name, _ in layers] == ["conv1", "res2", "res3", "res4", "res5", "last"]
-    assert f"{file}: the network and a classifier on last" in printed  # all are right
+    assert f"{file}: the network with a classifier on last" in printed  # all are right
     # Other commands write files of the same names.
     network = ["--checkpoint", str(checkpoint), "--size", "32"]
     for command in ("knn", "finetune"):
