@@ -1,1 +1,1 @@
-"""From an image file to a batch: decoder, sources of images, data set, collate function."""
+"""From image files to batches: decoder, image sources, data set, collate function."""

@@ -1,4 +1,4 @@
-"""Classes are names: labels from any source become names, and each image gets a name's index."""
+"""Classes are names: labels from any source become names, and images get indices into them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Classes(NamedTuple):
     """A source's classes.
 
     Attributes:
-        names: names of the classes that some image has, in their order.
-        indices: int64 ``(N,)``, for each image an index into ``names``, or ``NO_CLASS``.
-        without: what is written instead of a class → number of images.
+        names: class names that occur, in order.
+        indices: int64 ``(N,)``: an index into ``names`` for each image, or ``NO_CLASS``.
+        without: text found instead of a class → number of images.
     """
 
     names: list[str]
@@ -41,13 +41,13 @@ class Classes(NamedTuple):
 
 
 def class_name(label: object, missing: Container[str] = ()) -> str | None:
-    """Return a class name: the label as text, stripped, in Unicode's NFC; None for no class.
+    """Return a class name: the label as text, stripped, in Unicode NFC; None if unlabeled.
 
     None, NaN, empty texts and negative whole numbers are not classes.
 
     Args:
         label: text, a number, a boolean, or None.
-        missing: texts in lower case that are not classes either.
+        missing: additional texts, in lower case, that are not classes.
 
     Example:
         >>> class_name(" cat "), class_name("01"), class_name(7), class_name("None")
@@ -68,7 +68,7 @@ def _normalized(label: object) -> str:
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
-    """Sort names: by value if all are whole numbers, or else by name.
+    """Sort names, by value if all are whole numbers and otherwise alphabetically.
 
     Example:
         >>> natural_order(["10", "9"]), natural_order(["10", "9", "x"])
@@ -76,7 +76,7 @@ def natural_order(names: Iterable[str]) -> list[str]:
     """
     ordered = sorted(names)
     if all(map(_WHOLE_NUMBER.fullmatch, ordered)):
-        ordered.sort(key=int)  # a stable sort: 01 before 1
+        ordered.sort(key=int)  # stable, so 01 stays before 1
     return ordered
 
 
@@ -86,17 +86,16 @@ def name_classes(
     context: str = "labels",
     missing: Container[str] = (),
 ) -> Classes:
-    """Name the classes of images.
+    """Convert labels to classes.
 
     Args:
-        labels: label of each image: text, a number, a boolean, or None.
-        order: names of classes in their order, whatever these names are. Other labels follow, in
-            their natural order.
-        context: what has the labels, for messages.
-        missing: labels in lower case that are not classes: see :data:`MISSING_VALUES`.
+        labels: one label per image: text, a number, a boolean, or None.
+        order: class names in order, whatever these names are. Other labels follow in natural order.
+        context: where the labels come from, for messages.
+        missing: texts, in lower case, that are not classes: see :data:`MISSING_VALUES`.
 
     Raises:
-        NoLabels: a label is no single value: images may have several.
+        NoLabels: a label is not a single value, so images may have several.
 
     Example:
         >>> classes = name_classes(["10", "9", None, "10"])
@@ -133,12 +132,12 @@ def name_classes(
 
 
 def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.int64]:
-    """Return test classes as indices into the names of the training classes.
+    """Return test classes as indices into the training class names.
 
     Args:
-        names: of the training images' classes.
-        test: classes of the test images, which may lack some.
-        key: what names the test images, for the message.
+        names: the training class names.
+        test: the test images' classes; some training classes may be absent.
+        key: what the user passed for the test images, for the message.
 
     Returns:
         int64 ``(N,)``, or ``NO_CLASS``.
@@ -159,6 +158,6 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
             f"training images for each class, or remove its test images."
         )
     index_of_name = dict(zip(names, range(len(names)), strict=True))
-    joined = [*map(index_of_name.__getitem__, test.names), NO_CLASS]  # the last is at −1
+    joined = [*map(index_of_name.__getitem__, test.names), NO_CLASS]  # the last entry is at −1
     indices: NDArray[np.int64] = np.array(joined, np.int64)[test.indices]
     return indices

@@ -19,11 +19,11 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The user's choice of columns; None for the first known name.
+    """The user's choice of columns; None selects the first recognized name.
 
     Attributes:
-        image: name of the column of images, or of their paths; of tuples, a position.
-        label: name of the column of labels.
+        image: name of the column with images or paths; for tuples, a position.
+        label: name of the column with labels.
     """
 
     image: int | str | None = None
@@ -32,13 +32,13 @@ class Columns:
     def find(
         self, kind: str, columns: Sequence[str], context: str, of_type: Sequence[str] = ()
     ) -> Any:
-        """Return the image or label column, or None if none has a known name.
+        """Return the image or label column, or None if no name is recognized.
 
         Args:
             kind: ``image`` or ``label``.
             columns: the columns to choose from.
-            context: what has the columns, for messages.
-            of_type: those whose type is of this kind: a single one is taken if no name is known.
+            context: where the columns come from, for messages.
+            of_type: columns of the matching type; a single one is used if no name is recognized.
 
         Raises:
             Refused: the chosen column does not exist.
@@ -59,11 +59,11 @@ class Columns:
 
 
 BY_NAME = Columns()
-"""The first of the known names."""
+"""The first of the recognized names."""
 
 
 def choose(kind: str, columns: Iterable[str]) -> str:
-    """Return the end of an error message: how to choose a column.
+    """Return the end of an error message, which says how to choose a column.
 
     Args:
         kind: ``image`` or ``label``.

@@ -1,7 +1,7 @@
-"""Decode the bytes of an image file; all failures raise one type of error.
+"""Decode image files from bytes; all failures raise one type of error.
 
-Only the decoders of :data:`FORMATS` are used. PIL has more than forty, and finds one by the first
-bytes of a file, not by its name. One of them, for PostScript, starts the program Ghostscript.
+Only the decoders in :data:`FORMATS` are used. PIL has more than forty, and selects one by a file's
+first bytes, not by its name. One of them, for PostScript, starts the program Ghostscript.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from PIL import EpsImagePlugin, Image, ImageOps
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
-with suppress(ImportError):  # if it is installed, PIL reads HEIC
+with suppress(ImportError):  # if installed, PIL reads HEIC
     import pillow_heif
 
     pillow_heif.register_heif_opener()
-try:  # the operator itself: torchvision's deprecated function for it warns at each call
-    import torchvision.io.image  # noqa: F401 (registers it)
+try:  # the operator itself, because torchvision's deprecated function warns at each call
+    import torchvision.io.image  # noqa: F401 (registers the operator)
 
     decode_jpeg = torch.ops.image.decode_jpeg
 except (ImportError, AttributeError):  # PIL gives the same pixels
     decode_jpeg = None  # type: ignore[assignment]
 
-# Other libraries, such as torchvision's ImageFolder, open images with all decoders of PIL, in this
-# process too. Without a program for PostScript, that decoder fails instead of starting one.
+# Other libraries in this process, such as torchvision's ImageFolder, open images with all of PIL's
+# decoders. Without a PostScript program, that decoder fails instead of starting one.
 EpsImagePlugin.gs_binary = False
 
 Image.init()
@@ -40,31 +40,31 @@ FORMATS = tuple(
     for name in ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF", "AVIF", "JPEG2000", "HEIF")
     if name in Image.OPEN
 )
-"""PIL's names for the decoded formats, as far as this PIL has them."""
+"""PIL's names for the decoded formats, as far as this PIL supports them."""
 
 NEEDED_SIDE = 750
-"""Pixels of a shorter side that views of 224 px need: JPEGs are decoded at 1/2, 1/4 or 1/8 size if
-that leaves as many.
+"""Shorter side that 224-px views need, in pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size if that
+leaves as many.
 
 Views of JPEGs of 2,250 px and more are then 1.4 to 2.7 times as fast."""
 
 LARGEST_SIDE = 65_535
-"""Largest side of a JPEG, pixels: if views need as many, all JPEGs are decoded at full size."""
+"""Largest JPEG side in pixels. If views need as many, all JPEGs are decoded at full size."""
 
 MAX_PIXELS = 64_000_000
-"""Largest image to decode, pixels; a process needs about 12 bytes for each."""
+"""Largest image to decode, in pixels; a process needs about 12 bytes per pixel."""
 
-# Markers of a JPEG's blocks.
+# JPEG block markers.
 _SIZES = (0xC0, 0xC1, 0xC2)
 _PROGRESSIVE = 0xC2
 _APP1 = 0xE1
 _JPEG = b"\xff\xd8"
 _START_OF_SCAN = b"\xff\xda"
-_USUAL_SCANS = 16  # of a progressive JPEG of MAX_PIXELS; encoders write about ten
-# Arguments of torchvision's operator: ImageReadMode.RGB, and to apply the EXIF orientation.
+_USUAL_SCANS = 16  # in a progressive JPEG with MAX_PIXELS; encoders write about ten
+# Arguments for torchvision's operator: ImageReadMode.RGB, and apply the EXIF orientation.
 _RGB = 3
 _UPRIGHT = True
-# Tags of a TIFF, some of their values, and EXIF's tag of the orientation.
+# TIFF tags, some of their values, and EXIF's orientation tag.
 _BITS_PER_SAMPLE = 258
 _PHOTOMETRIC_INTERPRETATION = 262
 _PLANAR_CONFIGURATION = 284
@@ -79,14 +79,14 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 class UnreadableImageError(ValueError):
-    """An image cannot be decoded; the message says why."""
+    """An image cannot be decoded; the message gives the reason."""
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file: the ``opener`` of ``open``. Opening a pipe would wait for its writer.
+    """Open a regular file, as an ``opener`` for ``open``. Opening a pipe would wait for a writer.
 
     Raises:
-        OSError: it cannot be opened, or is a pipe or device.
+        OSError: the file cannot be opened, or is a pipe or device.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -109,26 +109,25 @@ def decode_image(
     *,
     max_pixels: int = MAX_PIXELS,
 ) -> torch.Tensor:
-    """Decode an image of one of :data:`FORMATS`, upright, or an array of ``numpy.save``.
+    """Decode an image in one of :data:`FORMATS`, upright, or an array written by ``numpy.save``.
 
-    torchvision decodes JPEGs: the pixels equal PIL's bit by bit, and it is faster. PIL decodes all
-    other ordinary images (CMYK JPEGs, PNG, GIF, WebP, …) to RGB: the first frame of an animation,
-    without transparency. Gray images of 16 bits or of floats have one channel. tifffile decodes
-    TIFFs with other bands.
+    torchvision decodes JPEGs, because it is faster; the pixels equal PIL's bit for bit. PIL decodes
+    all other ordinary images (CMYK JPEGs, PNG, GIF, WebP, …) to RGB: the first frame of an
+    animation, without transparency. Grayscale images with 16 bits or floats have one channel.
+    tifffile decodes TIFFs with other bands.
 
     Args:
         data: the file's content; a ``bytearray`` saves a copy.
-        scaled_to: decode a JPEG at the smallest of 1, 1/2, 1/4 and 1/8 size that leaves at least
-            this many pixels to its shorter side (libjpeg scales its DCT blocks); None:
-            ``NEEDED_SIDE``.
-        max_pixels: largest number of pixels, at the size at which the image is decoded.
+        scaled_to: decode a JPEG at the smallest of 1, 1/2, 1/4 and 1/8 size whose shorter side has
+            at least this many pixels (libjpeg scales its DCT blocks); None: ``NEEDED_SIDE``.
+        max_pixels: maximum number of pixels, at the decoded size.
 
     Returns:
-        ``(C, H, W)`` of uint8, uint16 or float32; ordinary images are RGB, uint8 ``(3, H, W)``.
+        ``(C, H, W)`` in uint8, uint16 or float32; ordinary images are RGB, uint8 ``(3, H, W)``.
 
     Raises:
-        UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, not an image of
-            these formats, other types, or too many pixels. No other exception is raised.
+        UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, an unsupported
+            format or type, or too many pixels. No other exception is raised.
 
     Example:
         >>> file = io.BytesIO()
@@ -151,13 +150,13 @@ def decode_image(
 
 def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> torch.Tensor:
     needed_side = scaled_to or NEEDED_SIDE
-    # The fast way, for nearly all photos: torchvision, at full size.
+    # The fast path, for nearly all photos: torchvision, at full size.
     height, width, channels, is_progressive = _jpeg_size(data) or (0, 0, 0, False)
     if is_progressive:
         _check_scans(data, height * width, max_pixels)
     is_usual = channels in (1, 3) and height * width <= max_pixels
     if decode_jpeg is not None and is_usual and min(height, width) < 2 * needed_side:
-        writable = data if isinstance(data, bytearray) else bytearray(data)  # no warning
+        writable = data if isinstance(data, bytearray) else bytearray(data)  # avoids a warning
         encoded = torch.frombuffer(writable, dtype=torch.uint8)
         pixels: torch.Tensor = decode_jpeg(encoded, _RGB, _UPRIGHT)
         return pixels
@@ -168,7 +167,7 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         return as_pixels(array)
     if data.startswith(_TIFF) and not _fits_pil(data):
         return _decode_tiff(data, max_pixels)
-    # All others: PIL reads the header, and decodes the pixels only if they are wanted.
+    # All others: PIL reads the header, and decodes the pixels only on request.
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         num_pixels = image.width * image.height  # before draft() changes them
         if min(image.size) >= 2 * needed_side:
@@ -186,10 +185,10 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
 
 
 def _check(image: Image.Image, max_pixels: int) -> None:
-    """Check an image before its pixels are decoded.
+    """Check an image before decoding the pixels.
 
     Raises:
-        UnreadableImageError: it is too large, or PIL would decode it wrongly.
+        UnreadableImageError: the image is too large, or PIL would decode it wrongly.
     """
     if image.width * image.height > max_pixels:
         raise UnreadableImageError(
@@ -200,7 +199,7 @@ def _check(image: Image.Image, max_pixels: int) -> None:
 
 
 def _check_size(num_values: int, most: int) -> None:
-    """Check an array of several channels. Raises ``UnreadableImageError`` if it is too large."""
+    """Check a multi-channel array. Raises ``UnreadableImageError`` if it is too large."""
     if num_values > most:
         raise UnreadableImageError(
             f"it has {num_values / 1e6:.0f} million values: expected at most {most / 1e6:.0f}"
@@ -219,13 +218,13 @@ def _fits_pil(data: bytes | bytearray) -> bool:
 
 
 def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
-    """Decode a TIFF of any bands, or of gray pages, which become channels."""
+    """Decode a TIFF with any bands, or with grayscale pages, which become channels."""
     try:
         import tifffile
     except ImportError:
         raise UnreadableImageError(
-            "it is a TIFF of several bands, or one that PIL misreads: pip install "
-            "'pirl-plugin[tiff]' reads it"
+            "it is a multi-band TIFF, or one that PIL misreads; to read it, pip install "
+            "'pirl-plugin[tiff]'"
         ) from None
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = file.series[0]
@@ -245,19 +244,19 @@ def _check_scans(data: bytes | bytearray, num_pixels: int, max_pixels: int) -> N
     A baseline JPEG needs no check: each scan takes at least one byte for 256 pixels.
 
     Raises:
-        UnreadableImageError: it has too many scans.
+        UnreadableImageError: there are too many scans.
     """
     scans = data.count(_START_OF_SCAN)
     most = _USUAL_SCANS * max_pixels // max(1, num_pixels)
     if scans > max(most, _USUAL_SCANS):
         raise UnreadableImageError(
-            f"it is a progressive JPEG of {num_pixels / 1e6:.1f} megapixels in {scans} scans: "
+            f"it is a progressive JPEG with {num_pixels / 1e6:.1f} megapixels in {scans} scans: "
             f"expected at most {most}; save it again"
         )
 
 
 def _is_misread(image: Image.Image) -> bool:
-    """Return whether PIL decodes a TIFF wrongly, as comparisons with known values showed."""
+    """Return whether PIL decodes a TIFF wrongly, according to comparisons with known values."""
     tags = image.tag_v2  # type: ignore[attr-defined]
     bits = tags.get(_BITS_PER_SAMPLE, (8,))
     is_deep = max(bits) > 8
@@ -269,19 +268,19 @@ def _is_misread(image: Image.Image) -> bool:
 
 
 def _what_it_is(data: bytes | bytearray) -> str:
-    """Say why bytes are not an image, and quote their beginning."""
+    """Explain why bytes are not an image, and quote their beginning."""
     if data.startswith(_LFS_POINTER):
-        return "it is a pointer of Git LFS, not an image: run git lfs pull"
+        return "it is a Git LFS pointer, not an image: run git lfs pull"
     beginning = f", which begin with {bytes(data[:24])!r}" if data else ""
-    return f"it is not an image of a known format ({len(data)} bytes{beginning})"
+    return f"it is not an image in a known format ({len(data)} bytes{beginning})"
 
 
 def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int, bool] | None:
-    """Return height, width and channels of a JPEG, and whether it is progressive.
+    """Return a JPEG's height, width and channels, and whether it is progressive.
 
-    PIL takes 40 times as long for them.
+    This is 40 times as fast as PIL.
 
-    None if it is no JPEG, or has a block (XMP) that may hide the EXIF tag from torchvision.
+    None if it is not a JPEG, or has a block (XMP) that may hide the EXIF tag from torchvision.
     """
     at = 2
     while data.startswith(b"\xff", at) and at + 10 <= len(data):

@@ -1,4 +1,4 @@
-"""Images in a list: an array of strings, a table, or a text file with a path on each line."""
+"""Images in a list: an array of strings, a table, or a text file with one path per line."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ _TABLES = (".csv", ".tsv", ".jsonl")
 _FILES_TO_CHECK = 8
 
 Rows = Iterable[tuple[int, Mapping[str, object]]]
-"""Number of each row of a list, and its values by column."""
+"""Row numbers in a list, and each row's values by column."""
 
 
 class FileListSource(ImageSource):
-    """The images in a list; relative paths start at the list's folder.
+    """The images in a list; relative paths are relative to the list's folder.
 
-    A line of a ``.txt`` is a path, or a path, space or tab, and a label. A line that begins with
-    ``#`` is a comment. Tables, ``.csv`` and ``.tsv``, have a header, with comma, semicolon or tab;
-    a line of a ``.jsonl`` is an object, such as in ``metadata.jsonl``. A ``.npy`` is an array (N,)
-    of strings.
+    In a ``.txt``, a line is a path, or a path, a space or tab, and a label. Lines that begin with
+    ``#`` are comments. Tables, ``.csv`` and ``.tsv``, have a header and are separated by commas,
+    semicolons or tabs. In a ``.jsonl``, each line is an object, as in ``metadata.jsonl``. A
+    ``.npy`` is an array (N,) of strings.
 
     Args:
-        path: path of the list.
+        path: path to the list.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
-        new_prefix: new prefix of all paths.
-        columns: names of a table's columns of paths and labels.
+        new_prefix: new prefix for all paths.
+        columns: names of a table's path and label columns.
 
     Raises:
         FileNotFoundError: the list does not exist, or the first files in it do not exist.
-        ValueError: it has no image, a line without a path, or text that is not UTF-8.
+        ValueError: there is no image, a line without a path, or text that is not UTF-8.
     """
 
     kind = "list"
@@ -83,7 +83,7 @@ class FileListSource(ImageSource):
                     raise Refused(f"{file}: row {number} has no {path_column!r}. Remove the row.")
                 paths.append(new_prefix + str(image).removeprefix(remove_prefix))
                 self._labels.append(row.get(label_column) if label_column else None)
-        self._other_columns: list[str] = []  # of a table, if none of them is known to have labels
+        self._other_columns: list[str] = []  # of a table without a recognized label column
         if is_table:
             labels = f", labels from {label_column!r}" if label_column else ""
             warn_once(f"{file}: paths from the column {path_column!r}{labels}")
@@ -91,7 +91,7 @@ class FileListSource(ImageSource):
                 self._other_columns = [name for name in header if name not in ("", path_column)]
         super().__init__(file, paths, os.path.dirname(file))
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
-        if not any(map(os.path.exists, first)):  # otherwise all images would be gray
+        if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
             ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"
             raise MissingFile(
                 f"None of the first {len(first)} files in {file} exists, such as "
@@ -103,11 +103,11 @@ class FileListSource(ImageSource):
         """Return the classes from the labels or, without labels, from the images' folders.
 
         Raises:
-            NoLabels: no column is known to have labels, an image has two labels, or the folders
-                have different parents.
+            NoLabels: no label column is recognized, an image has two labels, or the folders have
+                different parents.
         """
         if any(label is not None for label in self._labels):
-            # JSON has its own null: its texts are names, whatever they are.
+            # JSON has its own null, so every text is a name.
             is_json = self.path.lower().endswith(".jsonl")
             texts = {label for label in self._labels if isinstance(label, str) and label.strip()}
             order = natural_order(texts) if is_json else ()
@@ -120,12 +120,12 @@ class FileListSource(ImageSource):
         names = set(map(os.path.basename, folders))
         if len(set(map(os.path.dirname, folders))) > 1 or len(names) < 2:
             raise NoLabels(
-                f"{self.path} has no labels. Add a label for each image, or use paths "
+                f"{self.path} has no labels. Add a label for each image, or use paths like "
                 f"DIR/CLASS/IMAGE."
             )
         warn_once(
-            f"{self.path} has no labels: the class of each of its {len(self)} images is its "
-            f"folder, one of {len(names)} in {os.path.dirname(folders[0])}"
+            f"{self.path} has no labels. Each of the {len(self)} images gets its folder as class, "
+            f"one of {len(names)} in {os.path.dirname(folders[0])}"
         )
         return name_classes(map(os.path.basename, folders), order=sorted(names))
 
@@ -139,7 +139,7 @@ class FileListSource(ImageSource):
             if first != label:
                 raise NoLabels(
                     f"{self.path}: {printable(path)} has two labels, {classes.names[first]} and "
-                    f"{classes.names[label]}. Keep one row for each image."
+                    f"{classes.names[label]}. Keep one row per image."
                 )
 
 
@@ -160,7 +160,7 @@ def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Ro
         columns_of_any_row = list(dict.fromkeys(keys))
         lines.seek(0)
         return columns_of_any_row, _rows_of_json(lines, file)
-    raise Refused(f"{file} is not a list of images, a file *{', *'.join(LISTS)}.")
+    raise Refused(f"{file} is not an image list. Lists end in {', '.join(LISTS)}.")
 
 
 def _text(content: bytes, file: str) -> str:
@@ -179,19 +179,19 @@ def _rows_of_array(file: str) -> Rows:
     try:
         array = np.lib.format.open_memmap(file, mode="r")  # it never unpickles, as np.load can
     except ValueError as error:
-        raise Refused(f"{file} is no array of strings, or is damaged ({error})") from error
+        raise Refused(f"{file} is not an array of strings, or is damaged ({error})") from error
     if array.ndim != 1 or array.dtype.kind not in "US":
-        raise Refused(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
+        raise Refused(f"{file} has {array.dtype} of shape {array.shape}: expected (N,) strings")
     try:
         paths = array if array.dtype.kind == "U" else np.strings.decode(array, "utf-8")
     except UnicodeDecodeError as error:
-        raise Refused(f"{file} is not UTF-8: it holds {error.object!r}. Save it again.") from None
+        raise Refused(f"{file} is not UTF-8: {error.object!r}. Save it again.") from None
     return ((row, {"path": str(path)}) for row, path in enumerate(paths))
 
 
 def _rows_of_text(lines: TextIO, file: str) -> Rows:
     endings = "|".join(map(re.escape, [*IMAGE_EXTENSIONS, ARRAY_EXTENSION]))
-    # The path ends at the last ending of an image before a space or tab, or else at a tab.
+    # The path ends at the last image extension before a space or tab, or else at a tab.
     with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
     is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)
     comments = 0
@@ -204,20 +204,20 @@ def _rows_of_text(lines: TextIO, file: str) -> Rows:
         elif line:
             yield number, {"path": line}
     if comments:
-        warn_once(f"{file}: skipped: {comments} comments, lines that begin with #")
+        warn_once(f"{file}: skipped {comments} comments (lines that begin with #)")
 
 
 def _header(line: str, file: str, columns: Columns) -> tuple[str, list[str]]:
     """Return the delimiter and the columns of a table's first line.
 
     Raises:
-        Refused: it has no column of images.
+        Refused: there is no image column.
     """
     delimiter = max(_DELIMITERS, key=line.count)
     header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
     if columns.image not in header and BY_NAME.find("image", header, file) is None:
         raise Refused(
-            f"{file} needs a header with comma, semicolon or tab in its first line: "
+            f"{file} needs a header with comma, semicolon or tab in the first line: "
             f"{choose('image', map(printable, header))} Or write a .txt with lines PATH LABEL."
         )
     return delimiter, header
@@ -229,7 +229,7 @@ def _rows_of_table(lines: TextIO, file: str, delimiter: str, header: list[str]) 
             if any(cells[len(header) :]):
                 raise Refused(
                     f"{file}: row {number} has {len(cells)} cells: expected {len(header)}, as in "
-                    f"the header; put quotes around a cell that has {delimiter!r} in it"
+                    f"the header; quote cells that contain {delimiter!r}"
                 )
             if any(cells):  # a row may lack the last columns
                 yield number, dict(zip(header, map(str.strip, cells), strict=False))
@@ -243,4 +243,4 @@ def _rows_of_json(lines: TextIO, file: str) -> Iterator[tuple[int, Mapping[str, 
             try:
                 yield number, dict(json.loads(line))
             except (ValueError, TypeError) as error:
-                raise Refused(f"{file}: line {number} is no JSON object ({error})") from None
+                raise Refused(f"{file}: line {number} is not a JSON object ({error})") from None

@@ -22,11 +22,11 @@ _KNOWN_EXTENSIONS = (
 )  # fmt: skip
 _OF_PIL = Image.registered_extensions()
 IMAGE_EXTENSIONS = tuple(extension for extension in _KNOWN_EXTENSIONS if extension in _OF_PIL)
-"""Extensions that this PIL reads, in lower case, with the dot."""
+"""Extensions that this PIL supports, in lower case, with the dot."""
 ARRAY_EXTENSION = ".npy"
-"""Extension of arrays, which count as images only without ordinary ones."""
+"""Extension for arrays, which count as images only if there are no ordinary images."""
 
-# Folders of operating systems and storage devices: #recycle, @eaDir, @Recycle, $RECYCLE.BIN, …
+# Folders that operating systems and storage devices create: #recycle, @eaDir, $RECYCLE.BIN, …
 _SYSTEM_PREFIXES = ("#", "@", "$", "~")
 _SYSTEM_FOLDERS = frozenset(
     {
@@ -39,27 +39,27 @@ _REMEDIES = {
     ".heic": "pip install pillow-heif reads .heic",
     ".zip": "unzip each .zip to read its images",
     ".tar": "a run reads tars with +config/pirl/datasets=shards",
-    ".parquet": "a pattern names .parquet files, such as 'DIR/train-*.parquet' in quotes; a run "
-    "reads them with +config/pirl/datasets=hf",
+    ".parquet": "pass a quoted pattern to read .parquet files, such as 'DIR/train-*.parquet'; a "
+    "run reads them with +config/pirl/datasets=hf",
     ".arrow": "a run reads .arrow with +config/pirl/datasets=hf",
 }
 
 TEST_FOLDERS = ("val", "valid", "validation", "test")
-"""Names for the folder of test images beside ``train``; the first existing one is used."""
+"""Names for the test image folder beside ``train``; the first existing one is used."""
 
 
 class FolderSource(ImageSource):
-    """The images below a folder; its subfolders, if any, are the classes.
+    """The images below a folder; subfolders, if any, are the classes.
 
     One warning counts the skipped folders by name and the skipped files by extension.
 
     Args:
         path: the folder.
-        all_splits: read a folder that holds the splits of a data set, with all their images.
+        all_splits: read all images in a folder that holds a data set's splits.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: it holds no image, or several splits.
+        FileNotFoundError: the folder does not exist.
+        ValueError: it contains no image, or several splits.
     """
 
     kind = "folder"
@@ -68,7 +68,7 @@ class FolderSource(ImageSource):
         folder = os.fspath(path)
         if os.path.isfile(folder):
             raise Refused(
-                f"{folder} is a file, not a folder of images. A run reads a list with "
+                f"{folder} is a file, not a folder. A run reads a list with "
                 f"+config/pirl/datasets=filelist."
             )
         if not os.path.isdir(folder):
@@ -87,13 +87,13 @@ class FolderSource(ImageSource):
         if skipped:
             counts = warn_skipped(folder, skipped)
             if not images:
-                raise Refused(f"{folder} holds no image, only {counts}")
+                raise Refused(f"{folder} contains no images, only {counts}")
         super().__init__(folder, images)
 
     def _find_classes(self) -> Classes:
-        """Return the classes: the first-level subfolders, in the order of their names.
+        """Return the classes: the first-level subfolders, in order of their names.
 
-        Images in the folder itself have none. A warning names subfolders without images.
+        Images in the folder itself are unlabeled. A warning names subfolders without images.
         """
         top, *folders = self._images_of_class  # in the order of the images
         if not folders:
@@ -108,16 +108,16 @@ class FolderSource(ImageSource):
         if empty:
             listed = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
             warn_once(
-                f"{self.path}: {len(empty)} of {len(folders)} classes have no image: {listed}"
+                f"{self.path}: {len(empty)} of {len(folders)} classes have no images: {listed}"
             )
         return name_classes(labels, order=folders)
 
 
 def warn_skipped(path: str, skipped: Counter[str]) -> str:
-    """Warn once of what a source leaves out, and return the counts as text.
+    """Warn once about what a source skips, and return the counts as text.
 
     Args:
-        path: of the source.
+        path: the source's path.
         skipped: reason → number of files, folders or images.
     """
     counts = ", ".join(f"{printable(reason)} ({count})" for reason, count in skipped.items())
@@ -125,7 +125,7 @@ def warn_skipped(path: str, skipped: Counter[str]) -> str:
     for ending, remedy in _REMEDIES.items():
         if ending in skipped:
             counts += f"; {remedy}"
-    warn_once(f"{path}: skipped: {counts}")
+    warn_once(f"{path}: skipped {counts}")
     return counts
 
 
@@ -137,17 +137,17 @@ def find_images(
 ) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
 
-    The images of the folder itself come first, then the images of each first-level subfolder (a
-    class), by name. Within a class, folders are sorted by path and files by name, as in
-    torchvision's ``ImageFolder``. Hidden names, folders of the system (``lost+found``, ``@eaDir``,
-    ``#recycle``, …) and folders without permission are skipped. Links to folders are followed,
-    unless they lead to a folder that contains them.
+    Images in the folder itself come first, then images in each first-level subfolder (a class), by
+    name. Within a class, folders are sorted by path and files by name, as in torchvision's
+    ``ImageFolder``. Hidden names, system folders (``lost+found``, ``@eaDir``, ``#recycle``, …) and
+    folders without permission are skipped. Links to folders are followed, unless they lead to a
+    folder that contains them.
 
     Args:
         folder: an existing folder.
         skipped: counts skipped files by extension and skipped folders by name, during the walk.
-        of_class: counts the images of the folder itself, ``""``, and of each first-level subfolder.
-        endings: of the images' names, in lower case.
+        of_class: counts images in the folder itself (``""``) and in each first-level subfolder.
+        endings: image extensions, in lower case.
 
     Yields:
         Paths relative to ``folder``.
@@ -160,7 +160,7 @@ def find_images(
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))  # the folder itself
     _, class_names, _ = top
-    # A class at a time: its folders are sorted by their whole path, as torchvision sorts.
+    # Class by class, with folders sorted by their full path, as in torchvision.
     for subfolder in ["", *class_names]:
         of_class[subfolder] = 0
         walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
@@ -182,7 +182,7 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def class_names(folder: str | os.PathLike[str]) -> list[str]:
-    """Return a folder's class names, as ``FolderSource`` does, but faster."""
+    """Return a folder's class names like ``FolderSource``, but faster."""
     names = class_folders(folder)
     used: list[str] = []
     for endings in (IMAGE_EXTENSIONS, ARRAY_EXTENSION):
@@ -207,7 +207,7 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
     """Walk like ``os.walk``, in sorted order, without folders that :func:`_is_read` excludes.
 
     Yields:
-        Path of a folder, and the names of its subfolders and files.
+        A folder's path, and the names of its subfolders and files.
     """
 
     def fail(error: OSError) -> None:
@@ -215,7 +215,7 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
     for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
         names = sorted(folders)
-        folders.clear()  # os.walk goes on into the folders of this list, in its order
+        folders.clear()  # os.walk continues with the folders in this list, in its order
         for name in names:
             if name.startswith("."):
                 continue
@@ -237,6 +237,6 @@ def _is_read(path: str, name: str) -> bool:
         return False
     if not os.path.islink(folder):
         return True
-    # A link to a folder that contains it would be walked for ever.
+    # A link to a folder that contains it would be walked forever.
     target = os.path.realpath(folder)
     return os.path.commonpath([target, os.path.realpath(path)]) != target

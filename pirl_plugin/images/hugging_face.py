@@ -1,7 +1,7 @@
-"""Images of a Hugging Face data set on disk.
+"""Images in a Hugging Face data set on disk.
 
 The package ``datasets`` opens the files one by one. Its own functions for folders would read a
-``README.md`` or ``state.json``, which may name files elsewhere or addresses to fetch.
+``README.md`` or ``state.json``, which may name files elsewhere or URLs to fetch.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
 
 STATE = "state.json"
-"""File that ``save_to_disk`` writes into a data set's folder."""
+"""Name of the file that ``save_to_disk`` writes into a data set's folder."""
 SAVED_SPLITS = "dataset_dict.json"
-"""File that ``save_to_disk`` writes beside the folders of several splits."""
+"""Name of the file that ``save_to_disk`` writes beside the folders of several splits."""
 
 
 class HuggingFaceSource(MapSource):
-    """Images of a Hugging Face data set on disk: Arrow, as ``save_to_disk`` writes, or parquet.
+    """Images in a Hugging Face data set on disk: Arrow, as ``save_to_disk`` writes, or Parquet.
 
     Args:
-        path: a folder with ``state.json``, a parquet file, or a pattern of parquet files, such as
+        path: a folder with ``state.json``, a Parquet file, or a pattern for Parquet files, such as
             ``data/train-*.parquet``.
-        columns: names of the columns of images and of labels.
+        columns: names of the image and label columns.
 
     Raises:
         ImportError: the package ``datasets`` is not installed.
-        ValueError: there are no such files, or no column of images.
+        ValueError: the files do not exist, or there is no image column.
     """
 
     kind = "Hugging Face data set"
@@ -45,7 +45,7 @@ class HuggingFaceSource(MapSource):
         super().__init__(open_data_files(self._files), columns=columns, path=name)
 
     def _read_file(self, path: str) -> bytearray:
-        """Read a file named in a row, but none outside the data set's folder."""
+        """Read a file named in a row, unless it lies outside the data set's folder."""
         folder = os.path.dirname(os.path.realpath(self._files[0]))
         file = os.path.realpath(os.path.join(folder, path))
         if os.path.commonpath([folder, file]) != folder:
@@ -53,23 +53,23 @@ class HuggingFaceSource(MapSource):
         return read_file(file)
 
     def files(self) -> list[str]:
-        """Return the Arrow or parquet files."""
+        """Return the Arrow or Parquet files."""
         return self._files
 
 
 def data_files(path: str) -> list[str]:
-    """Return the files of a data set: Arrow files of ``save_to_disk``, or parquet files.
+    """Return a data set's files: Arrow files from ``save_to_disk``, or Parquet files.
 
     Raises:
-        Refused: the path is a folder of several splits, or ``state.json`` names files elsewhere.
-        FileNotFoundError: there are no such files.
+        Refused: the path is a folder with several splits, or ``state.json`` names files elsewhere.
+        FileNotFoundError: the files do not exist.
     """
     if os.path.isfile(os.path.join(path, STATE)):
         return _arrow_files(Path(path))
     if os.path.isdir(path):
         raise Refused(
             f"{path} has no {STATE}. Pass the folder of one split, such as {path}/train, or "
-            f"parquet files as a pattern in quotes, such as '{path}/train-*.parquet'."
+            f"Parquet files as a quoted pattern, such as '{path}/train-*.parquet'."
         )
     files = [path] if os.path.exists(path) else sorted(glob.glob(path))
     if not files:
@@ -112,7 +112,7 @@ def open_data_files(files: list[str]) -> Any:
                 parts.append(datasets.Dataset.from_parquet(glob.escape(file)))
             else:
                 parts.append(datasets.Dataset.from_file(file))
-        except Exception as error:  # of pyarrow, or what the package makes of it
+        except Exception as error:  # from pyarrow, or as the package wraps it
             raise Refused(
                 f"{file} cannot be read ({error.__cause__ or error}). If it is incomplete, "
                 f"download or save it again."

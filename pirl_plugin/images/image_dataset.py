@@ -26,7 +26,7 @@ from pirl_plugin.views.pixels import image_generator
 IGNORED_LABEL = -1
 """Index or label of an unreadable image, which loss and memory bank ignore."""
 JOINED_VIEWS = frozenset({"patches"})
-"""Views with several patches per image; a batch joins all patches in one tensor."""
+"""Views with several patches per image, which a batch joins in one tensor."""
 _ROWS_TO_TRY = 64  # to find a readable image
 
 
@@ -38,25 +38,26 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
     Args:
         source: a folder of images, with or without subfolders; a file that lists images; a list of
-            folders or images; or any map-style data set. Its items are PIL images or uint8
-            tensors, or tuples or dictionaries with one.
-        views: ``JigsawViews()`` or similar, or any function of a PIL image, such as torchvision's
-            transforms, or of a PIL image and a numpy generator. It gets the image at full size, and
-            returns a dictionary of tensors, or one tensor, which is then named ``images``.
-        seed: seed of the views, used with ``set_epoch``.
-        image_column: name or position of the image in an item, or name of the column of images or
+            folders or images; or any map-style data set. Items are PIL images or uint8 tensors, or
+            tuples or dictionaries that contain one.
+        views: ``JigsawViews()`` or similar, or any function that takes a PIL image, such as a
+            torchvision transform, or a PIL image and a numpy generator. It gets the image at full
+            size, and returns a dictionary of tensors, or one tensor, which is then named
+            ``images``.
+        seed: seed for the views, used with ``set_epoch``.
+        image_column: name or position of the image in an item, or name of the column with images or
             paths; None: ``image`` or a similar name, or else the only image.
-        label_column: name of the column of labels; None: ``label`` or a similar name.
-        rgb: convert images of one or four channels to RGB in uint8. Otherwise, images keep their
-            channels and type, those of most images; ordinary image files are RGB in any case.
+        label_column: name of the label column; None: ``label`` or a similar name.
+        rgb: convert images with one or four channels to RGB in uint8. Otherwise images keep the
+            most common channels and dtype; ordinary image files are RGB in any case.
 
     Raises:
         FileNotFoundError: the folder or list does not exist, or the files in the list do not.
         ValueError: there is no image, or the data are a stream.
 
     Attributes:
-        source: the source of the images; it has their ``labels()`` and ``unreadable_paths()``.
-        pixel_type: channels and type of the images; those of another one are unreadable.
+        source: the image source; it has ``labels()`` and ``unreadable_paths()``.
+        pixel_type: channels and dtype of the images; others are unreadable.
 
     Example:
         >>> from pirl_plugin.views.jigsaw import JigsawViews
@@ -103,16 +104,16 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         return len(self.source)
 
     def labels(self) -> torch.Tensor | None:
-        """Return the class of each image, int64 (N,); None if the source names no classes."""
+        """Return one class per image, int64 (N,); None if the source names no classes."""
         try:
             return torch.as_tensor(self.source.labels())
         except NoLabels:
             return None
 
     def set_epoch(self, epoch: int) -> None:
-        """Let views depend on seed, epoch and row alone; call it before each epoch.
+        """Make views depend only on seed, epoch and row. Call this before each epoch.
 
-        No iterator of a loader may be at work: its workers read ahead, with the epoch before.
+        No loader iterator may be active: its workers read ahead, using the previous epoch.
         """
         self._epoch.fill_(epoch)
 
@@ -124,16 +125,16 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
         Returns:
             The views (and a pretext task's ``label``); ``index``, the row; and ``data_valid``,
-            whether the image could be read. If not, the views are zeros, and index and label
+            whether the image is readable. If not, the views are zeros, and index and label
             are −1.
 
         Raises:
-            IndexError: there is no such row; negative rows do not exist.
+            IndexError: the row does not exist; negative rows are not supported.
             ValueError: the views are not tensors, or no image is readable.
         """
         row = int(row)
         if not 0 <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)} images")
+            raise IndexError(f"row {row} is out of range for {len(self)} images")
         pixels, is_valid = self.source.load(row, self._size, self.pixel_type)
         if is_valid:
             epoch = int(self._epoch)
@@ -146,7 +147,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         return sample
 
     def blank_views(self) -> dict[str, torch.Tensor]:
-        """Return zeros of the shapes of the first readable image's views, and the label −1."""
+        """Return zeros in the shapes of the first readable image's views, and the label −1."""
         views = self.views(self._first_readable, np.random.default_rng(0))
         blank = {
             name: torch.zeros_like(view) if isinstance(view, torch.Tensor) else view
@@ -170,10 +171,11 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
 
 def collate_views(samples: Sequence[Any]) -> Any:
-    """Collate dictionaries of views: the ``collate_fn`` of a ``DataLoader``.
+    """Collate dictionaries of views: the ``collate_fn`` for a ``DataLoader``.
 
-    Tuples that begin with one, such as (views, class) of a torchvision data set with views as its
-    transform, give a list: the batch of views, and torch's collation of each other item.
+    Tuples that begin with a dictionary, such as (views, class) from a torchvision data set with
+    views as its transform, give a list: the batch of views, and torch's collation of the other
+    items.
 
     Args:
         samples: at least one, with the same keys: views (uint8: ``images`` (3, S, S), ``patches``
@@ -181,12 +183,12 @@ def collate_views(samples: Sequence[Any]) -> Any:
             values.
 
     Returns:
-        Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P) with the patches of an image
-        together; numbers as a tensor (B,); other values as a list. If ``data_valid`` is false,
-        ``index`` and ``label`` are −1: loss and memory bank ignore the image.
+        Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P) with an image's patches together;
+        numbers as a tensor (B,); other values as a list. If ``data_valid`` is false, ``index`` and
+        ``label`` are −1, and loss and memory bank ignore the image.
 
     Raises:
-        ValueError: the samples hold no dictionary of views.
+        ValueError: the samples contain no dictionary of views.
 
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Several sources as one, or some of their images: torch's ``ConcatDataset`` and ``Subset``."""
+"""Concatenations and subsets of sources, like torch's ``ConcatDataset`` and ``Subset``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pirl_plugin.images.source import RGB, DecodedImage, ImageSource, PixelType
 
 
 class JoinedSource(ImageSource):
-    """Images from one or more sources, which read them and name the unreadable ones.
+    """Images from one or more sources, which read them and report unreadable ones.
 
     Args:
         path: what messages call the images.
         parts: the sources.
-        rows: the rows to take, counted through all parts; None: all rows, in order.
+        rows: the rows to use, counted through all parts; None: all rows, in order.
     """
 
     def __init__(
@@ -42,26 +42,26 @@ class JoinedSource(ImageSource):
         return part.load(row, size, pixel_type)
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
-        """Return the content of one image's file, or its pixels if it has no file."""
+        """Return the content of an image's file, or the pixels if it has no file."""
         part, row = self._locate(row)
         return part.read(row)
 
     def path_of(self, row: int) -> str:
-        """Return the path of one image."""
+        """Return an image's path."""
         part, row = self._locate(row)
         return part.path_of(row)
 
     def name_of(self, row: int) -> str:
-        """Return the name of one image, relative to the folder of its own source."""
+        """Return an image's name, relative to its own source's folder."""
         part, row = self._locate(row)
         return part.name_of(row)
 
     def files(self) -> list[str]:
-        """Return the paths of the files of all parts."""
+        """Return the file paths in all parts."""
         return list(chain.from_iterable(part.files() for part in self._parts))
 
     def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers read at this moment."""
+        """Return the paths that this process and its loader workers are reading."""
         return list(chain.from_iterable(part.being_read() for part in self._parts))
 
     def unreadable_paths(self) -> list[str]:
@@ -69,14 +69,14 @@ class JoinedSource(ImageSource):
         return sorted(set().union(*(part.unreadable_paths() for part in self._parts)))
 
     def _find_classes(self) -> Classes:
-        """Return the classes of all parts, joined by name.
+        """Return the classes in all parts, matched by name.
 
         Raises:
             NoLabels: a part has no labels.
         """
         labels: list[str | None] = []
         for part in self._parts:
-            names = np.array([*part.classes, None], object)  # the last is for NO_CLASS, −1
+            names = np.array([*part.classes, None], object)  # the last entry is for NO_CLASS, −1
             labels += names[part.labels()].tolist()
         if len(self._parts) == 1:
             order = self._parts[0].classes

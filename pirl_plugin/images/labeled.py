@@ -1,4 +1,4 @@
-"""Labeled training and test images: given as two sources, or held out from class folders."""
+"""Labeled training and test images: two sources, or class folders with held-out images."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import atomic_write
 from pirl_plugin.system.text import printable
 
-_HELD_OUT = 0.2  # share of each class
+_HELD_OUT = 0.2  # fraction of each class
 _LISTS = ("train.jsonl", "val.jsonl")
 
 
 @dataclass(frozen=True)
 class LabeledImages:
-    """Training and test images, whose classes are joined by name.
+    """Training and test images, with classes matched by name.
 
     Attributes:
         train: source of the training images.
         test: source of the test images.
-        classes: names of the classes of the training images; the test images may lack some.
-        labels: int64 (N + M,), an index into ``classes`` for each image, those of the training
-            images first; −1: no class.
-        held_out_of: folder of class folders from which the test images are held out; None if they
-            were given.
+        classes: training class names; some may be absent from the test images.
+        labels: int64 (N + M,), an index into ``classes`` for each image, training images first; −1:
+            unlabeled.
+        held_out_of: folder with class folders that the test images are held out from; None if the
+            user passed test images.
     """
 
     train: ImageSource
@@ -47,12 +47,12 @@ class LabeledImages:
 
     @property
     def train_labels(self) -> NDArray[np.int64]:
-        """Class of each training image, int64 (N,)."""
+        """One class per training image, int64 (N,)."""
         return self.labels[: len(self.train)]
 
     @property
     def test_labels(self) -> NDArray[np.int64]:
-        """Class of each test image, int64 (M,)."""
+        """One class per test image, int64 (M,)."""
         return self.labels[len(self.train) :]
 
     def summary(self) -> str:
@@ -73,16 +73,16 @@ def open_labeled(
     """Open the images for a command's options ``--data``, or ``--train`` and ``--val``.
 
     Args:
-        data: folder with ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each of
-            any kind of data; or with class folders, from which test images are held out.
-        train: training images, of any kind of data.
+        data: folder with ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each in
+            any format; or with class folders, from which test images are held out.
+        train: training images, in any format.
         val: test images.
-        columns: of tables and data sets.
+        columns: columns in tables and data sets.
 
     Raises:
-        FileNotFoundError: there are no such images.
-        ValueError: there are fewer than two classes, or a test image has another class than all
-            training images.
+        FileNotFoundError: the images do not exist.
+        ValueError: there are fewer than two classes, or a test image has a class that no training
+            image has.
     """
     if (train is None) != (val is None) or (data is None) == (train is None):
         raise Refused("Pass --data DIR, or both --train PATH and --val PATH.")
@@ -106,8 +106,8 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
     classes = train.classes
     if len(classes) < 2:
         raise Refused(
-            f"{train.path} has {len(classes)} classes, but a classifier needs two. Make a folder "
-            f"for each class, or pass a list with labels."
+            f"{train.path} has {len(classes)} classes, but a classifier needs two. Make one folder "
+            f"per class, or pass a list with labels."
         )
     test_labels = join_classes(classes, test.named_classes, test.path)
     return LabeledImages(train, test, classes, np.concatenate([train.labels(), test_labels]))
@@ -118,7 +118,7 @@ def _hold_out(folder: Path) -> LabeledImages:
     source = open_source(folder)
     if not isinstance(source, FolderSource) or len(source.classes) < 2:
         raise MissingFile(
-            f"--data = {folder} has neither train/CLASS/* and val/CLASS/* nor a folder for each "
+            f"--data = {folder} has neither train/CLASS/* and val/CLASS/* nor one folder per "
             f"class. For other data, pass --train PATH and --val PATH."
         )
     labels = source.labels()
@@ -132,7 +132,7 @@ def _hold_out(folder: Path) -> LabeledImages:
             is_test[rows] = False
             is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1
     if not is_test.any():
-        raise Refused(f"--data = {folder} has one image for each class. Add images.")
+        raise Refused(f"--data = {folder} has only one image per class. Add images.")
     print(
         f"{is_test.sum():,} of {len(source):,} images in {printable(source.path)} are held out for "
         f"testing, about a fifth of each class. To choose them, pass --train and --val."
@@ -149,12 +149,12 @@ def _share(name: str) -> float:
 
 
 def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
-    """Write held-out images as lists, and return the listed images; other images stay as they are.
+    """Write held-out images as lists, and return the listed images; leave other images unchanged.
 
-    Lists of an earlier call stay, so that a run resumes with its own images.
+    Lists from an earlier call stay, so that a run resumes with its own images.
 
     Raises:
-        Refused: the folder has lists of other images.
+        Refused: the folder has lists with other images.
     """
     if images.held_out_of is None:
         return images
@@ -173,7 +173,7 @@ def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
 
 
 def _write_list(file: Path, source: ImageSource) -> None:
-    names = [*source.classes, None]  # the last is for NO_CLASS, −1
+    names = [*source.classes, None]  # the last entry is for NO_CLASS, −1
     with atomic_write(file) as lines:
         for path, label in zip(source.paths(), source.labels(), strict=True):
             row = {"path": os.path.abspath(path), "label": names[label]}

@@ -26,15 +26,15 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
 _ENCODED = {"bytes", "path"}
-"""Keys of an encoded image in the package ``datasets``."""
+"""Keys for an encoded image in the package ``datasets``."""
 
 
 class WrongItems(Refused):
-    """No item of the data set can be used, whichever row is read."""
+    """No item in the data set is usable, whichever row is read."""
 
 
 class Sample(dict[str, torch.Tensor]):
-    """The views of one image of an ``ImageDataset``."""
+    """The views of one image in an ``ImageDataset``."""
 
 
 class MapSource(ImageSource):
@@ -43,14 +43,14 @@ class MapSource(ImageSource):
     An item that raises any error counts as an unreadable image.
 
     Args:
-        dataset: has ``len``; its items are PIL images, uint8 tensors or arrays, paths, or tuples
-            or dictionaries with one.
-        columns: name or position of the image in an item, and column of labels; without the
-            first, the image is ``image``, a similar name, or the only image.
-        path: what messages call the data set; None: the name of its class.
+        dataset: has ``len``; items are PIL images, uint8 tensors or arrays, paths, or tuples or
+            dictionaries that contain one.
+        columns: name or position of the image in an item, and label column; without the first, the
+            image is ``image``, a similar name, or the only image.
+        path: the data set's name in messages; None: its class name.
 
     Raises:
-        ValueError: it is a stream, or a dictionary of splits, or has no item.
+        ValueError: it is a stream, or a dictionary of splits, or has no items.
     """
 
     kind = "data set"
@@ -84,11 +84,11 @@ class MapSource(ImageSource):
 
             if dataset.format["type"] == "custom":
                 raise Refused(
-                    f"{self.path} has a transform of its own. Remove it, "
-                    f"data.with_format(None), and give a transform of images as the views."
+                    f"{self.path} has its own transform. Remove it with data.with_format(None), "
+                    f"and pass an image transform as the views."
                 )
             column = _column("image", dataset, columns, self.path)
-            # Encoded: the package would fetch addresses, and decode with all decoders of PIL.
+            # Encoded, because the package would fetch URLs, and decode with all of PIL's decoders.
             encoded = datasets.Image(decode=False)
             rows = dataset.with_format(None).select_columns([column])
             self._items = rows.cast_column(column, encoded)
@@ -99,7 +99,7 @@ class MapSource(ImageSource):
         return f"{self.path}[{row}]"
 
     def name_of(self, row: int) -> str:
-        """Return the number of the item, and the image's column: an item may have several."""
+        """Return the item's number and the image's column, as an item may have several."""
         return f"{row} {self._key}"
 
     def files(self) -> list[str]:
@@ -107,11 +107,11 @@ class MapSource(ImageSource):
         return []
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
-        """Return the content of one image's file, or the pixels of an item, ``(C, H, W)``.
+        """Return the content of an image's file, or an item's pixels, ``(C, H, W)``.
 
         Raises:
-            OSError: its file cannot be read.
-            WrongItems: the item has several images, and none has a known name; or it has views.
+            OSError: the file cannot be read.
+            WrongItems: the item has several images without a recognized name, or contains views.
             UnreadableImageError: the data set raises an error for the item, or it has no image.
         """
         try:
@@ -127,20 +127,20 @@ class MapSource(ImageSource):
             raise UnreadableImageError(f"{type(error).__name__}: {error}") from error
 
     def _image_in(self, item: Any) -> Any:
-        """Return the image in an item: pixels, or the content of its file.
+        """Return the image in an item: pixels, or the content of the file.
 
         Raises:
-            OSError: its file cannot be read.
-            WrongItems: the item has several images, and none has a known name; or it has views.
-            UnreadableImageError: it has none.
+            OSError: the file cannot be read.
+            WrongItems: the item has several images without a recognized name, or contains views.
+            UnreadableImageError: it has no image.
         """
-        if isinstance(item, Sample):  # results for random views would be wrong in silence
+        if isinstance(item, Sample):  # results for random views would be silently wrong
             raise WrongItems(
-                f"the items of {self.path} are views, made by an ImageDataset. Give the "
-                f"ImageDataset itself, or a Subset of it."
+                f"the items in {self.path} are views from an ImageDataset. Pass the ImageDataset "
+                f"itself, or a Subset of it."
             )
         if isinstance(item, DecodedImage) and not item.is_readable:
-            raise UnreadableImageError("its source has no readable image")
+            raise UnreadableImageError("the source has no readable image")
         if isinstance(item, (tuple, list)):
             item = dict(enumerate(item))
         if isinstance(item, Mapping):
@@ -152,11 +152,11 @@ class MapSource(ImageSource):
         return self._read_file(os.fspath(item)) if isinstance(item, (str, os.PathLike)) else item
 
     def _read_file(self, path: str) -> bytearray:
-        """Read a file that an item names: it is the user's own."""
+        """Read a file that an item names; the user chose it."""
         return read_file(path)
 
     def _key_in(self, item: Mapping[Any, Any]) -> Any:
-        """Return the key of the image in an item."""
+        """Return the key for the image in an item."""
         if self._key is not None:
             return self._key
         names = [name for name in item if isinstance(name, str)]
@@ -172,10 +172,10 @@ class MapSource(ImageSource):
         return key
 
     def _find_classes(self) -> Classes:
-        """Return the classes of the items, as far as the data set lists them.
+        """Return the items' classes, as far as the data set lists them.
 
-        They are known for Hugging Face's data sets with a column of labels, and torchvision's with
-        ``targets`` or ``labels``.
+        Classes are known for Hugging Face data sets with a label column, and for torchvision data
+        sets with ``targets`` or ``labels``.
 
         Raises:
             NoLabels: the data set has no such list.
@@ -193,24 +193,24 @@ def _is_image(value: Any) -> bool:
 
 
 def _order(dataset: Any) -> list[str]:
-    """Return the names of a data set's classes in its own order; empty if it has none."""
+    """Return a data set's class names in its own order; empty if it has none."""
     classes = getattr(dataset, "classes", None)
     if not isinstance(classes, (list, tuple)):
         return []
     names = []
     for name in classes:
-        # torchvision's ImageNet has several names for each class.
+        # torchvision's ImageNet has several names per class.
         names.append(", ".join(map(str, name)) if isinstance(name, tuple) else str(name))
     return names
 
 
 def _labels_of(dataset: Any) -> list[Any]:
-    """Return the label of each item: the name of its class, or a number."""
+    """Return one label per item: a class name or a number."""
     values = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if values is None or callable(values):
         raise NoLabels(
             f"{type(dataset).__name__} has no labels. Give it an attribute targets or labels with "
-            f"the class of each item."
+            f"one class per item."
         )
     labels = np.asarray(values).tolist()
     transform = getattr(dataset, "target_transform", None)
@@ -223,27 +223,27 @@ def _labels_of(dataset: Any) -> list[Any]:
 
 
 def _is_of_package(dataset: Any) -> bool:
-    """Return whether it is a data set of the package ``datasets``."""
-    package = sys.modules.get("datasets")  # if it is not imported, it made no data set
+    """Return whether this is a data set from the package ``datasets``."""
+    package = sys.modules.get("datasets")  # if it is not imported, it created no data set
     return package is not None and isinstance(dataset, package.Dataset)
 
 
 def _column(kind: str, dataset: Any, columns: Columns, context: str) -> str:
-    """Return the column of images or of labels: a known name, or the only one of this type.
+    """Return the image or label column: a recognized name, or the only column of this type.
 
     Args:
         kind: ``image`` or ``label``.
-        dataset: a data set of the package ``datasets``.
+        dataset: a data set from the package ``datasets``.
         columns: the user's choice.
-        context: what messages call the data set.
+        context: the data set's name in messages.
 
     Raises:
-        Refused: there is none, or there are several and no name is known; ``NoLabels`` for labels.
+        Refused: there is none, or several without a recognized name; ``NoLabels`` for labels.
     """
     import datasets
 
     of_type = []  # images, or classes
-    others = []  # the bytes of image files, or labels, if their name is known or chosen
+    others = []  # image file bytes, or labels, if the name is recognized or chosen
     for name, value in dataset.features.items():
         is_scalar = isinstance(value, datasets.Value)
         is_bytes = is_scalar and "binary" in value.dtype
@@ -259,19 +259,19 @@ def _column(kind: str, dataset: Any, columns: Columns, context: str) -> str:
         elif may_be:
             others.append(name)
     usable = of_type + others
-    content = "images, or of the bytes of their files" if kind == "image" else "one value an image"
+    content = "images or image file bytes" if kind == "image" else "one value per image"
     column: str | None = columns.find(kind, usable, context, of_type)
     if column is None:
         refusal = NoLabels if kind == "label" else Refused
         if usable:
             raise refusal(f"{context}: {choose(kind, usable)}")
-        raise refusal(f"{context} has no column of {content}: {dataset.features}")
+        raise refusal(f"{context} has no column with {content}: {dataset.features}")
     warn_once(f"{context}: {kind}s from the column {column!r}")
     return column
 
 
 def _classes_in(dataset: Any, columns: Columns, context: str) -> Classes:
-    """Return the classes of a data set of the package ``datasets``."""
+    """Return the classes in a data set from the package ``datasets``."""
     import datasets
 
     column = _column("label", dataset, columns, context)

@@ -1,4 +1,4 @@
-"""The registered names of transforms and data sources; this module does not import torch."""
+"""Registered names of transforms and data sources; does not import torch."""
 
 JIGSAW = "PIRLJigsaw"
 ROTATION = "PIRLRotation"
@@ -21,4 +21,4 @@ SOURCES = (DISK_FOLDER, DISK_FILELIST, DISK_VOC07, DISK_INATURALIST18, DISK_SHAR
 """Each is opened by :func:`pirl_plugin.images.opening.open_source`."""
 
 LISTS = (".txt", ".csv", ".tsv", ".jsonl", ".npy")
-"""Endings of the files that list images."""
+"""File name endings for image lists."""

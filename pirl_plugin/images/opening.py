@@ -1,4 +1,4 @@
-"""Open one source of images: a folder, a list, tars, or a data set of any library."""
+"""Open an image source: a folder, a list, tars, or a data set from any library."""
 
 from __future__ import annotations
 
@@ -54,28 +54,28 @@ def open_source(
     new_prefix: str = "",
     columns: Columns = BY_NAME,
 ) -> ImageSource:
-    """Open a source of images.
+    """Open an image source.
 
     Args:
-        images: a folder (of images, of tars, or saved by Hugging Face), a file that lists images,
-            parquet files (one, or a pattern), a list of folders or images, a map-style data set,
-            or a source.
+        images: a folder (with images, with tars, or saved by Hugging Face), a file that lists
+            images, Parquet files (one, or a pattern), a list of folders or images, a map-style data
+            set, or a source.
         name: one of ``names.SOURCES``; None: inferred from the suffix, or from a file in the folder
-            that only this kind of data has.
-        split: ``train`` or ``test``, of VOC07 and iNaturalist.
+            that is unique to this format.
+        split: ``train`` or ``test``, for VOC07 and iNaturalist.
         remove_prefix: for a list, a prefix of the paths, which ``new_prefix`` replaces.
-        new_prefix: for a list, the new prefix of all paths.
-        columns: the columns of images and of labels in tables and data sets.
+        new_prefix: for a list, the new prefix for all paths.
+        columns: image and label columns in tables and data sets.
 
     Raises:
-        FileNotFoundError: there is no such path.
-        ValueError: there is no source of this name, or no image.
+        FileNotFoundError: the path does not exist.
+        ValueError: the source name is unknown, or there are no images.
     """
-    # What is no path: a source, a list of paths, or a data set.
+    # Not a path: a source, a list of paths, or a data set.
     if isinstance(images, ImageSource):
         return images
     own_source = getattr(images, "source", None)
-    if isinstance(own_source, ImageSource):  # of an ImageDataset, whose items are views
+    if isinstance(own_source, ImageSource):  # from an ImageDataset, whose items are views
         return own_source
     kind = type(images)
     if kind is Subset:
@@ -88,7 +88,7 @@ def open_source(
         return _source_of_paths(images)
     if not isinstance(images, (str, os.PathLike)):
         return MapSource(images, columns)
-    # A path: its name says which source it is, or else its content.
+    # A path: the name determines the source, or else the content.
     path = os.path.expanduser(images)
     if name is None:
         if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
@@ -110,8 +110,8 @@ def open_source(
 
 
 def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
-    """Open a list of folders, or of images."""
-    # A few paths tell whether the list is of folders or of images.
+    """Open a list of folders or images."""
+    # A few paths show whether the list contains folders or images.
     first = paths[:8]
     if not any(map(os.path.exists, first)):
         raise MissingFile(f"{paths[0]} does not exist.")
@@ -122,7 +122,7 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
 
 
 def _infer_source(path: str) -> tuple[str, str]:
-    """Return the name of the source that fits a path, and its path."""
+    """Return the name of the source that fits a path, and the path."""
     if os.path.isdir(path):
         names = os.listdir(path)
         if STATE in names or SAVED_SPLITS in names:
@@ -130,7 +130,7 @@ def _infer_source(path: str) -> tuple[str, str]:
         for list_name in _METADATA:
             if list_name in names and len(class_folders(path)) < 2:
                 return DISK_FILELIST, os.path.join(path, list_name)
-        # A tar beside images, such as of masks, does not tell what the folder is.
+        # A tar beside images, for example with masks, does not determine the format.
         if any(name.endswith(_ARCHIVES) for name in names) and not any(find_images(path)):
             return DISK_SHARDS, path
         return DISK_FOLDER, path
@@ -143,7 +143,7 @@ def _infer_source(path: str) -> tuple[str, str]:
     if os.path.exists(path):
         remedy = " Unzip it, and pass its folder." if path.lower().endswith(".zip") else ""
         raise Refused(
-            f"{path} is not an image, a folder, a .parquet file or a list of images, a file "
-            f"*{', *'.join(LISTS)}.{remedy}"
+            f"{path} is not an image, a folder, a .parquet file or an image list "
+            f"({', '.join(LISTS)}).{remedy}"
         )
-    return DISK_FOLDER, path  # which says that there is none
+    return DISK_FOLDER, path  # which reports that nothing exists

@@ -1,4 +1,4 @@
-"""Data sets of the paper with layouts of their own: PASCAL VOC 2007 and iNaturalist 2018."""
+"""The paper's data sets that have their own layouts: PASCAL VOC 2007 and iNaturalist 2018."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from numpy.typing import NDArray
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile
 
-_VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # VOC's labels -> labels of VISSL's SVMs
+_VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # VOC's labels -> labels for VISSL's SVMs
 
 
 class NumberedSource(ImageSource):
-    """A data set of the paper whose labels are numbers, not names."""
+    """A data set from the paper with numbers as labels, not names."""
 
     _numbers: NDArray[np.int64]
 
     def labels(self) -> NDArray[np.int64]:
-        """Return the data set's own numbers of classes, int64 (N,), or (N, classes)."""
+        """Return the data set's own class numbers, int64 (N,) or (N, classes)."""
         return self._numbers
 
 
 class VOC07Source(NumberedSource):
-    """Images of PASCAL VOC 2007, by name, with labels int64 (N, classes).
+    """PASCAL VOC 2007 images, by name, with labels int64 (N, classes).
 
-    A label is 1 for present, 0 for absent, −1 for present but difficult; the test ignores −1.
+    A label is 1 for present, 0 for absent, −1 for present but difficult; testing ignores −1.
 
     Args:
         path: ``VOC2007``, with ``ImageSets/Main/<class>_{trainval,test}.txt`` and ``JPEGImages``.
         split: ``train`` for trainval, or ``test``.
 
     Raises:
-        FileNotFoundError: there are no such lists.
+        FileNotFoundError: the lists do not exist.
     """
 
     def __init__(self, path: str | os.PathLike[str], split: str = "train") -> None:
@@ -46,8 +46,8 @@ class VOC07Source(NumberedSource):
             columns.append({name: _VOC_LABELS[label] for name, label in rows})
         if not columns:
             raise MissingFile(
-                f"{os.fspath(path)} has no ImageSets/Main/<class>_{part}.txt. Pass the "
-                f"folder VOC2007, which holds ImageSets/Main and JPEGImages."
+                f"{os.fspath(path)} has no ImageSets/Main/<class>_{part}.txt. Pass the folder "
+                f"VOC2007, which contains ImageSets/Main and JPEGImages."
             )
         names = sorted(columns[0])
         labels = np.array([[column[name] for column in columns] for name in names], np.int64)
@@ -56,7 +56,7 @@ class VOC07Source(NumberedSource):
 
 
 class INaturalist18Source(NumberedSource):
-    """Images of iNaturalist-2018, in the order of the annotations, with labels int64 (N,).
+    """iNaturalist-2018 images, in annotation order, with labels int64 (N,).
 
     Args:
         path: folder with ``train2018.json``, ``val2018.json`` and ``train_val2018``.

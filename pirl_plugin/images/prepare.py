@@ -1,7 +1,7 @@
 """``pirl-plugin prepare``: copy a folder of images at a smaller size, for faster reading.
 
-The copy has the same folders and names. The same command completes an interrupted copy, copies
-changed images again, and deletes copies of removed images.
+The copy has the same folders and names. The same command completes an interrupted copy, updates
+copies of changed images, and deletes copies of removed images.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"
-_RECORD = ".prepared.jsonl"  # an Entry on each line; hidden, so that no reader counts it
-_BLOCK = 32  # images that a process copies at a time
+_RECORD = ".prepared.jsonl"  # one Entry per line; hidden, so that no reader counts it
+_BLOCK = 32  # images copied by a process at a time
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
 
 class Entry(NamedTuple):
-    """A line of the record: what a copy was made from.
+    """A line in the record: what a copy was made from.
 
     Attributes:
-        image: path of the image, relative to its folder.
-        stamp: size and time of the image.
-        copy: path of the copy, relative to the folder of the copies.
+        image: the image's path, relative to its folder.
+        stamp: the image's size and modification time.
+        copy: the copy's path, relative to the output folder.
     """
 
     image: str
@@ -62,12 +62,12 @@ class Entry(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 1 if no image could be copied, else 0."""
+    """Run the command; return 1 if no images could be copied, else 0."""
     options = _parse(arguments)
     source = options.input.resolve()
     out = options.output.resolve()
     if source.is_file():
-        raise Refused(f"IN = {source} is a file. Pass the folder of the images.")
+        raise Refused(f"IN = {source} is a file. Pass the folder with the images.")
     images = FolderSource(source, all_splits=True)
     if out == source or source in out.parents:
         raise Refused(f"OUT = {out} is inside IN = {source}. Choose a folder outside it.")
@@ -83,15 +83,15 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
         with resumable():
             num_written, problems = _copy_all(copies, options.workers)
     finally:
-        for unfinished in out.glob(f"{UNFINISHED}*"):  # of killed workers
+        for unfinished in out.glob(f"{UNFINISHED}*"):  # from killed workers
             remove(unfinished)
-    removed = f", {num_removed} files of removed images deleted" if num_removed else ""
+    removed = f", {num_removed} copies of removed images deleted" if num_removed else ""
     num_present = len(images) - num_written - len(problems)
     print(
         f"{out}: {num_written} images copied, {num_present} already there, {len(problems)} failed"
         f"{removed}"
     )
-    (out / _PROBLEMS).unlink(missing_ok=True)  # of an earlier call
+    (out / _PROBLEMS).unlink(missing_ok=True)  # from an earlier call
     if problems:
         write_text(out / _PROBLEMS, "".join(f"{printable(problem)}\n" for problem in problems))
         print(f"{out / _PROBLEMS} lists the failed images")
@@ -105,9 +105,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "IMAGENET/train IMAGENET256/train",
     )
     add = parser.add_argument
-    add("input", metavar="IN", type=user_path, help="folder of images")
+    add("input", metavar="IN", type=user_path, help="folder with images")
     add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")
-    add("--size", type=WholeNumber(1), default=256, help="shorter side of a copy, pixels")
+    add("--size", type=WholeNumber(1), default=256, help="shorter side of a copy in pixels")
     add("--quality", type=WholeNumber(1, 95), metavar="1…95", default=90, help="JPEG quality")
     add(
         "--workers", type=WholeNumber(0), default=usable_cores(),
@@ -117,10 +117,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
-    """Check that a folder is empty, or has copies of the same folder and kind."""
+    """Check that a folder is empty, or has copies of the same folder with the same settings."""
     if {LOCK} < {path.name for path in out.iterdir()} and not (out / _RECORD).is_file():
         raise Refused(
-            f"OUT = {out} holds files that this command did not write. Choose a new or empty "
+            f"OUT = {out} contains files that this command did not write. Choose a new or empty "
             f"folder."
         )
     settings: dict[str, object] = {
@@ -135,12 +135,12 @@ def _read_record(out: Path) -> dict[str, Entry]:
     """Return the record's latest entry for each image.
 
     Raises:
-        Refused: it names a file outside of the folder.
+        Refused: the record names a file outside the folder.
     """
     entries = {}
     if (out / _RECORD).is_file():
         for line in (out / _RECORD).read_text().splitlines():
-            with suppress(ValueError, TypeError):  # the last line of a killed process
+            with suppress(ValueError, TypeError):  # the last line from a killed process
                 entry = Entry(*json.loads(line))
                 entries[entry.image] = entry
     for _, _, copy in entries.values():
@@ -153,7 +153,7 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
     """Make the missing copies, and record them.
 
     Returns:
-        Number of copies made, and the failures in sentences.
+        The number of copies made, and a sentence for each failure.
     """
     num_written = 0
     problems: list[str] = []
@@ -176,13 +176,13 @@ def _lines(entries: Iterable[Entry]) -> str:
 
 
 class _Copies(Dataset[Entry | str | None]):
-    """Copies of images; a loader's worker makes one when it reads it.
+    """Copies of images; a loader worker makes one when it reads it.
 
     Args:
         images: the images.
-        out: folder of the copies.
-        options: of the command.
-        entries: what earlier calls recorded, by image.
+        out: output folder.
+        options: the command's options.
+        entries: entries from earlier calls, by image.
     """
 
     def __init__(
@@ -213,21 +213,21 @@ class _Copies(Dataset[Entry | str | None]):
                 content, is_new = self._smaller(path)
         except (OSError, ValueError, MemoryError) as error:
             if isinstance(error, UnreadableImageError):
-                self._remove_copies(name)  # of the image before it broke
+                self._remove_copies(name)  # from before the image broke
             return f"{path}: {error or 'too little memory'}"
         copy = self._jpeg_name(name) if is_new else name
         target = self._out / copy
-        # A killed process leaves an unfinished file, not a part of a copy.
+        # A killed process leaves an unfinished file, not a partial copy.
         unfinished = self._out / f"{UNFINISHED}{row}"
         with naming_failures(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(content)
-            self._remove_copies(name)  # of the image before it changed
+            self._remove_copies(name)  # from before the image changed
             unfinished.replace(target)
         return Entry(name, stamp, copy)
 
     def being_read(self) -> list[str]:
-        """Return the paths of the images that are being copied at this moment."""
+        """Return the paths of the images being copied."""
         return self._images.being_read()
 
     def record(self, entries: Sequence[Entry]) -> None:
@@ -239,8 +239,8 @@ class _Copies(Dataset[Entry | str | None]):
     def forget_removed(self) -> int:
         """Delete copies of removed images, and return their number.
 
-        A copy with the name of another image, such as a new ``a.png.jpg`` beside ``a.png``, is
-        forgotten too, and both images are copied.
+        A copy with another image's name, such as a new ``a.png.jpg`` beside ``a.png``, is forgotten
+        too, and both images are copied.
         """
         names = {self._images.name_of(row) for row in range(len(self._images))}
         num_removed = 0
@@ -255,7 +255,7 @@ class _Copies(Dataset[Entry | str | None]):
         return num_removed
 
     def _jpeg_name(self, name: str) -> str:
-        """Return the name of an image's copy if it is a JPEG; no other copy has this name."""
+        """Return the name for an image's JPEG copy; no other copy has this name."""
         if Path(name).suffix.lower() in _JPEG_SUFFIXES:
             return name
         ending = ".jpg"
@@ -275,12 +275,12 @@ class _Copies(Dataset[Entry | str | None]):
     def _smaller(self, path: str) -> tuple[bytes | bytearray, bool]:
         """Return the content of an image's copy, and whether it is a new, smaller JPEG.
 
-        If the shorter side of the image has at most ``size`` pixels, or it is not RGB in uint8, its
-        bytes do not change.
+        If the image's shorter side has at most ``size`` pixels, or the image is not RGB in uint8,
+        the bytes do not change.
         """
         size = self._options.size
         data = read_file(path)
-        with warnings.catch_warnings():  # PIL warns below its limit, too
+        with warnings.catch_warnings():  # PIL also warns below its limit
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             pixels = decode_image(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
         height, width = pixels.shape[1:]

@@ -1,8 +1,8 @@
 """Images in tar files, read in random order through the offsets in their headers.
 
-They suit file systems that are slow with a million small files. In WebDataset's layout, ``KEY.cls``
-has the class of the image ``KEY.jpg``: a name, or a number. Without such members, the first folder
-in the tar is the class, so that ``tar -cf images.tar *`` packs class folders.
+They suit file systems that are slow with a million small files. In WebDataset layout, ``KEY.cls``
+holds the class for the image ``KEY.jpg``: a name or a number. Without such members, the first
+folder in the tar is the class, so that ``tar -cf images.tar *`` packs class folders.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.text import printable
 
-_LARGEST_LABEL = 4096  # bytes of a .cls
-_LARGEST_PADDING = 1 << 20  # bytes of zeros at the end of a tar; tar pads to 10,240 by default
+_LARGEST_LABEL = 4096  # bytes in a .cls
+_LARGEST_PADDING = 1 << 20  # zero bytes at the end of a tar; tar pads to 10,240 by default
 
 
 class ShardSource(ImageSource):
-    """The images in a tar, or in all tars of a folder by name, in the order of their members.
+    """The images in a tar, or in all tars in a folder by name, in member order.
 
-    The headers of all members are read at each start.
+    Each start reads the headers of all members.
 
     Args:
         path: ``NAME.tar``, or a folder with ``*.tar``.
 
     Raises:
-        ValueError: it holds no image, or a tar is truncated or compressed.
+        ValueError: there are no images, or a tar is truncated or compressed.
     """
 
     kind = "tars"
@@ -51,8 +51,8 @@ class ShardSource(ImageSource):
         self._tars = list(map(str, tars))
         self._stamps = list(map(content_stamp, tars))
         names: list[str] = []
-        places: list[tuple[int, int, int]] = []  # number of the tar, offset and size in bytes
-        self._labels: list[str | None] = []  # texts of the .cls members
+        places: list[tuple[int, int, int]] = []  # tar number, offset and size in bytes
+        self._labels: list[str | None] = []  # texts in the .cls members
         skipped: Counter[str] = Counter()
         for number, tar in enumerate(self._tars):
             contents, label_of_key = scan_tar(tar, skipped)
@@ -66,10 +66,10 @@ class ShardSource(ImageSource):
         super().__init__(path, names)
 
     def read(self, row: int) -> bytes:
-        """Return the content of one image.
+        """Return an image's content.
 
         Raises:
-            OSError: its tar cannot be read, or has become shorter.
+            OSError: the tar cannot be read, or has become shorter.
         """
         number, offset, size = self._places[row].tolist()
         tar = _opened(self._tars[number], self._stamps[number])
@@ -79,16 +79,16 @@ class ShardSource(ImageSource):
         return content
 
     def path_of(self, row: int) -> str:
-        """Return ``TAR:MEMBER`` of one image, for messages."""
+        """Return ``TAR:MEMBER`` for an image, for messages."""
         tar = self._tars[int(self._places[row, 0])]
         return f"{tar}:{os.fsdecode(self._images[row])}"
 
     def files(self) -> list[str]:
-        """Return the paths of the tars."""
+        """Return the tar paths."""
         return self._tars
 
     def _find_classes(self) -> Classes:
-        """Return the classes of the ``.cls`` members or, if there are none, the images' folders.
+        """Return the classes in the ``.cls`` members or, without these, the images' folders.
 
         Raises:
             NoLabels: there are neither.
@@ -107,7 +107,7 @@ def _opened(tar: str, stamp: str) -> FileIO:
     """Return a tar, which stays open, also in forked processes.
 
     Raises:
-        OSError: it cannot be opened, or has another size or time than its index was made with.
+        OSError: it cannot be opened, or its size or time differs from when it was indexed.
     """
     file = open(tar, "rb", buffering=0, opener=open_regular)
     if content_stamp(tar) != stamp:
@@ -117,21 +117,21 @@ def _opened(tar: str, stamp: str) -> FileIO:
 
 
 def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInfo], dict[str, str]]:
-    """Find the members of a tar by its headers.
+    """Find a tar's members from the headers.
 
     Args:
-        path: path of the tar.
-        skipped: counts members that are left out, by reason.
+        path: path to the tar.
+        skipped: counts skipped members, by reason.
 
     Returns:
-        Name → the member with the content, in the order of the tar; a hard link has the content of
-        the member that it links to. And WebDataset's key → label.
+        Name → the member with the content, in tar order (a hard link has the content of the member
+        that it links to); and WebDataset's key → label.
 
     Raises:
         ValueError: it is not a complete tar.
     """
-    contents: dict[str, tarfile.TarInfo] = {}  # by name: the member with the content
-    labels: dict[str, str] = {}  # by key
+    contents: dict[str, tarfile.TarInfo] = {}  # name → the member with the content
+    labels: dict[str, str] = {}  # key → label
     try:
         with (
             open(path, "rb", opener=open_regular) as file,
@@ -140,7 +140,7 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
             for member in _members_to_the_end(tar, file):
                 if member.isdir():
                     continue
-                name = os.path.normpath(member.name)  # of ./cat/1.jpg
+                name = os.path.normpath(member.name)  # for ./cat/1.jpg
                 target = os.path.normpath(member.linkname)
                 content = contents.get(target) if member.islnk() else member
                 stem, suffix = os.path.splitext(name)
@@ -149,7 +149,7 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
                     continue
                 if name in contents:
                     skipped["names that occur twice in a tar"] += 1
-                contents[name] = content  # the last one, as tar unpacks
+                contents[name] = content  # the last one, as when unpacking
                 if suffix == ".cls" and content.size <= _LARGEST_LABEL:
                     text = tar.extractfile(content).read()  # type: ignore[union-attr]
                     labels[stem] = text.decode().strip()
@@ -158,22 +158,22 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
             f"{path}: {printable(member.name)} is not UTF-8: {error.object!r}. Write it again."
         ) from None
     except (tarfile.TarError, ValueError, OSError) as error:
-        raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
+        raise Refused(f"{path} is not a complete tar ({error}). Create it again.") from None
     return contents, labels
 
 
 def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
     """Return the image names in a tar, one per key, and count the others.
 
-    WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
-    in its name (``KEY.seg.png``) is left out if there is an image ``KEY.png`` or similar; otherwise
-    it is a separate image. Of several images with one key, the first of the usual extensions is
-    taken: ``KEY.jpg`` rather than ``KEY.png``.
+    In WebDataset, a member's key ends at the first dot in the file name. An image with more dots in
+    its name (``KEY.seg.png``) is skipped if there is an image ``KEY.png`` or similar; otherwise it
+    is a separate image. Among several images with one key, the most common extension wins:
+    ``KEY.jpg`` rather than ``KEY.png``.
     """
     extensions: tuple[str, ...] = IMAGE_EXTENSIONS
     if not any(name.lower().endswith(extensions) for name in names):
         extensions = (ARRAY_EXTENSION,)
-    best: dict[str, str] = {}  # name without extension → the image of this name
+    best: dict[str, str] = {}  # name without extension → image
     for name in names:
         stem, suffix = os.path.splitext(name)
         if os.path.basename(name).startswith("."):
@@ -184,12 +184,12 @@ def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
             continue
         taken = best.setdefault(stem, name)
         if taken != name:
-            skipped["images beside an image of the same key"] += 1
-            # Of several images with one name, the extension that comes first is taken.
+            skipped["images beside an image with the same key"] += 1
+            # Among several images with one name, the extension that comes first wins.
             rank = extensions.index(os.path.splitext(taken)[1].lower())
             if extensions.index(suffix.lower()) < rank:
                 best[stem] = name
-    # WebDataset's key ends at the first dot: KEY.seg.png is left out beside KEY.png.
+    # WebDataset's key ends at the first dot: KEY.seg.png is skipped beside KEY.png.
     images = []
     for stem, name in best.items():
         folder, basename = os.path.split(stem)
@@ -197,14 +197,14 @@ def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
         if key == stem or key not in best:
             images.append(name)
         else:
-            skipped["images beside an image of the same key"] += 1
+            skipped["images beside an image with the same key"] += 1
     return images
 
 
 def _members_to_the_end(tar: tarfile.TarFile, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of a tar, and check that it ends as a tar does.
+    """Yield a tar's members, and check that it ends like a tar.
 
-    ``tarfile`` takes the end of the file, or a damaged header, for the end of the archive.
+    ``tarfile`` mistakes the end of the file, or a damaged header, for the end of the archive.
 
     Raises:
         ValueError: the tar does not end with zeros.

@@ -23,7 +23,7 @@ from pirl_plugin.system.text import counted, printable
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.views.pixels import as_rgb
 
-_GRAY = 128  # level of the image that replaces an unreadable one
+_GRAY = 128  # gray level of the image that replaces an unreadable one
 _GRAY_SIDE = 224  # pixels
 _MOST_WORKERS = 1024
 _NO_ROW = -1
@@ -32,7 +32,7 @@ _STATISTICS_SAMPLE = 256  # images
 
 
 class PixelType(NamedTuple):
-    """Number of channels and type of pixels ``(C, H, W)``: uint8, uint16 or float32."""
+    """Number of channels and dtype of pixels ``(C, H, W)``: uint8, uint16 or float32."""
 
     channels: int
     dtype: torch.dtype
@@ -42,7 +42,7 @@ class PixelType(NamedTuple):
 
     @property
     def type_name(self) -> str:
-        """Name of the type, such as ``uint8``."""
+        """The dtype's name, such as ``uint8``."""
         return str(self.dtype).removeprefix("torch.")
 
 
@@ -50,7 +50,7 @@ RGB = PixelType(3, torch.uint8)
 
 
 class DecodedImage(NamedTuple):
-    """Pixels ``(C, H, W)``, and whether the image could be read; if not, they are gray."""
+    """Pixels ``(C, H, W)``, and whether the image is readable; if not, they are gray."""
 
     pixels: torch.Tensor
     is_readable: bool
@@ -59,35 +59,35 @@ class DecodedImage(NamedTuple):
 class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """A source that reads and decodes each image once.
 
-    A new source is a subclass. It finds the images and passes them to this constructor; its method
-    ``_find_classes`` names their classes.
+    To add a source, write a subclass. It finds the images and passes them to this constructor; its
+    method ``_find_classes`` returns the classes.
 
     An unreadable file yields a gray image and ``False``. The first loader worker that reads it logs
-    one warning with its path and the reason.
+    one warning with the path and the reason.
 
     Args:
         path: the user's folder or file.
-        images: paths of the images, relative to ``root``.
-        root: folder of the relative paths; ``path`` itself if None.
+        images: image paths, relative to ``root``.
+        root: folder that the paths are relative to; ``path`` itself if None.
 
     Raises:
-        ValueError: there is no image.
+        ValueError: there are no images.
     """
 
     kind = "images"
-    """Kind of data, for messages."""
+    """The data format, for messages."""
 
     def __init__(
         self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None
     ) -> None:
         self.path = os.fspath(path)
         self._root = self.path if root is None else root
-        # An array of bytes, not a list: forked workers would copy the strings of a list.
+        # An array of bytes, because forked workers would copy a list's strings.
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
         if len(self._images) == 0:
-            raise Refused(f"{self.path} holds no image.")
-        # Loader workers write to these: whether each image was found to be unreadable, and the row
-        # that this process reads now, and the row that each worker reads.
+            raise Refused(f"{self.path} contains no images.")
+        # Loader workers write to these: whether each image is unreadable, the row that this process
+        # is reading, and the row that each worker is reading.
         self._unreadable = torch.zeros(len(self._images), dtype=torch.bool).share_memory_()
         self._rows_being_read = torch.full((1 + _MOST_WORKERS,), _NO_ROW).share_memory_()
 
@@ -95,7 +95,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return len(self._images)
 
     def __getitem__(self, row: int) -> DecodedImage:
-        """Read and decode one image for views of 224 px: see :meth:`load`."""
+        """Read and decode one image for 224-px views: see :meth:`load`."""
         return self.load(row, 224)
 
     def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> DecodedImage:
@@ -103,14 +103,14 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
         Args:
             row: in [0, len).
-            size: side of the views, pixels. Large JPEGs are decoded at a smaller size that leaves
-                these views as sharp as :data:`~pirl_plugin.images.decode.NEEDED_SIDE` leaves views
-                of 224 px.
-            pixel_type: for RGB, images of one or four channels are converted; images of any other
-                type than this one are unreadable.
+            size: side of the views in pixels. Large JPEGs are decoded at a smaller size that leaves
+                these views as sharp as :data:`~pirl_plugin.images.decode.NEEDED_SIDE` leaves 224-px
+                views.
+            pixel_type: for RGB, images with one or four channels are converted; images with any
+                other type are unreadable.
 
         Returns:
-            Its pixels, and whether it could be read.
+            The pixels, and whether the image is readable.
         """
         try:
             with self.reading(row):
@@ -121,14 +121,14 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable[row]:
                 self._unreadable[row] = True
-                reason = str(error) or "there is too little memory"
+                reason = str(error) or "too little memory"
                 path = printable(self.path_of(row))
-                logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
+                logging.root.warning(f"Skipped unreadable image {row}, {path}: {reason}")
         shape = (pixel_type.channels, _GRAY_SIDE, _GRAY_SIDE)
         return DecodedImage(torch.full(shape, _GRAY, dtype=pixel_type.dtype), False)
 
     def pixel_type(self) -> PixelType:
-        """Return the channels and type of most images in a small sample."""
+        """Return the most common channels and dtype in a small sample."""
         counts: Counter[PixelType] = Counter()
         for row in evenly_spaced(len(self), _SAMPLE):
             with suppress(OSError, UnreadableImageError, MemoryError):
@@ -141,11 +141,11 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """Return per-channel mean and standard deviation, from a sample of the images.
 
         Returns:
-            ImageNet's for RGB. Otherwise those of up to 256 readable images, which count equally.
-            For uint8, white is 1; other types keep their units. A constant channel has deviation 1.
+            ImageNet's for RGB. Otherwise, from up to 256 readable images, which count equally. For
+            uint8, white is 1; other dtypes keep their units. A constant channel has deviation 1.
 
         Raises:
-            ValueError: none of these images is readable.
+            ValueError: none of these images are readable.
         """
         if pixel_type == RGB:
             return list(IMAGENET_MEAN), list(IMAGENET_STD)
@@ -178,24 +178,24 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     def being_read(self) -> list[str]:
         """Return the paths that this process and its loader workers are reading."""
-        rows = self._rows_being_read.tolist()  # a copy: other processes write the tensor
+        rows = self._rows_being_read.tolist()  # a copy, because other processes write to the tensor
         return [printable(self.path_of(row)) for row in rows if row != _NO_ROW]
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
-        """Return the content of one image's file, or its pixels if it has no file.
+        """Return the content of an image's file, or the pixels if it has no file.
 
         Raises:
-            OSError: it cannot be read.
-            UnreadableImageError: it is no image.
+            OSError: the file cannot be read.
+            UnreadableImageError: it is not an image.
         """
         return read_file(self.path_of(row))
 
     def path_of(self, row: int) -> str:
-        """Return the path of one image."""
+        """Return an image's path."""
         return os.path.join(self._root, os.fsdecode(self._images[row]))
 
     def summary(self) -> str:
-        """Return number, path and kind of the images."""
+        """Return a summary: number of images, path and format."""
         return f"{len(self):,} in {printable(self.path)} ({self.kind})"
 
     def paths(self) -> list[str]:
@@ -203,7 +203,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return [self.path_of(row) for row in range(len(self))]
 
     def name_of(self, row: int) -> str:
-        """Return the name of one image: its path, relative to the folder of the source."""
+        """Return an image's name: its path, relative to the source's folder."""
         return self.path_of(row).removeprefix(os.path.join(self._root, ""))
 
     def files(self) -> list[str]:
@@ -213,17 +213,17 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     def fingerprint(self) -> tuple[str, str]:
         """Return two digests: image names, and sizes and times of their files, in order.
 
-        Files of features compare it, so that images that were replaced under their names are
-        noticed. Tars, Arrow and parquet have the sizes and times of these files; a data set in
+        Feature files compare these, so that images replaced under the same name are detected. For
+        tars, Arrow and Parquet, the sizes and times are those of the containers. A data set in
         memory has none, and only its length is known, by its names. A resumed run compares only the
-        paths, because a copy of the images on a node's own disk may have other times.
+        paths, because a copy of the images on a node's local disk may have other times.
         """
         names = digest_of(map(self.name_of, range(len(self))))
         return names, digest_of(map(content_stamp, self.files()))
 
     @functools.cached_property
     def named_classes(self) -> Classes:
-        """The images' classes. A warning counts the unlabeled images, once.
+        """The images' classes. Unlabeled images are counted in a single warning.
 
         Raises:
             NoLabels: this source has no labels.
@@ -232,7 +232,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         if classes.without:
             texts = ", ".join(f"{text} ({count})" for text, count in classes.without.most_common(5))
             total = sum(classes.without.values())
-            warn_once(f"{self.path}: {total} of {len(self)} images have no class: {texts}")
+            warn_once(f"{self.path}: {total} of {len(self)} images are unlabeled: {texts}")
         return classes
 
     def _find_classes(self) -> Classes:
@@ -240,11 +240,11 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes; raises ``NoLabels`` if this source has no labels."""
+        """The class names; raises ``NoLabels`` if this source has no labels."""
         return self.named_classes.names
 
     def labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, int64 (N,): an index into ``classes``; −1: no class.
+        """Return one class per image, int64 (N,): an index into ``classes``; −1: unlabeled.
 
         Raises:
             NoLabels: this source has no labels.
@@ -264,9 +264,9 @@ def warn_once(message: str) -> None:
 
 
 def content_stamp(path: str | os.PathLike[str]) -> str:
-    """Return size and time of change (ns) of a file; ``missing`` if there is none.
+    """Return a file's size and modification time (ns); ``missing`` if it does not exist.
 
-    It follows links. Copies compare it too.
+    Follows links. Copies compare it too.
     """
     try:
         state = os.stat(path)
@@ -276,7 +276,7 @@ def content_stamp(path: str | os.PathLike[str]) -> str:
 
 
 def _of_type(pixels: torch.Tensor, pixel_type: PixelType) -> torch.Tensor:
-    """Return pixels of this type; for RGB, convert them."""
+    """Return pixels with this type; for RGB, convert them."""
     found = PixelType(len(pixels), pixels.dtype)
     if found == pixel_type:
         return pixels

@@ -44,8 +44,8 @@ def test_classes__of_every_kind_are_joined_by_name_and_counted(kind, tmp_path, c
     assert names_by_level(data.train, data.train_labels, data.classes) == dict(enumerate(TRAIN))
     of_test = names_by_level(data.test, data.test_labels, data.classes)
     assert of_test == {100 + number: label for number, label in enumerate(TEST)}
-    assert "1 of 5 images have no class" in caplog.text
-    assert "1 of 4 images have no class" in caplog.text
+    assert "1 of 5 images are unlabeled" in caplog.text
+    assert "1 of 4 images are unlabeled" in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -217,9 +217,7 @@ def test_columns__may_have_the_bytes_of_image_files(tmp_path):
             open_source(tmp_path / "a.parquet", columns=Columns(column))
     data = {"image": ["a.png", "b.png"], "label": [["u"], ["u", "v"]], "id": [1, 2]}
     texts = datasets.Dataset.from_dict(data)
-    with pytest.raises(
-        ValueError, match=r"no column of images, or of the bytes of their files: .*string"
-    ):
+    with pytest.raises(ValueError, match=r"no column with images or image file bytes: .*string"):
         open_source(texts)
     tags = in_memory(images("ab")).add_column("tags", [["u"], ["u", "v"]])
     with pytest.raises(ValueError, match=r"label_column = tags is not a column of labels"):

@@ -318,7 +318,7 @@ def test_shards__of_others(tmp_path):
     assert source.path_of(0) == f"{tmp_path / 'a.tar'}:x/0.png"
     assert source[2][1]
     (tmp_path / "b.tar").write_bytes((tmp_path / "a.tar").read_bytes()[:1500])
-    with pytest.raises(ValueError, match=r"b\.tar is not a whole tar"):
+    with pytest.raises(ValueError, match=r"b\.tar is not a complete tar"):
         ShardSource(tmp_path)
     (tmp_path / "c.tar.gz").touch()
     with pytest.raises(ValueError, match="compressed"):

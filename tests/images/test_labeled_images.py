@@ -40,7 +40,7 @@ def test_train_and_val__may_be_of_two_kinds(train, val, tmp_path):
         ({"train": "train"}, "Pass --data DIR, or both"),
         ({"data": ".", "val": "val"}, "Pass --data DIR, or both"),
         ({"data": "train.csv"}, r"--data = .*train\.csv is not a folder. For lists,"),
-        ({"data": "flat"}, r"--data = .*flat has neither train/CLASS/\* and val/CLASS/\* nor a"),
+        ({"data": "flat"}, r"--data = .*flat has neither train/CLASS/\* and val/CLASS/\* nor one"),
         ({"data": "nowhere"}, "--data = .*nowhere is not a folder"),
     ],
 )
