@@ -128,4 +128,4 @@ class ExchangeHook(QuietHook):
         new = sorted(of_all_ranks - self._named)
         self._named.update(new)
         if new and rank() == 0:
-            logging.warning(f"{len(new)} unreadable files: {', '.join(new)}")
+            logging.warning(f"Unreadable files ({len(new)}): {', '.join(new)}")

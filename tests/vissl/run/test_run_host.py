@@ -18,7 +18,7 @@ def test_host__counts_a_corrupt_image_and_finishes(image_folder, tmp_path):
     result = run(*overrides)
     assert result.stderr.count(str(broken)) <= 1  # by a worker: not once an epoch or worker
     assert result.stdout.count(str(broken)) == 1  # in the log
-    assert "1 files could not be read: " in result.stdout
+    assert "Unreadable files (1): " in result.stdout
     loss, _ = state(tmp_path / "out")
     untouched = MemoryBank(20, 128).rows
     moved = (loss["bank.rows"] != untouched).any(dim=1)
