@@ -1,4 +1,4 @@
-"""The heads f and g of PIRL (Sec. 2.3, App. A.1)."""
+"""PIRL's heads f and g (Sec. 2.3, App. A.1)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PIRLHead(nn.Module):
 
         Args:
             features: float ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)``, or a list with one such
-                tensor. The P patches of an image are consecutive.
+                tensor. An image's P patches are consecutive.
 
         Returns:
             ``(B, out_dim)``, not normalized.
@@ -60,7 +60,7 @@ class PIRLHead(nn.Module):
             return projected
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
 
-    # nn.Module's own takes and returns anything. pyright does not see `__call__ = forward`.
+    # nn.Module's own is untyped, and pyright does not see `__call__ = forward`.
     if TYPE_CHECKING:
 
         def __call__(self, features: Tensor | list[Tensor]) -> Tensor:

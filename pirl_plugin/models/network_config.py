@@ -1,4 +1,4 @@
-"""The record of a network: what it is, and which images it expects."""
+"""A network's record: name, options, and the images it expects."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _INPUTS = ("size", "mean", "std")
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """A network's name and options, and the images that it expects.
+    """A network's name and options, and the images it expects.
 
     Attributes:
-        architecture: ``pirl_resnet`` for :class:`pirl_plugin.WideResNet`, timm's name, or nothing
-            if the name is unknown.
-        options: keyword arguments of the network's constructor.
-        size: image size, pixels.
-        mean: mean of each channel. For uint8 images, white is 1; other types keep their units.
-        std: standard deviation of each channel, in the same units.
-        dtype: type of the pixels: ``uint8``, ``uint16`` or ``float32``.
-        origins: where the values above come from, by name; defaults are not in it.
+        architecture: ``pirl_resnet`` for :class:`pirl_plugin.WideResNet`, timm's name, or empty if
+            the name is unknown.
+        options: keyword arguments for the network's constructor.
+        size: image size in pixels.
+        mean: per-channel mean. For uint8 images, white is 1; other dtypes keep their units.
+        std: per-channel standard deviation, in the same units.
+        dtype: pixel dtype: ``uint8``, ``uint16`` or ``float32``.
+        origins: where the values above come from, by name; defaults are absent.
 
     Raises:
-        Refused: the type or the size is impossible.
+        Refused: the dtype or the size is invalid.
 
     Example:
         >>> print(NetworkConfig().with_values("run", size=64))
@@ -77,12 +77,12 @@ class NetworkConfig:
 
     @property
     def pixel_type(self) -> PixelType:
-        """Number of channels and type of the images."""
+        """Number of channels and dtype of the images."""
         return PixelType(self.channels, getattr(torch, self.dtype))
 
     @property
     def name(self) -> str:
-        """Name of the network, for people.
+        """The network's name, for messages.
 
         Example:
             >>> NetworkConfig("pirl_resnet", {"depth": 10, "width": 0.5, "small_stem": True}).name
@@ -103,7 +103,7 @@ class NetworkConfig:
 
     @property
     def timm_name(self) -> str:
-        """Name of the network in timm; empty if timm has no such ResNet."""
+        """The network's name in timm; empty if timm has no such ResNet."""
         if self.architecture != RESNET:
             return self.architecture
         is_usual = self.options["width"] == 1 and not self.options["small_stem"]
@@ -112,7 +112,7 @@ class NetworkConfig:
 
     @property
     def timm_options(self) -> dict[str, Any]:
-        """Keyword arguments of ``timm.create_model``, with :attr:`timm_name`."""
+        """Keyword arguments for ``timm.create_model``, with :attr:`timm_name`."""
         if self.architecture != RESNET:
             return dict(self.options)
         return {} if self.channels == 3 else {"in_chans": self.channels}
@@ -131,14 +131,14 @@ class NetworkConfig:
         std: Sequence[float] | None = None,
         dtype: str | None = None,
     ) -> NetworkConfig:
-        """Return a copy with other values; None keeps a value and its origin.
+        """Return a copy with new values; None keeps a value and its origin.
 
         Args:
             origin: where the values come from, such as ``run``.
-            size: image size, pixels.
-            mean: mean of each channel.
-            std: standard deviation of each channel.
-            dtype: type of the pixels.
+            size: image size in pixels.
+            mean: per-channel mean.
+            std: per-channel standard deviation.
+            dtype: pixel dtype.
         """
         values: dict[str, Any] = {}
         if size is not None:
@@ -153,7 +153,7 @@ class NetworkConfig:
         return replace(self, **values, origins=origins)
 
     def with_channels(self, channels: int) -> NetworkConfig:
-        """Return a copy for another number of image channels, with default statistics."""
+        """Return a copy for a different number of image channels, with default statistics."""
         if channels == self.channels:
             return self
         options = dict(self.options)
@@ -173,7 +173,7 @@ class NetworkConfig:
 
 
 def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of images whose own are unknown."""
+    """Return the default mean and standard deviation, for images with unknown statistics."""
     if channels == 3:
         return IMAGENET_MEAN, IMAGENET_STD
     return (0.5,) * channels, (0.25,) * channels

@@ -22,33 +22,33 @@ from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.text import counted
 from pirl_plugin.views.base import Views
 
-_OF_DATA = "data"  # origin of statistics that are computed from the images
+_OF_DATA = "data"  # origin of statistics computed from the images
 
 
 class PIRL(nn.Module):
     """A trunk together with PIRL's heads, loss and memory bank.
 
     ``model(batch)`` returns the loss for a batch of views. Call :meth:`update` after the
-    optimizer's step. There is a head f for the view ``images``, and a head g for each other view
-    of ``data``. Without another view, this is NPID.
+    optimizer's step. There is a head f for the view ``images``, and a head g for each other view in
+    ``data``. Without other views, this is NPID.
 
     uint8 views are moved to the model's device and normalized with the trunk's mean and standard
-    deviation, by default ImageNet's. For images of other types, these are computed from ``data``,
-    and float views are normalized too. Otherwise, float views are used as they are.
+    deviation, by default ImageNet's. For images with other dtypes, these are computed from
+    ``data``, and float views are normalized too. Otherwise, float views are used as they are.
 
     Args:
         trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, W)``, or to a list with
             one such tensor. Its weights are converted to channels-last, like the images. If the
-            images have another number of channels, its first convolution is adapted, which is
+            images have a different number of channels, the first convolution is adapted, which is
             logged.
-        data: the data set; the bank has a row for each image.
+        data: the data set; the bank has one row per image.
         loss: None: a loss for small data sets and short runs (``info_nce``, τ = 0.2, λ = 0.75,
             half as many negatives as images, at most 1,024), which is logged.
             ``PIRLLoss(len(data))`` has the paper's settings, for millions of images.
-        hidden_dim: width of a hidden layer in the heads; None: linear heads, as in the paper.
+        hidden_dim: hidden layer width in the heads; None: linear heads, as in the paper.
 
     Attributes:
-        trunk: the network being pre-trained; keep this one afterwards. Its attribute
+        trunk: the network being pre-trained; keep this one afterward. The attribute
             ``network_config`` records the images that it is trained on.
         f: the head for the image.
         g: the heads for the transformed versions, by view name.
@@ -56,8 +56,8 @@ class PIRL(nn.Module):
 
     Raises:
         KeyError: no view is named ``images``.
-        ValueError: no image of ``data`` is readable, the trunk does not return one vector per
-            image or cannot read the images, or ``loss`` is for another number of images.
+        ValueError: no image in ``data`` is readable, the trunk does not return one vector per image
+            or cannot read the images, or ``loss`` is for a different number of images.
 
     Example:
         >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
@@ -100,7 +100,7 @@ class PIRL(nn.Module):
                     f"{loss.config.lambda_invariance:g}. For the paper's, pass "
                     f"loss=PIRLLoss(len(data))."
                 )
-        if loss.bank.num_rows != len(data):  # rows of no image would stay random, as negatives
+        if loss.bank.num_rows != len(data):  # rows without an image would stay random, as negatives
             raise Refused(
                 f"The loss has {loss.bank.num_rows:,} rows, but data has {len(data):,} images. "
                 f"Pass loss=PIRLLoss(len(data), …)."
@@ -124,7 +124,7 @@ class PIRL(nn.Module):
             num_patches = len(view) if name in JOINED_VIEWS else 1
             self.g[name] = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
         self.loss = loss
-        self._last_batch: tuple[Tensor, Tensor] | None = None  # its index and f(v_I)
+        self._last_batch: tuple[Tensor, Tensor] | None = None  # index and f(v_I)
 
     @property
     def bank(self) -> MemoryBank:
@@ -141,7 +141,7 @@ class PIRL(nn.Module):
             The loss, a scalar: see :meth:`PIRLLoss.forward`.
 
         Raises:
-            ValueError: a view has another shape or type, or an index is outside the data set.
+            ValueError: a view has the wrong shape or dtype, or an index is outside the data set.
         """
         index, f_image = self._embed(batch)
         g_transformed = [head(self._features(batch[name])) for name, head in self.g.items()]
@@ -150,7 +150,7 @@ class PIRL(nn.Module):
             self._last_batch = (index, f_image.detach())
         return value
 
-    # nn.Module's own takes and returns anything. pyright does not see `__call__ = forward`.
+    # nn.Module's own is untyped, and pyright does not see `__call__ = forward`.
     if TYPE_CHECKING:
 
         def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -159,7 +159,7 @@ class PIRL(nn.Module):
     def update(self) -> None:
         """Move the bank's rows for the last batch toward f(v_I), after the optimizer's step.
 
-        With gradient accumulation, call it after each batch. Collective.
+        With gradient accumulation, call this after each batch. Collective.
 
         Raises:
             ValueError: there was no batch, in training mode, since the last update.
@@ -196,7 +196,7 @@ class PIRL(nn.Module):
 
 
 def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:
-    """Normalize images; floats from the user's own views stay as they are."""
+    """Normalize images; leave floats from the user's own views unchanged."""
     if images.is_floating_point() and config.origins.get("mean") != _OF_DATA:
         return images
     return normalize_images(images, config.mean, config.std)
@@ -204,13 +204,13 @@ def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:
 
 @torch.no_grad()
 def _feature_width(trunk: nn.Module, image: Tensor) -> int:
-    """Return the width of a trunk's features for an image ``(C, H, W)``; the trunk stays as it is.
+    """Return a trunk's feature width for an image ``(C, H, W)``; leaves the trunk unchanged.
 
     Raises:
         Refused: the trunk cannot read the image, or does not return one vector per image.
     """
     parameter = next(trunk.parameters(), image)
-    with evaluating(trunk):  # so that no statistics of BatchNorm move
+    with evaluating(trunk):  # so that BatchNorm statistics do not change
         inputs = _normalized(image[None], network_config_of(trunk))
         try:
             features = trunk(inputs.to(parameter.device))

@@ -1,4 +1,4 @@
-"""Normalization of images, on their device."""
+"""Normalize images on their device."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def normalize_images(
 
     Args:
         images: uint8, uint16 or float32 ``(B, C, H, W)``, on any device.
-        mean: mean of each channel. For uint8, white is 1; other types keep their units.
-        std: standard deviation of each channel, in the same units.
+        mean: per-channel mean. For uint8, white is 1; other dtypes keep their units.
+        std: per-channel standard deviation, in the same units.
         memory_format: memory format of the result; convolutions are faster in channels-last.
 
     Returns:
         float32 ``(B, C, H, W)``, on the same device.
 
     Raises:
-        ValueError: the images have another shape or type, or not as many channels as ``mean`` and
-            ``std``; or, for uint8, a mean or standard deviation is above 1.
+        ValueError: the images have the wrong shape or dtype, or not as many channels as ``mean``
+            and ``std``; or, for uint8, a mean or standard deviation is above 1.
 
     Example:
         >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
@@ -50,15 +50,15 @@ def normalize_images(
         )
     white = 255 if images.dtype == torch.uint8 else 1
     constants = _scale_and_shift(tuple(map(float, mean)), tuple(map(float, std)), white)
-    # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
+    # Non-blocking, because this small copy would otherwise wait for all queued GPU work.
     scale, shift = constants.to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format, copy=True).mul_(scale).add_(shift)
 
 
-@functools.cache  # each step asks for the same
+@functools.cache  # the same in each step
 def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], white: int) -> torch.Tensor:
     """Check the statistics; return per-channel factors and offsets, float32 (2, 1, C, 1, 1)."""
-    # In float64, so that each of them is rounded only once.
+    # In float64, so that each is rounded only once.
     levels = torch.tensor(mean, dtype=torch.float64, device="cpu")
     deviations = torch.tensor(std, dtype=torch.float64, device="cpu")
     # Statistics for levels from 0 to 255 would make all images nearly the same.

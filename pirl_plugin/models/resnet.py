@@ -1,4 +1,4 @@
-"""torchvision's ResNet with stages of any width, and features with VISSL's names."""
+"""torchvision's ResNet with stages of any width, and VISSL's feature names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
 from pirl_plugin.system.failures import check
 
-# Depth -> block type, and number of blocks in each of the four stages.
+# Depth -> block type, and number of blocks per stage.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
     10: (BasicBlock, [1, 1, 1, 1]),
     18: (BasicBlock, [2, 2, 2, 2]),
@@ -37,12 +37,12 @@ class WideResNet(ResNet):
     """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2).
 
     It has no classifier: it maps images ``(B, C, H, W)`` to pooled features ``(B, D)``.
-    :func:`pirl_plugin.save_trunk` saves it; :func:`pirl_plugin.export_checkpoint` then writes it
-    for torchvision.
+    :func:`pirl_plugin.save_trunk` saves it; :func:`pirl_plugin.export_checkpoint` then exports it
+    to torchvision.
 
     Args:
         depth: 10, 18, 34, 50, 101 or 152.
-        width: factor for the number of channels in each stage; 2 is PIRL-c2x.
+        width: channel multiplier for all stages; 2 is PIRL-c2x.
         small_stem: use a 3×3 conv1 with stride 1 and no max-pooling, as for CIFAR.
         in_channels: number of image channels, C.
 
@@ -63,14 +63,14 @@ class WideResNet(ResNet):
     ) -> None:
         check("depth", depth, depth in STAGES, f"one of {', '.join(map(str, STAGES))}")
         block, stages = STAGES[depth]
-        # torchvision's layers have the usual widths: replace all that depend on the width.
+        # torchvision's layers have standard widths. Replace all that depend on the width.
         super().__init__(block, stages)
         self.inplanes = round(64 * width)
-        # Seeded weights depend on each layer that is constructed, so also on the unused 7×7 stem.
+        # Seeded weights depend on every constructed layer, including the unused 7×7 stem.
         self.conv1 = nn.Conv2d(
             in_channels, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False
         )
-        if small_stem:  # keeps the resolution of images below about 64 pixels
+        if small_stem:  # keeps the resolution for images below about 64 pixels
             self.conv1 = nn.Conv2d(in_channels, self.inplanes, 3, padding=1, bias=False)
             self.maxpool = nn.Identity()
         self.bn1 = nn.BatchNorm2d(self.inplanes)
@@ -93,7 +93,7 @@ class ResNetTrunk(nn.Module):
 
     Args:
         depth: 10, 18, 34, 50, 101 or 152.
-        width: factor for the number of channels in each stage.
+        width: channel multiplier for all stages.
         small_stem: see :class:`WideResNet`.
         in_channels: number of image channels, C.
 
@@ -111,7 +111,7 @@ class ResNetTrunk(nn.Module):
         super().__init__()
         net = WideResNet(depth, width, small_stem, in_channels)
         self.network_config = net.network_config
-        self.num_features: int = net.inplanes  # torchvision's number of channels of the last block
+        self.num_features: int = net.inplanes  # the last block's number of channels
         self._feature_blocks = nn.ModuleDict()
         for name, block in net.named_children():
             self._feature_blocks["conv1_relu" if name == "relu" else name] = block

@@ -1,4 +1,4 @@
-"""Any network of timm (an optional dependency) as a trunk."""
+"""Any timm network as a trunk (timm is an optional dependency)."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ from pirl_plugin.models.resnet import LAST
 from pirl_plugin.system.failures import Refused
 
 _POOLED = ("flatten", "res5avg", LAST)
-# JSON of numbers, words and lists of them: no path, address or interpolation.
+# JSON with numbers, words and lists of these: no path, URL or interpolation.
 _PLAIN = re.compile(r'([-+\d.eE, \[\]]|true|false|null|"\w*")*')
 
 
 class TimmTrunk(nn.Module):
-    """A network of timm without its classifier.
+    """A timm network without its classifier.
 
-    Features: ``last`` or ``flatten``, ``(B, D)``, and ``res5avg``, ``(B, D, 1, 1)``, the input of
+    Features: ``last`` or ``flatten``, ``(B, D)``, and ``res5avg``, ``(B, D, 1, 1)``, the input to
     timm's classifier; and ``stage1``, ``stage2``, …, ``(B, C, H, W)``.
 
-    Vision transformers take images of any size that is a multiple of their patch size. Their
-    position embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` turns
-    this off.
+    Vision transformers accept images of any size that is a multiple of their patch size. Position
+    embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` disables it.
 
     Args:
         architecture: timm's name, such as ``vit_tiny_patch16_224``, or ``hf-hub:OWNER/NAME``.
-        options: keyword arguments of ``timm.create_model``.
+        options: keyword arguments for ``timm.create_model``.
 
     Attributes:
-        network_config: name and options, and the images that the network expects. Their size is
-            timm's for this network; mean and standard deviation are timm's if the name has a tag,
-            or timm loads its own weights, because they belong to weights.
+        network_config: name and options, and the images that the network expects. The size is
+            timm's for this network. Mean and standard deviation belong to weights: they are timm's
+            if the name has a tag, or timm loads its own weights.
         num_features: D.
 
     Raises:
@@ -64,7 +63,7 @@ class TimmTrunk(nn.Module):
 
         Args:
             images: normalized, float ``(B, C, H, W)``.
-            out_feat_keys: names of features; by default ``flatten``.
+            out_feat_keys: feature names; by default ``flatten``.
 
         Returns:
             One tensor per name, in the same order.
@@ -101,19 +100,19 @@ class TimmTrunk(nn.Module):
 
     @property
     def body(self) -> nn.Module:
-        """The network of timm, with its own names."""
+        """The timm network, with its own names."""
         net: nn.Module = self.net
         return net
 
 
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
-    """Build a network of timm without a classifier, with random weights or those in ``options``.
+    """Build a timm network without a classifier, with random weights or those in ``options``.
 
     Raises:
         ValueError: see :class:`TimmTrunk`.
     """
     timm = _timm()
-    resolve_source(architecture)  # timm takes all options that it finds at an address
+    resolve_source(architecture)  # timm uses all options that it finds at a hub address
     try:
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
@@ -127,13 +126,13 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
 def _config_of(
     net: Any, architecture: str, options: Mapping[str, Any], has_own_weights: bool
 ) -> NetworkConfig:
-    """Return the record of a network that was created with these options.
+    """Return the record for a network created with these options.
 
     Args:
         net: the network, from timm.
         architecture: timm's name.
-        options: keyword arguments of ``timm.create_model``.
-        has_own_weights: whether the weights are timm's, so that its mean and standard deviation
+        options: keyword arguments for ``timm.create_model``.
+        has_own_weights: whether the weights are timm's, so that timm's mean and standard deviation
             apply.
     """
     loading = inspect.signature(_timm().create_model).parameters  # they say which weights to load
@@ -149,7 +148,7 @@ def _config_of(
 
 
 def resolve_source(source: str) -> tuple[str, dict[str, object]]:
-    """Return timm's name of a network and its options, from a name or an address on the hub.
+    """Return a network's timm name and options, from a name or a hub address.
 
     Raises:
         Refused: the description at the address is invalid: see :func:`check_description`.
@@ -166,20 +165,20 @@ def resolve_source(source: str) -> tuple[str, dict[str, object]]:
 def check_description(
     architecture: object, options: object, file: str
 ) -> tuple[str, dict[str, object]]:
-    """Return a file's description of a network, if building it opens, fetches and runs nothing.
+    """Return a file's network description, if building it opens, fetches and runs nothing.
 
     Args:
-        architecture: timm's name of the network; not an address or a folder, as timm would take.
-        options: keyword arguments of ``timm.create_model``. Only the constructor's are taken,
-            because others name weights; their values are plain, and no text is a path or address.
-        file: name of the file, for errors.
+        architecture: timm's name for the network; not an address or a folder, which timm accepts.
+        options: keyword arguments for ``timm.create_model``. Only the constructor's are accepted,
+            because others name weights; values are plain, and no text is a path or URL.
+        file: file name, for errors.
 
     Raises:
         Refused: timm has no such network, an option is not plain, or timm is not installed.
     """
     name = re.fullmatch(r"(\w+)(\.\w*)?", str(architecture))  # a tag names weights: not loaded here
     if name is not None and name[1] in _timm().list_models() and isinstance(options, Mapping):
-        # A trunk has no classifier, whatever the network in the file had.
+        # A trunk has no classifier, even if the network in the file has one.
         options = {key: value for key, value in options.items() if key != "num_classes"}
         is_plain = _PLAIN.fullmatch(json.dumps(list(options.values())))
         if is_plain and options.keys() <= _constructor_options(name[1]):
@@ -191,7 +190,7 @@ def check_description(
 
 
 def _constructor_options(architecture: str) -> set[str]:
-    """Return the option names of a network's constructor and of those of its base classes."""
+    """Return the option names in a network's constructor, including its base classes."""
     with torch.device("meta"):
         network = create_network(architecture, {})
     options: set[str] = set()
@@ -206,7 +205,7 @@ def _timm() -> ModuleType:
     """Import timm, which is an optional dependency.
 
     Raises:
-        Refused: it is not installed.
+        Refused: timm is not installed.
     """
     try:
         import timm

@@ -1,4 +1,4 @@
-"""Helpers for any trunk: its record, layer features, an untrained copy."""
+"""Helpers for any trunk: network record, layer features, an untrained copy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pirl_plugin.system.text import counted
 
 AnyTrunk = ResNetTrunk | TimmTrunk
 
-_GRID_DIMENSIONS = 9216  # of the features of a layer: "about 9,000" (Sec. 4.2, App. C)
+_GRID_DIMENSIONS = 9216  # layer feature size: "about 9,000" (Sec. 4.2, App. C)
 
 
 def build_trunk(config: NetworkConfig) -> AnyTrunk:
-    """Build a network with random weights from its record.
+    """Build a network from its record, with random weights.
 
     Raises:
         Refused: timm is not installed, or has no such network.
@@ -38,9 +38,9 @@ def build_trunk(config: NetworkConfig) -> AnyTrunk:
 
 
 def network_config_of(network: nn.Module) -> NetworkConfig:
-    """Return the record of a network, or of the first trunk in it; without one, the defaults.
+    """Return the record of a network, or of the first trunk in it; defaults if there is none.
 
-    A network from ``timm.create_model`` has its name in an attribute of timm's.
+    A network from ``timm.create_model`` stores its name in one of timm's attributes.
     """
     for module in network.modules():
         config = getattr(module, "network_config", None)
@@ -51,7 +51,7 @@ def network_config_of(network: nn.Module) -> NetworkConfig:
 
 
 def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
-    """Return the name and the layer of the convolution that reads the images; None without one."""
+    """Return name and layer of the convolution that reads the images; None if there is none."""
     for name, module in network.named_modules():
         if isinstance(module, nn.Conv2d) and module.groups == 1:
             return name, module
@@ -60,11 +60,11 @@ def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
 
 @torch.no_grad()
 def adapt_channels(network: nn.Module, channels: int) -> None:
-    """Change the number of image channels that a network reads, in place, and log it.
+    """Change a network's number of input channels in place, and log the change.
 
-    As in timm, the filters of the first convolution are repeated or cut, and scaled so that their
-    outputs keep their size; for one channel they are summed. A network that reads this many
-    channels, or that has no convolution, stays as it is.
+    As in timm, the first convolution's filters are repeated or cut, and scaled so that their
+    outputs keep their size; for one channel they are summed. A network that already has this number
+    of channels, or has no convolution, is left unchanged.
     """
     first = first_convolution(network)
     if first is None or first[1].in_channels == channels:
@@ -87,7 +87,7 @@ def adapt_channels(network: nn.Module, channels: int) -> None:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Put a network in evaluation mode for a block, then restore the mode of each module.
+    """Put a network in evaluation mode for a block, then restore each module's mode.
 
     A frozen layer may be in evaluation mode while its network is in training mode.
     """
@@ -103,7 +103,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 def untrained(trunk: AnyTrunk) -> AnyTrunk:
     """Build a randomly initialized copy of a trunk, in evaluation mode.
 
-    Its weights are always the same; the global random number generator does not change.
+    The weights are always the same, and the global random number generator is unaffected.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -111,18 +111,18 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
 
 
 def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> list[Tensor]:
-    """Compute the features of several layers in one pass.
+    """Compute features at several layers in one pass.
 
     Args:
         trunk: the network.
         images: normalized, float ``(B, C, H, W)``.
-        names: layers, among the trunk's ``layers``.
+        names: layer names, from the trunk's ``layers``.
 
     Returns:
         ``(B, D)`` for each layer; D is about 9,216, or the trunk's width for ``last``.
 
     Raises:
-        ValueError: the trunk has no such layer.
+        ValueError: the trunk lacks a layer.
     """
     for name in names:
         check_name("layer", name, trunk.layers)
@@ -133,7 +133,7 @@ def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> lis
 
 
 def on_grid(features: Tensor) -> Tensor:
-    """Pool a layer to a grid with about 9,000 dimensions in all, as in the paper's App. C.
+    """Pool a layer to a grid with about 9,000 dimensions in total, as in App. C.
 
     Args:
         features: float ``(B, C, H, W)``.
@@ -152,14 +152,14 @@ def on_grid(features: Tensor) -> Tensor:
 
 
 class GridAvgPool2d(nn.Module):
-    """Average pooling with the paper's windows where they give ``grid``, else adaptive pooling.
+    """Average pooling with the paper's windows if they give ``grid``, else adaptive pooling.
 
-    The windows in App. C fit the layers for 224-px images. For other image sizes they give another
-    grid, or none. Adaptive pooling then gives the same grid, so the classifier's input keeps its
-    size.
+    The windows in App. C fit the layers for 224-px images. For other image sizes they give a
+    different grid, or none. Adaptive pooling then gives the same grid, so the classifier's input
+    size stays the same.
 
     Args:
-        grid: height and width of the output.
+        grid: output height and width.
         kernel_size: side of the windows.
         stride: distance between windows.
         padding: zeros on each side, which count in the averages.

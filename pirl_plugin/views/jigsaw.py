@@ -148,7 +148,7 @@ class RotationJigsawViews(JigsawViews):
 
 
 class JigsawTask(JigsawViews):
-    """``patches``, and as ``label``, int64 (), the number of their order in the permutation set.
+    """``patches``, with the number of their order in the permutation set as ``label``, int64 ().
 
     This pretext task does not use I.
 
@@ -156,7 +156,7 @@ class JigsawTask(JigsawViews):
 
     Args:
         num_permutations: size of the permutation set, the number of classes.
-        **parameters: arguments of :class:`JigsawViews`.
+        **parameters: arguments for :class:`JigsawViews`.
 
     Raises:
         ValueError: an argument has the wrong type or is out of range.
@@ -173,7 +173,7 @@ class JigsawTask(JigsawViews):
 
 
 def _in_proportion(side: int, image_size: int) -> int:
-    """Scale one of the paper's sizes to another image size."""
+    """Scale one of the paper's sizes to a different image size."""
     return max(1, round(side * image_size / _PAPER_IMAGE))
 
 

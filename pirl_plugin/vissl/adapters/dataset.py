@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class PIRLDataset(GenericSSLDataset):
-    """``GenericSSLDataset`` with safe labels, and with labeled images only.
+    """``GenericSSLDataset`` with safe labels, limited to labeled images.
 
-    Runs that read no labels, such as pre-training, have all images.
+    Runs that read no labels, such as pre-training, use all images.
     """
 
     data_limit: int
@@ -42,29 +42,29 @@ class PIRLDataset(GenericSSLDataset):
         if not set(SOURCES) & set(self.label_sources):
             return
         labels = self.data_objs[0].get_labels()
-        if labels.ndim != 1:  # an image may have several classes
+        if labels.ndim != 1:  # images may have several classes
             return
         if self.data_limit < 0 and (labels == NO_CLASS).any():
-            # As if VISSL had drawn all labeled images.
+            # As if VISSL had drawn exactly the labeled images.
             self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)
             self.data_limit = len(self.image_and_label_subset)
             self._subset_initialized = True
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the images, for the run's record.
+        """Return the images' identity, for the run's record.
 
         Returns:
-            ``count``; for sources of this plugin, a digest of the ``paths`` below their folder; and
+            ``count``; for this plugin's sources, a digest of the ``paths`` below their folder; and
             if labels are read, a digest of the ``classes``.
         """
         identity: dict[str, Any] = {"count": len(self)}
         data = next(iter(self.data_objs), None)  # our runs have one source
         if isinstance(data, PIRLDiskDataset):
-            # Relative to the folder of the images or their list, which may be moved.
+            # Relative to the folder with the images or their list, which may be moved.
             folder = data.path if os.path.isdir(data.path) else os.path.dirname(data.path)
             paths = map(data.source.path_of, range(len(data)))  # a list could take gigabytes
             identity["paths"] = digest_of(paths, folder)
-        if self.label_sources and not self.labels_init:  # VISSL does this at the first image
+        if self.label_sources and not self.labels_init:  # VISSL does this for the first image
             self.load_labels()
         if self.label_objs:
             labels = chain.from_iterable(map(np.ravel, self.label_objs))
@@ -72,22 +72,22 @@ class PIRLDataset(GenericSSLDataset):
         return identity
 
     def being_read(self) -> list[str]:
-        """Return the paths of the images being read, for sources of this plugin."""
+        """Return the paths of the images being read, for this plugin's sources."""
         data = self.data_objs[0]
         return data.source.being_read() if isinstance(data, PIRLDiskDataset) else []
 
     def unreadable_paths(self) -> list[str]:
-        """Return the unreadable paths found so far, for sources of this plugin."""
+        """Return the unreadable paths found so far, for this plugin's sources."""
         data = self.data_objs[0]
         return data.source.unreadable_paths() if isinstance(data, PIRLDiskDataset) else []
 
     def load_labels(self) -> None:
-        """Load the labels of all sources, after checking their files.
+        """Load the labels from all sources, after checking their files.
 
         VISSL reads label files with ``allow_pickle=True``, which can run code.
 
         Raises:
-            ValueError: a label file has pickled objects.
+            ValueError: a label file contains pickled objects.
         """
         for paths in self.label_paths:
             for path in [paths] if isinstance(paths, str) else paths:
@@ -102,7 +102,7 @@ class PIRLDataset(GenericSSLDataset):
                 )
 
     def _init_image_and_label_subset(self) -> None:
-        """Draw the images of ``DATA_LIMIT`` from the labeled ones; VISSL would draw from all."""
+        """Draw ``DATA_LIMIT`` images from the labeled ones; VISSL would draw from all."""
         if self.label_objs and np.ndim(self.label_objs[0]) == 1:
             labels = np.asarray(self.label_objs[0])
             sampling = self.data_limit_sampling
@@ -114,8 +114,8 @@ class PIRLDataset(GenericSSLDataset):
     def __getitem__(self, idx: int) -> dict[str, Any]:
         """Return an image with its labels; an unreadable image has the label −1.
 
-        Its pixels are gray, and would be trained and scored as its class. Multi-class labels, such
-        as VOC07's, stay.
+        Its pixels are gray, and would otherwise be trained and scored as its class. Multi-class
+        labels, such as VOC07's, stay.
         """
         item: dict[str, Any] = super().__getitem__(idx)
         if self.label_objs:
@@ -131,12 +131,12 @@ def draw_rows(
     """Draw labeled images as VISSL does for ``DATA_LIMIT``.
 
     Args:
-        labels: class of each image, int64 ``(N,)``; −1 for an unlabeled one.
+        labels: one class per image, int64 ``(N,)``; −1: unlabeled.
         limit: number of images to draw.
-        sampling: the section ``DATA_LIMIT_SAMPLING``.
+        sampling: the ``DATA_LIMIT_SAMPLING`` section.
 
     Returns:
-        Rows of the drawn images, int64 ``(limit,)``.
+        The drawn rows, int64 ``(limit,)``.
     """
     rows = np.flatnonzero(labels != NO_CLASS)
     options = {
@@ -150,11 +150,11 @@ def draw_rows(
 
 
 def open_datasets(config: AttrDict, splits: Iterable[str]) -> dict[str, PIRLDataset]:
-    """Open the images of a run.
+    """Open a run's images.
 
     Args:
         config: VISSL's complete configuration.
-        splits: keys of ``config.DATA``: ``TRAIN``, ``TEST``.
+        splits: keys in ``config.DATA``: ``TRAIN``, ``TEST``.
 
     Returns:
         Split → data set, as in VISSL's task: ``train``, ``test``.
@@ -171,7 +171,7 @@ def open_datasets(config: AttrDict, splits: Iterable[str]) -> dict[str, PIRLData
 
 
 def check_paths(config: AttrDict, split: str) -> None:
-    """Refuse pickle files in a split, and several paths for a source of this plugin.
+    """Refuse pickle files in a split, and several paths for one of this plugin's sources.
 
     Raises:
         Refused: the first mistake.
@@ -182,7 +182,7 @@ def check_paths(config: AttrDict, split: str) -> None:
     for path in (*paths, *data.LABEL_PATHS):
         if str(path).endswith((".pkl", ".pickle")):
             raise Refused(
-                f"{key} names {path}: a pickle file can run code. Name a .npy file, or a text file "
+                f"{key} names {path}: a pickle file can run code. Use a .npy file, or a text file "
                 f"with one path per line."
             )
     if not set(data.DATA_SOURCES) & set(SOURCES):
