@@ -4,8 +4,8 @@
 
 ``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, and ``OUT`` is the folder from ``peers.py``.
 For each seed, ``pirl-plugin finetune`` trains PIRL's network, NPID's, and the same network from
-random weights, on the same images. Finished runs are in ``few_labels.json`` and are not repeated:
-the same command continues. ``peers_report.py`` makes the table and the figure.
+random weights, on the same images. Finished runs are recorded in ``few_labels.json``; run the same
+command again to continue. ``peers_report.py`` makes the table and the figure.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import own_command
 
 STARTS = ("pirl_jigsaw", "npid", "random")
-# Fraction of the labels → epochs: few images need many passes.
+# Fraction of the labels → epochs: few images need many epochs.
 EPOCHS = {0.01: 100, 0.05: 60, 0.1: 40, 1.0: 10}
 IMAGE_SIZE = 64  # as in peers.py
 
 
 def trunk_file(peers: Path, method: str, seed: int) -> Path:
-    """Return the network of a method's run at equal images."""
+    """Return the network from a method's run at equal images."""
     runs = json.loads((peers / "peers.json").read_text("utf-8"))["runs"]
     (run,) = (
         row
@@ -41,8 +41,8 @@ def trunk_file(peers: Path, method: str, seed: int) -> Path:
 def command(
     options: argparse.Namespace, start: str, seed: int, fraction: float, out: Path
 ) -> list[str]:
-    """Return the command of a fine-tuning."""
-    # From random weights, the file only says which network it is.
+    """Return the command for a fine-tuning run."""
+    # From random weights, the file only determines the network.
     trunk = trunk_file(options.peers, "pirl_jigsaw" if start == "random" else start, seed)
     epochs = EPOCHS[fraction]
     words = own_command("finetune", "--checkpoint", str(trunk))
@@ -57,14 +57,14 @@ def command(
 
 
 def main() -> None:
-    """Run what is missing in ``few_labels.json``."""
+    """Run whatever is missing in ``few_labels.json``."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
-    parser.add_argument("--peers", type=Path, required=True, help="folder of peers.py")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--peers", type=Path, required=True, help="output folder of peers.py")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--fractions", type=float, nargs="+", choices=EPOCHS, default=list(EPOCHS))
-    parser.add_argument("overrides", nargs="*", help="KEY=VALUE of the configuration")
+    parser.add_argument("overrides", nargs="*", help="configuration overrides, KEY=VALUE")
     options = parser.parse_args()
     file = options.out / "few_labels.json"
     runs: list[dict[str, Any]] = []

@@ -9,19 +9,20 @@
     pip install --target SCENE --no-deps tensorly
     python extra_scripts/claims/image_sets.py scene SCENE OUT
 
-Writes ``OUT/train/CLASS/*`` and ``OUT/val/CLASS/*``. Train and test images come from different
-sources where the files tell them apart:
+Writes ``OUT/train/CLASS/*`` and ``OUT/val/CLASS/*``. If the files allow it, train and test images
+come from different sources:
 
 - ``steel``: six kinds of surface defects (NEU-DET, Song and Yan 2013), 200 px. Neighboring numbers
-  may show the same strip, so the images up to number 220 of each class train and the others test.
+  may show the same strip, so in each class, images up to number 220 train and the others test.
 - ``digits``: spectrograms of spoken digits, 128 px. Four speakers train, and the other two test.
 - ``cells``: imaging flow cytometry of the cell cycle (Blasi et al. 2016), 40 px, 16 bits, three
-  channels: bright field, a stain for DNA, and dark field. The four phases with hundreds of cells.
-  The first 350 cells of a phase train, and the last 200 test.
+  channels (bright field, a DNA stain, dark field), and the four phases with hundreds of cells. In
+  each phase, the first 350 cells train, and the last 200 test.
 - ``scene``: the hyperspectral scene Indian Pines (Baumgardner et al. 2015), 145 × 145 pixels, 16
-  bits. Each 10 of its 200 bands are averaged. The images are tiles of 17 × 17 pixels with the class
-  of their center. They lie within blocks of 29 × 29 pixels, which train and test in turns, as on a
-  chessboard, so that no pixel is in both. Classes with fewer than 20 tiles in either are left out.
+  bits, with its 200 bands averaged in groups of 10. The images are tiles of 17 × 17 pixels with the
+  class of their center. They lie within blocks of 29 × 29 pixels that train and test alternately,
+  as on a chessboard, so no pixel is in both. Classes with fewer than 20 tiles in either are left
+  out.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ from PIL import Image
 from scipy.io import wavfile
 from scipy.signal import stft
 
-LAST_TRAINING_NUMBER = 220  # of about 300 in each class of steel
+LAST_TRAINING_NUMBER = 220  # of about 300 per steel class
 TEST_SPEAKERS = ("theo", "yweweler")
 WINDOW = 256  # samples: 32 ms
 HOP = 32  # samples
 FLOOR = -80.0  # dB below the loudest point
-SIDE = 128  # of a spectrogram, pixels
+SIDE = 128  # of a spectrogram, in pixels
 PHASES = ("G1", "S_phase", "G2", "Prophase")
 CHANNELS = (3, 4, 6)  # bright field, DNA, dark field
-CELL = 40  # side of a cell in a montage of 30 × 30 cells, pixels
-EMPTY_DEVIATION = 20  # of the bright field: about 5 without a cell
+CELL = 40  # side of a cell in a montage of 30 × 30 cells, in pixels
+EMPTY_DEVIATION = 20  # in the bright field; about 5 without a cell
 TRAINING_CELLS = 350
 TEST_CELLS = 200
 MEAN_OF_BANDS = 10
 BLOCK = 29  # pixels
 TILE = 17  # pixels
-FEWEST_TILES = 20  # of a class, in train and in test
+FEWEST_TILES = 20  # per class, in train and in test
 
 
 def make_steel(clone: Path, out: Path) -> None:
@@ -65,7 +66,7 @@ def make_steel(clone: Path, out: Path) -> None:
 
 
 def make_digits(clone: Path, out: Path) -> None:
-    """Write a spectrogram of each recording, named ``DIGIT_SPEAKER_NUMBER.wav``."""
+    """Write a spectrogram for each recording ``DIGIT_SPEAKER_NUMBER.wav``."""
     for file in sorted(clone.glob("recordings/*.wav")):
         label, speaker, _ = file.stem.split("_")
         _, samples = wavfile.read(file)
@@ -75,13 +76,13 @@ def make_digits(clone: Path, out: Path) -> None:
 
 
 def spectrogram(samples: np.ndarray) -> Image.Image:
-    """Draw the spectrogram of a recording in gray: time to the right, frequency upward.
+    """Draw a recording's spectrogram in gray: time to the right, frequency upward.
 
     Args:
         samples: integers (N,).
 
     Returns:
-        Image of 128 × 128 pixels; white is the loudest point, and black 80 dB below it.
+        An image with 128 × 128 pixels; white is the loudest point, and black 80 dB below it.
     """
     padded = np.pad(samples, (0, max(0, WINDOW - len(samples))))
     _, _, amplitudes = stft(padded, nperseg=WINDOW, noverlap=WINDOW - HOP)
@@ -93,7 +94,7 @@ def spectrogram(samples: np.ndarray) -> Image.Image:
 
 
 def make_cells(clone: Path, out: Path) -> None:
-    """Cut the cells from the montage of each phase. At its end are tiles without a cell."""
+    """Cut the cells from each phase's montage, which ends with tiles without a cell."""
     for phase in PHASES:
         channels = []
         for channel in CHANNELS:
@@ -111,7 +112,7 @@ def make_cells(clone: Path, out: Path) -> None:
 
 
 def make_scene(package: Path, out: Path) -> None:
-    """Cut the tiles of each block around labeled pixels."""
+    """Cut each block's tiles around labeled pixels."""
     data = package / "tensorly" / "datasets" / "data"
     bands = np.load(data / "Indian_pines_corrected.npy")
     classes = np.load(data / "Indian_pines_gt.npy")  # 0: no class
@@ -136,7 +137,7 @@ def make_scene(package: Path, out: Path) -> None:
 
 
 def save_array(array: np.ndarray, file: Path) -> None:
-    """Save an array (H, W, C) in a folder that may not exist."""
+    """Save an array (H, W, C), creating the folder if needed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     np.save(file, array)
 
@@ -145,11 +146,11 @@ SETS = {"steel": make_steel, "digits": make_digits, "cells": make_cells, "scene"
 
 
 def main() -> None:
-    """Make a set."""
+    """Make an image set."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=SETS)
-    parser.add_argument("clone", type=Path, help="folder of the repository or package")
-    parser.add_argument("out", type=Path, help="folder of the set")
+    parser.add_argument("clone", type=Path, help="folder with the repository or package")
+    parser.add_argument("out", type=Path, help="folder for the image set")
     options = parser.parse_args()
     SETS[options.name](options.clone, options.out)
 

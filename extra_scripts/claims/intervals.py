@@ -1,10 +1,10 @@
 """Intervals over seeds and test photos, for accuracies and their differences.
 
-Both vary: another seed trains another network, and other test photos give another accuracy. The
-95 % interval of a mean over seeds adds the two in quadrature: Student's interval over the seeds,
-and the normal one over the test photos, which all seeds share. Where the right photos are known,
-differences are paired photo by photo, as the limit of a paired bootstrap; otherwise the photos of
-both accuracies count as independent, which gives a wider interval.
+Both vary: a different seed trains a different network, and other test photos give a different
+accuracy. The 95 % interval for a mean over seeds adds the two in quadrature: Student's interval
+over the seeds, and the normal one over the test photos, which all seeds share. If it is known which
+photos are right, differences are paired photo by photo, as in the limit of a paired bootstrap;
+otherwise the photos behind both accuracies count as independent, which gives a wider interval.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FEWEST_SEEDS = 3  # for an interval
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Top-1 of a method on test photos.
+    """A method's top-1 on test photos.
 
     Attributes:
         top1: percent, by seed.
         photos: number of test photos.
-        right: seed → which photos are right, (photos,); empty if that was not recorded.
-        is_fixed: no seed changes it.
+        right: seed → which photos are right, (photos,); empty if not recorded.
+        is_fixed: whether no seed changes it.
     """
 
     top1: pd.Series
@@ -43,8 +43,8 @@ class Interval:
     """A mean over seeds, in percent or points.
 
     Attributes:
-        mean: over the seeds.
-        half_width: of the 95 % interval; None with too few seeds.
+        mean: mean over the seeds.
+        half_width: half the width of the 95 % interval; None with too few seeds.
     """
 
     mean: float
@@ -66,7 +66,7 @@ class Interval:
 
 
 def interval_of(accuracy: Accuracy) -> Interval:
-    """Return the mean of an accuracy."""
+    """Return an accuracy's mean and interval."""
     fraction = accuracy.top1.mean() / 100
     variance = fraction * (1 - fraction) / accuracy.photos
     if accuracy.right:
@@ -77,7 +77,7 @@ def interval_of(accuracy: Accuracy) -> Interval:
 def difference(first: Accuracy, second: Accuracy) -> Interval | None:
     """Return how far the first accuracy is ahead of the second, seed by seed.
 
-    Seeds that only one of them has are left out; None: they have no seed in common.
+    Only seeds that both have are used; None if there are none.
     """
     leads = (first.top1 - second.top1).dropna()
     if leads.empty:
@@ -98,7 +98,7 @@ def _variance(by_photo: NDArray[np.float64]) -> float:
 
 
 def _interval(by_seed: pd.Series, photo_error: float, is_fixed: bool) -> Interval:
-    """Return the interval of a mean with a standard error over photos."""
+    """Return the interval for a mean, given its standard error over photos."""
     of_photos = stats.norm.ppf((1 + LEVEL) / 2) * photo_error
     if is_fixed:
         return Interval(by_seed.mean(), of_photos)
@@ -109,7 +109,7 @@ def _interval(by_seed: pd.Series, photo_error: float, is_fixed: bool) -> Interva
 
 
 def packed(right: NDArray[np.bool_]) -> str:
-    """Write which of M photos are right as hexadecimal digits, a bit for each photo.
+    """Encode which of M photos are right as hexadecimal digits, one bit per photo.
 
     Example:
         >>> packed(np.array([True, False, True, False, False, False, False, False, True]))
@@ -119,7 +119,7 @@ def packed(right: NDArray[np.bool_]) -> str:
 
 
 def unpacked(digits: str, photos: int) -> NDArray[np.bool_]:
-    """Return which photos are right, from :func:`packed`.
+    """Decode which photos are right, from :func:`packed`.
 
     Example:
         >>> unpacked("a080", 9).nonzero()[0]

@@ -1,4 +1,4 @@
-"""Accuracy of frozen features at the last layer, and at the layer that training photos choose."""
+"""Accuracy of frozen features at the last layer, and at the layer chosen on training photos."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRACTIONS = (0.05, 0.1)
 
 
 def center_crops(photos: Photos, size: int) -> Tensor:
-    """Return center crops (N, C, size, size): uint8 of photos, float32 of other images."""
+    """Return center crops (N, C, size, size): uint8 for photos, float32 for other images."""
     crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size)])
     return torch.stack(
         [
@@ -47,11 +47,11 @@ def layer_features(
     """Compute features for center crops at all layers, stages on the paper's grids.
 
     Args:
-        network: its ``stages`` name modules with outputs (B, C, H, W).
+        network: a network whose ``stages`` name modules with outputs (B, C, H, W).
         photos: N images.
-        size: crop size, pixels.
-        device: the network's.
-        normalize: from :func:`center_crops` to what the network takes.
+        size: crop size in pixels.
+        device: the network's device.
+        normalize: converts :func:`center_crops` to the network's input.
 
     Returns:
         Layer → float16 (N, D), on the CPU.
@@ -75,12 +75,12 @@ def layer_features(
 
 
 def stages_of(network: nn.Module) -> list[str]:
-    """Return the names of a ResNet's stages, or those that a network lists in ``stages``."""
+    """Return the stage names of a ResNet, or those listed in a network's ``stages``."""
     return list(getattr(network, "stages", ("layer1", "layer2", "layer3", "layer4")))
 
 
 def labeled_rows(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.int64]:
-    """Draw the training photos whose labels are used: two of each class, and others at random."""
+    """Draw the training photos whose labels are used: two per class, and others at random."""
     order = np.random.default_rng(seed).permutation(len(labels))
     of_class = [order[labels[order] == label][:2] for label in np.unique(labels)]
     first = np.concatenate(of_class)
@@ -97,22 +97,22 @@ def accuracies(
     seed: int = 0,
     fractions: Sequence[float] = (1.0, *FRACTIONS),
 ) -> dict[str, Any]:
-    """Measure layers; the test photos choose nothing.
+    """Measure layers; nothing is chosen on the test photos.
 
     Args:
         train_layers: layer → (N, D), the last layer at the end.
         train_labels: (N,).
         test_layers: layer → (M, D).
         test_labels: (M,).
-        seed: draws the labels of a fraction.
-        fractions: of the labels, each with a linear classifier.
+        seed: seed for drawing a fraction of the labels.
+        fractions: fractions of the labels, each with a linear classifier.
 
     Returns:
         Entries for ``knn``, and for linear classifiers on all labels (``linear``) and on fractions
-        (``linear_0.05`` …): the chosen ``layer``; ``last`` and ``best``, the top-1 in percent at
-        the last and the chosen layer; ``last_right`` and ``best_right``, which test photos are
-        right (see :func:`packed`). Leave-one-out chooses the layer for kNN, and held-out photos
-        that for a classifier.
+        (``linear_0.05`` …): the chosen ``layer``; ``last`` and ``best``, top-1 in percent at the
+        last and the chosen layer; ``last_right`` and ``best_right``, which test photos are right
+        (see :func:`packed`). The layer is chosen by leave-one-out for kNN, and on held-out photos
+        for classifiers.
     """
     chosen_from: dict[str, Tensor] = {}
     right: dict[str, NDArray[np.bool_]] = {}
@@ -148,7 +148,7 @@ def knn_right(
 
 
 def last_and_best(right: dict[str, NDArray[np.bool_]], best: str) -> dict[str, Any]:
-    """Return an entry of :func:`accuracies`."""
+    """Return an entry for :func:`accuracies`."""
     return {
         "last": percent(right[LAST]),
         "best": percent(right[best]),
@@ -159,5 +159,5 @@ def last_and_best(right: dict[str, NDArray[np.bool_]], best: str) -> dict[str, A
 
 
 def percent(right: NDArray[np.bool_]) -> float:
-    """Return top-1, percent."""
+    """Return top-1 in percent."""
     return round(100 * float(right.mean()), 2)

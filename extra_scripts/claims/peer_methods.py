@@ -15,17 +15,17 @@ import pirl_plugin as pirl
 
 
 class Method(nn.Module):
-    """A trunk with what a method trains on it.
+    """A trunk together with the modules that a method trains on it.
 
     Args:
-        trunk: network from images (B, 3, S, S) to features (B, width).
+        trunk: network that maps images (B, 3, S, S) to features (B, width).
         width: feature dimension.
         num_images: number of training images.
-        image_size: image side, pixels.
+        image_size: side of the images in pixels.
     """
 
-    views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
-    trained: nn.ModuleDict  # trunk and heads: what the optimizer moves
+    views: Callable[..., Any]  # for the loader: image → dictionary of tensors
+    trained: nn.ModuleDict  # trunk and heads, which the optimizer updates
     normalize: Callable[[Tensor], Tensor] = staticmethod(pirl.normalize_images)
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
@@ -33,10 +33,10 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def before_training(self, loader: Iterable[dict[str, Tensor]], device: str) -> None:
-        """Fill what a method keeps of each image."""
+        """Fill per-image state, such as a memory bank."""
 
     def after_step(self, batch: dict[str, Tensor]) -> None:
-        """Update what the optimizer does not move."""
+        """Update state that the optimizer does not."""
 
 
 # SimCLR's color augmentation (Chen et al. 2020, app. A), for images too small for its blur.
@@ -51,15 +51,15 @@ SIMCLR_COLORS = {
 
 
 class PIRL(Method):
-    """PIRL with the settings of ``quick_jigsaw``; with λ = 0 and only the image it is NPID.
+    """PIRL with the settings from ``quick_jigsaw``; with λ = 0 and only the image, this is NPID.
 
     Args:
         task: ``jigsaw``, ``rotation`` or ``none``.
-        lambda_invariance: λ of Eq. 5, without a task 0.
+        lambda_invariance: λ in Eq. 5; 0 without a task.
         hidden_dim: hidden width in the heads; None: linear heads, as in the paper.
-        temperature: of the loss.
-        num_patches: patches of the jigsaw that a step takes, at random.
-        augmentation: arguments of the views that differ from the paper's.
+        temperature: temperature in the loss.
+        num_patches: number of jigsaw patches used per step, drawn at random.
+        augmentation: view arguments that differ from the paper's.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class PIRL(Method):
         )
 
     def before_training(self, loader: Iterable[dict[str, Tensor]], device: str) -> None:
-        """Fill the memory bank with embeddings of the untrained network (``bank.init``)."""
+        """Fill the memory bank with embeddings from the untrained network (``bank.init``)."""
         trunk = self.trained["trunk"]
         with torch.no_grad():
             for batch in loader:
@@ -116,12 +116,12 @@ class PIRL(Method):
         g_transformed = None
         if self.transformed:
             transformed = batch[self.transformed].unflatten(0, (len(self.f_image), -1))
-            transformed = transformed[:, : self.num_patches].flatten(0, 1)  # in a random order
+            transformed = transformed[:, : self.num_patches].flatten(0, 1)  # in random order
             g_transformed = self.trained["g"](trunk(self.normalize(transformed)))
         return self.contrast(self.f_image, g_transformed, batch["index"])
 
     def after_step(self, batch: dict[str, Tensor]) -> None:
-        """Move the memory bank."""
+        """Update the memory bank."""
         self.contrast.update(batch["index"], self.f_image)
 
 
@@ -129,7 +129,7 @@ class TwoViews:
     """Turn lightly's two normalized views into a sample.
 
     Args:
-        transform: lightly's transform of a PIL image.
+        transform: a lightly transform for PIL images.
     """
 
     def __init__(self, transform: Callable[[Any], list[Tensor]]) -> None:
@@ -158,7 +158,7 @@ class SimCLR(Method):
         self.contrast = NTXentLoss(temperature=0.2)
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
-        """Return NT-Xent of the two views, which pass the trunk together."""
+        """Return NT-Xent for the two views, which pass through the trunk together."""
         both = torch.cat([batch["view_0"], batch["view_1"]])
         first, second = self.trained["head"](self.trained["trunk"](both)).chunk(2)
         return self.contrast(first, second)
@@ -209,7 +209,7 @@ class MoCo(MomentumMethod):
         return 0.99
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
-        """Return InfoNCE of the queries against their keys and the queue."""
+        """Return InfoNCE for the queries against their keys and the queue."""
         self.move_target(progress)
         query = self.project(self.trained, batch["view_0"])
         with torch.no_grad():
@@ -237,7 +237,7 @@ class BYOL(MomentumMethod):
         return 1 - 0.01 * (math.cos(math.pi * progress) + 1) / 2
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
-        """Return the mean similarity of each view's prediction and the other view's target."""
+        """Return the mean similarity between each view's prediction and the other view's target."""
         self.move_target(progress)
         losses = []
         for online, other in (("view_0", "view_1"), ("view_1", "view_0")):

@@ -1,17 +1,17 @@
-"""Compare PIRL with other methods on equal terms: same images, network, loader and measures.
+"""Compare PIRL with other methods on equal terms: same images, network, loader and metrics.
 
     python extra_scripts/claims/peers.py --data DIR --out OUT
 
-``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. SimCLR, MoCo v2 and BYOL are trained with
-lightly's losses, heads and transforms (``pip install pirl-plugin[claims]``). Every tenth training
-image only serves to choose a batch and a learning rate for each method, with seed 0. Seeds 1, 2, …
-train on the other images and are measured on ``val``: once after equally many images, and once
-after the processor time that PIRL, or the first method in ``--methods``, takes for them. The time
-follows from the cost per image, which is measured for all methods in turn in this process. With one
-batch and one rate, nothing is chosen.
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. SimCLR, MoCo v2 and BYOL use lightly's losses,
+heads and transforms (``pip install pirl-plugin[claims]``). Every tenth training image is used only
+to choose a batch and a learning rate for each method, with seed 0. Seeds 1, 2, … train on the other
+images and are evaluated on ``val``: once after equally many images, and once after the processor
+time that PIRL, or the first method in ``--methods``, takes for them. The time follows from the cost
+per image, which is measured for all methods in turn in this process. With a single batch and rate,
+nothing is chosen.
 
-Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues. Their
-networks are in ``OUT/trunks``, in torchvision's names.
+Finished runs are recorded in ``OUT/peers.json``; run the same command again to continue. Networks
+are in ``OUT/trunks``, with torchvision's tensor names.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import processor_name
 
-# The grid of each method; the rate is that of 32 images.
+# The grid for each method; rates are for 32 images.
 BATCHES = (32, 128)
 RATES = (0.03, 0.06)
 PACKAGES = ("pirl-plugin", "lightly", "torch", "torchvision")
 
 
 class Comparison:
-    """The images, the network and the measures that all methods share.
+    """The images, network and metrics that all methods share.
 
     Args:
-        options: those of the command.
+        options: the command's options.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        side = 2 * options.image_size  # crops of half an image are not enlarged
+        side = 2 * options.image_size  # so that crops of half an image are not enlarged
         self.classes, self.train = decoded(options.data / "train", side)
         _, self.test = decoded(options.data / "val", side)
         self.tenth = self.train[::10]
@@ -63,15 +63,15 @@ class Comparison:
         self.gallery = [self.rest[number] for number in sorted(order)]
 
     def trunk(self) -> nn.Module:
-        """Return an untrained network, in the memory format that a CPU computes fastest."""
+        """Return an untrained network, in the memory format that is fastest on a CPU."""
         trunk = pirl.WideResNet(self.options.depth, width=self.options.width)
         trunk.register_forward_pre_hook(channels_last)
         return trunk.to(memory_format=torch.channels_last)
 
     def measure(self, trunk: nn.Module, test: Any) -> dict[str, float | str]:
-        """Return kNN and linear accuracy, percent, of the last layer.
+        """Return kNN and linear accuracy at the last layer, in percent.
 
-        ``knn_right`` and ``linear_right`` hold which test images are right, see :func:`packed`.
+        ``knn_right`` and ``linear_right`` record which test images are right, see :func:`packed`.
         """
         size = self.options.image_size
         device = self.options.device
@@ -91,16 +91,16 @@ class Comparison:
     def run(
         self, name: str, seed: int, batch: int, rate: float, epochs: int, test: Any, **settings: Any
     ) -> dict[str, Any]:
-        """Train a method and measure its trunk on ``test``: a row of ``peers.json``.
+        """Train a method and evaluate its trunk on ``test``: a row in ``peers.json``.
 
         Args:
-            name: a key of ``METHODS``.
-            seed: for weights, image order and views.
+            name: a key in ``METHODS``.
+            seed: seed for weights, image order and views.
             batch: images per step.
             rate: learning rate for a batch of 32 images.
-            epochs: passes over the nine tenths.
-            test: labeled images that measure the trunk.
-            settings: further arguments of the method.
+            epochs: number of epochs over the nine tenths.
+            test: labeled images to evaluate the trunk on.
+            settings: additional arguments for the method.
         """
         options = self.options
         torch.manual_seed(seed)
@@ -131,7 +131,7 @@ class Comparison:
         }
 
     def costs(self, chosen: dict[str, tuple[int, float]]) -> dict[str, float]:
-        """Measure the processor milliseconds per image for each method.
+        """Measure each method's processor milliseconds per image.
 
         Args:
             chosen: method → batch and rate.
@@ -151,17 +151,17 @@ class Comparison:
         return measure_costs(runs, len(images))
 
     def random(self, seed: int) -> dict[str, Any]:
-        """Measure an untrained trunk."""
+        """Evaluate an untrained trunk."""
         torch.manual_seed(seed)
         trunk = self.trunk().to(self.options.device)
         row = {"method": "random", "seed": seed, "epochs": 0, "images": 0, "cpu_seconds": 0.0}
         return {**row, **self.measure(trunk, self.test)}
 
     def about(self) -> dict[str, Any]:
-        """Return what all runs share."""
+        """Return settings that all runs share."""
         options = self.options
         gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
-        installed = {found.name for found in distributions()}  # PIRL and NPID need no lightly
+        installed = {found.name for found in distributions()}  # PIRL and NPID do not need lightly
         return {
             "data": options.data.resolve().name,
             "classes": len(self.classes),
@@ -181,18 +181,18 @@ class Comparison:
 
 
 def choose(selection: list[dict[str, Any]], method: str) -> tuple[int, float]:
-    """Return the batch and rate of a method's best run on the tenth, by kNN + linear."""
+    """Return batch and rate from a method's best run on the tenth, by kNN + linear."""
     rows = [row for row in selection if row["method"] == method]
     best = max(rows, key=lambda row: row["knn_top1"] + row["linear_top1"])
     return best["batch"], best["rate_of_32_images"]
 
 
 def equal_time_epochs(costs: dict[str, float], epochs: int, reference: str) -> dict[str, int]:
-    """Return the epochs for each method that take as long as the reference's ``epochs``.
+    """Return the number of epochs for each method that takes as long as the reference's ``epochs``.
 
     Args:
         costs: method → milliseconds per image, from :func:`training.measure_costs`.
-        epochs: the reference's.
+        epochs: the reference's number of epochs.
         reference: the method whose time all get.
     """
     budget = costs[reference]
@@ -207,29 +207,33 @@ def shared_options(description: str) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--epochs", type=int, default=40, help="passes over the images")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--epochs", type=int, default=40, help="number of epochs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="of the ResNet")
-    parser.add_argument("--width", type=float, default=0.5, help="of the ResNet")
+    parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="ResNet depth")
+    parser.add_argument("--width", type=float, default=0.5, help="ResNet width")
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     precisions = ("float32", "bfloat16")
     parser.add_argument("--precision", choices=precisions, default=fast_precision())
-    help_text = "training images that measure networks (default: all)"
+    help_text = "training images used to evaluate networks (default: all)"
     parser.add_argument("--measured-images", type=int, help=help_text)
-    parser.add_argument("--workers", type=int, default=0, help="of the loader")
+    parser.add_argument("--workers", type=int, default=0, help="loader workers")
     return parser
 
 
 def main() -> None:
-    """Run what is missing in ``peers.json``."""
+    """Run whatever is missing in ``peers.json``."""
     parser = shared_options(__doc__)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
-    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of 32 images")
-    parser.add_argument("--selection-epochs", type=int, help="of the choice; as --epochs")
-    parser.add_argument("--chosen", type=Path, help="a peers.json whose choice is taken")
+    parser.add_argument(
+        "--rates", type=float, nargs="+", default=RATES, help="learning rates for 32 images"
+    )
+    parser.add_argument(
+        "--selection-epochs", type=int, help="epochs for choosing (default: --epochs)"
+    )
+    parser.add_argument("--chosen", type=Path, help="a peers.json to take the choice from")
     parser.add_argument("--equal-images-only", action="store_true", help="no runs at equal time")
     options = parser.parse_args()
 
@@ -241,7 +245,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
 
     def add(rows: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> None:
-        """Make a row unless it is there, and save."""
+        """Make a row unless it exists, and save."""
         if any(key.items() <= row.items() for row in content[rows]):
             return
         content[rows].append({**make(), **key})
@@ -280,7 +284,7 @@ def main() -> None:
     content["equal_time_epochs"] = epochs
     for seed, method in itertools.product(options.seeds, options.methods):
         if epochs[method] == options.epochs:
-            continue  # its runs at equal images are the same
+            continue  # the same as the runs at equal images
         key = {"method": method, "seed": seed, "compared_at": "equal time"}
         batch, rate = chosen[method]
         length = epochs[method]

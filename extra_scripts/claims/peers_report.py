@@ -38,10 +38,10 @@ REFERENCE = "pirl_jigsaw"
 def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
     """Return the runs at a budget, and the untrained networks.
 
-    A method whose epochs are the same at equal time has only its runs at equal images.
+    If a method's epochs are the same at equal time, it has runs at equal images only.
 
     Args:
-        content: of ``peers.json``.
+        content: the content of ``peers.json``.
         budget: ``equal images`` or ``equal time``.
     """
     rows = pd.DataFrame(content["runs"])
@@ -57,8 +57,8 @@ def accuracy_of(rows: pd.DataFrame, measure: str, photos: int) -> Accuracy:
     """Return a measure for one method.
 
     Args:
-        rows: the runs, one for each seed.
-        measure: column of the top-1, percent.
+        rows: the runs, one per seed.
+        measure: column with top-1 in percent.
         photos: number of test photos.
     """
     by_seed = rows.set_index("seed")
@@ -70,7 +70,7 @@ def accuracy_of(rows: pd.DataFrame, measure: str, photos: int) -> Accuracy:
 
 
 def accuracies_of(content: dict[str, Any], budget: str) -> dict[tuple[str, str], Accuracy]:
-    """Return method and measure → accuracy, at a budget."""
+    """Return (method, measure) → accuracy at a budget."""
     rows = runs_at(content, budget)
     photos = content["setting"]["val_images"]
     return {
@@ -81,7 +81,7 @@ def accuracies_of(content: dict[str, Any], budget: str) -> dict[tuple[str, str],
 
 
 def lead(first: Accuracy, second: Accuracy) -> str:
-    """Return by how many points an accuracy is ahead, with an arrow if that is not chance."""
+    """Return an accuracy's lead in points, with an arrow if it exceeds chance."""
     found = difference(first, second)
     return "–" if found is None else found.text("+") + found.arrow
 
@@ -89,8 +89,8 @@ def lead(first: Accuracy, second: Accuracy) -> str:
 def summary_table(contents: list[dict[str, Any]]) -> str:
     """Tabulate kNN / linear accuracy for each method and data set, in Markdown.
 
-    An arrow marks a method whose difference from PIRL (jigsaw) has an interval on one side of 0:
-    ``↑`` it is better, ``↓`` it is worse.
+    An arrow marks a method whose difference from PIRL (jigsaw) has an interval that excludes 0:
+    ``↑`` is better, ``↓`` is worse.
     """
     columns = [(content, budget) for content in contents for budget in budgets_of(content)]
     titles = [f"{content['setting']['data']}, {budget}" for content, budget in columns]
@@ -119,7 +119,7 @@ def budgets_of(content: dict[str, Any]) -> list[str]:
 
 
 def accuracy_table(content: dict[str, Any], budget: str) -> str:
-    """Return the accuracy of each method, and PIRL's lead, as a Markdown table."""
+    """Tabulate each method's accuracy, and PIRL's lead, in Markdown."""
     rows = runs_at(content, budget)
     accuracies = accuracies_of(content, budget)
     lines = [
@@ -148,7 +148,7 @@ def accuracy_table(content: dict[str, Any], budget: str) -> str:
 
 
 def selection_table(content: dict[str, Any]) -> str:
-    """Return kNN / linear of each batch and rate on the images that choose, as a Markdown table."""
+    """Tabulate kNN / linear by batch and rate on the images used to choose, in Markdown."""
     rows = pd.DataFrame(content["selection"])
     rows["setting"] = [f"{row['batch']}, {row['rate_of_32_images']}" for _, row in rows.iterrows()]
     rows["accuracy"] = [f"{row['knn_top1']} / {row['linear_top1']}" for _, row in rows.iterrows()]
@@ -161,7 +161,7 @@ def selection_table(content: dict[str, Any]) -> str:
 
 
 def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
-    """Tabulate fine-tuned accuracy by fraction of the labels, and what pre-training gains."""
+    """Tabulate fine-tuned accuracy by fraction of the labels, and the gain from pre-training."""
     rows = pd.DataFrame(runs)
     gained = [start for start in STARTS if start != "random"]
     titles = [*STARTS.values(), *(f"gain {STARTS[start]}" for start in gained)]
@@ -196,7 +196,7 @@ def recipes_table(content: dict[str, Any]) -> str:
 
 
 def few_labels_figure(runs: list[dict[str, Any]]) -> Figure:
-    """Draw a dot for each fine-tuning, and lines of means over the seeds."""
+    """Draw a dot for each fine-tuning run, and lines for means over the seeds."""
     rows = pd.DataFrame(runs)
     drawn = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = drawn.subplots()
@@ -216,7 +216,7 @@ def few_labels_figure(runs: list[dict[str, Any]]) -> Figure:
 
 
 def figure(contents: list[dict[str, Any]]) -> Figure:
-    """Draw a dot for each run and a bar for each mean, at both budgets; a line of each data set."""
+    """Draw a dot per run and a bar per mean at both budgets, with a row for each data set."""
     drawn = Figure(figsize=(9, 3.2 * len(contents)), layout="constrained")
     panels = drawn.subplots(len(contents), len(MEASURES), squeeze=False)
     colors = dict(zip(BUDGETS, ("C0", "C1"), strict=True))
@@ -230,7 +230,7 @@ def figure(contents: list[dict[str, Any]]) -> Figure:
 
 
 def draw_bars(axes: Axes, content: dict[str, Any], measure: str, colors: dict[str, str]) -> None:
-    """Draw all runs on a data set by one measure: a pair of bars for each method."""
+    """Draw all runs on a data set for one measure, with a pair of bars per method."""
     for offset, (budget, color) in zip((0.2, -0.2), colors.items(), strict=True):
         rows = runs_at(content, budget)
         for place, method in enumerate(reversed(LABELS)):
@@ -247,10 +247,10 @@ def draw_bars(axes: Axes, content: dict[str, Any], measure: str, colors: dict[st
 def main() -> None:
     """Write the tables and the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", type=Path, nargs="+", help="peers.json of each data set")
+    parser.add_argument("files", type=Path, nargs="+", help="peers.json for each data set")
     parser.add_argument("--few-labels", type=Path, help="few_labels.json")
     parser.add_argument("--recipes", type=Path, help="recipes.json")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the report")
     options = parser.parse_args()
     contents = [json.loads(file.read_text("utf-8")) for file in options.files]
     blocks = ["# Tables: beside other methods", summary_table(contents)]

@@ -2,10 +2,10 @@
 
     python extra_scripts/claims/recipes.py --data DIR --out OUT
 
-``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Images, network and measures are as in
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Images, network and metrics are as in
 ``peers.py``; each setting changes one value in another. ``--choose`` trains with seed 0 and
-measures on the tenth that no figure uses; without it, seeds 1, 2, … are measured on ``val``.
-Finished runs are in ``OUT/recipes.json`` and are not repeated: the same command continues.
+evaluates on the tenth that no figure uses; without it, seeds 1, 2, … are evaluated on ``val``.
+Finished runs are recorded in ``OUT/recipes.json``; run the same command again to continue.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from peers import Comparison, shared_options
 
 from pirl_plugin.system.files import write_json
 
-# Setting → method, batch, learning rate of a batch of 32 images (scaled with the batch, Goyal et
-# al. 2017), and what differs from the method's own settings.
+# Setting → method, batch, learning rate for a batch of 32 images (scaled with the batch, Goyal et
+# al. 2017), and arguments that differ from the method's own.
 RECIPES: dict[str, dict[str, Any]] = {
     "rate 0.00375": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.00375},
     "rate 0.03": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.03},
@@ -51,10 +51,10 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Run what is missing in ``recipes.json``."""
+    """Run whatever is missing in ``recipes.json``."""
     parser = shared_options(__doc__)
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
-    parser.add_argument("--choose", action="store_true", help="seed 0, on the training images")
+    parser.add_argument("--choose", action="store_true", help="use seed 0, on the training images")
     options = parser.parse_args()
 
     comparison = Comparison(options)

@@ -1,6 +1,6 @@
-"""Tables and figures of a comparison: ``python extra_scripts/claims/report.py FOLDER``.
+"""Write a comparison's tables and figures: ``python extra_scripts/claims/report.py FOLDER``.
 
-Reads ``FOLDER/claims.json``, takes the verdicts again, and writes ``tables.md`` and the figures
+Reads ``FOLDER/claims.json``, recomputes the verdicts, and writes ``tables.md`` and the figures
 beside it. Needs no images and no checkpoints.
 """
 
@@ -24,15 +24,15 @@ COLORS = dict(zip(METHODS, "0.5 C0 C3 C1 C6 C8 C2 k C4 C9".split(), strict=True)
 DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
 NOTES = COMPARISON["notes"]
 PUBLISHED = Path(__file__).parents[1] / "paper" / "published.json"
-Panel = tuple[str, dict[str, pd.DataFrame]]  # the vertical axis's label, method → seeds × x
+Panel = tuple[str, dict[str, pd.DataFrame]]  # label of the vertical axis, method → seeds × x
 
 
 def write_report(folder: Path, content: dict[str, Any]) -> None:
-    """Write ``tables.md`` and the figures that there are runs for.
+    """Write ``tables.md`` and the figures for which there are runs.
 
     Args:
-        folder: where they go.
-        content: of ``claims.json``, with its verdicts.
+        folder: output folder.
+        content: content of ``claims.json``, with its verdicts.
     """
     runs = Runs(content)
     sweeps = [table for name in SWEEPS if (table := _sweep_table(runs, name))]
@@ -47,7 +47,7 @@ def write_report(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _page(runs: Runs, content: dict[str, Any]) -> str:
-    """The comparison's setting, methods and claims."""
+    """Return the comparison's setting, methods and claims."""
     setting = content["setting"]
     machines = [row.get("made_with", row) for row in content["runs"]]
     hardware = Counter(
@@ -67,7 +67,7 @@ def _page(runs: Runs, content: dict[str, Any]) -> str:
 
 
 def _lines(rows: Iterable[Iterable[str]]) -> str:
-    """Rows of a Markdown table, each on a new line."""
+    """Return rows of a Markdown table, each on a new line."""
     escaped = ((cell.replace("|", r"\|") for cell in row) for row in rows)
     return "".join(f"\n| {' | '.join(row)} |" for row in escaped)
 
@@ -79,7 +79,7 @@ def _method_rows(runs: Runs) -> Iterable[list[str]]:
             continue
         paper = _published(*settings["paper"])["ImageNet"] if settings.get("paper") else ""
         seconds = rows["seconds"]
-        if seconds.nunique() == 1:  # one run, whatever the number of rows
+        if seconds.nunique() == 1:  # a single run, whatever the number of rows
             seconds = seconds.unique()
         yield [
             settings["label"],
@@ -95,7 +95,7 @@ def _method_rows(runs: Runs) -> Iterable[list[str]]:
 
 
 def _published(number: int, method: str) -> dict[str, float | None]:
-    """Return a row of a table of the paper: column → percent."""
+    """Return a row from one of the paper's tables: column → percent."""
     tables = json.loads(PUBLISHED.read_text(encoding="utf-8"))["tables"]
     (table,) = [table for table in tables if table["number"] == number]
     return dict(zip(table["columns"], table["rows"][method], strict=True))
@@ -130,7 +130,7 @@ def _difference(measured: dict[str, Any], digits: int = 2) -> str:
 
 
 def _spread(values: Iterable[float]) -> str:
-    """Mean ± standard deviation."""
+    """Format mean ± standard deviation."""
     numbers = pd.Series([*values], dtype=float).dropna()
     if numbers.empty:
         return ""
@@ -144,7 +144,7 @@ def _label(value: float) -> str:
 
 
 def _sweep_table(runs: Runs, name: str) -> str:
-    """Of the seeds that have all values, so that means differ by the values alone."""
+    """Tabulate a sweep over the seeds that have all values, so that means are comparable."""
     sweep = SWEEPS[name]
     columns = {}
     for method in sweep["values"]:
@@ -156,7 +156,7 @@ def _sweep_table(runs: Runs, name: str) -> str:
     rows = []
     for value in sweep["values"]["pirl_jigsaw"]:
         cells = [table.get(value, []) for table in columns.values()]
-        # The metrics of a method have the same seeds.
+        # A method's metrics have the same seeds.
         seeds = "/".join(str(len(seeds)) for seeds in cells[:: len(METRICS)] if len(seeds))
         rows.append([_label(value), seeds, *map(_spread, cells)])
     header = [sweep["symbol"], "seeds", *columns]
@@ -164,7 +164,7 @@ def _sweep_table(runs: Runs, name: str) -> str:
 
 
 def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> Figure:
-    """Draw two panels: means over seeds, and bands from the least to the most."""
+    """Draw two panels: means over seeds, with bands from minimum to maximum."""
     figure = Figure(figsize=(width, 3.6), layout="constrained")
     for axes, (ylabel, tables) in zip(figure.subplots(1, 2), panels, strict=True):
         axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -172,7 +172,7 @@ def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> 
         for method, y in tables.items():
             color = COLORS[method]
             label = METHODS[method]["label"]
-            if [*y] == [0]:  # an untrained network's, whatever the x
+            if [*y] == [0]:  # an untrained network, independent of x
                 axes.axhline(y[0].mean(), color=color, lw=1, label=label)
             elif len(y):
                 label += f" ({len(y)} seeds)" if len(y) > 1 else ""
@@ -187,7 +187,7 @@ def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> 
 
 
 def _curves(runs: Runs) -> Figure | None:
-    """Draw accuracy during training; the supervised network's, far above, is in the tables."""
+    """Draw accuracy during training, without the supervised network, which is far above."""
     methods = [method for method in METHODS if method != "supervised"]
     curves = {m: [curve(run) for _, run in runs.main(m).iterrows()] for m in methods}
     if not any(curves.values()):
@@ -200,7 +200,7 @@ def _curves(runs: Runs) -> Figure | None:
 
 
 def _layers(runs: Runs) -> Figure | None:
-    """Draw accuracy by layer at the end of training, and the paper's (Fig. 5)."""
+    """Draw accuracy by layer after training, and the paper's (Fig. 5)."""
     columns = {f"ImageNet {layer}": layer for layer in LAYERS}
     paper = {}
     for method, row in COMPARISON["paper_layers"].items():
@@ -217,12 +217,12 @@ def _layers(runs: Runs) -> Figure | None:
 
 
 def _sweep_figure(runs: Runs, name: str) -> Figure | None:
-    """Draw a dot for each model, and lines of means over the seeds with all values."""
+    """Draw a dot per model, and lines for means over the seeds that have all values."""
     sweep = SWEEPS[name]
     values = sweep["values"]["pirl_jigsaw"]
     if runs.sweep(name, "pirl_jigsaw", "linear_top1").notna().any().sum() < 2:
         return None
-    panels = []  # lines of the seeds that have all values
+    panels = []  # lines for the seeds that have all values
     dots = []
     for metric, title in PANELS.items():
         tables = {method: runs.sweep(name, method, metric) for method in sweep["values"]}

@@ -1,12 +1,11 @@
-"""Train and measure every model of the comparison, then write verdicts, tables and figures.
+"""Train and evaluate every model in the comparison, then write verdicts, tables and figures.
 
     python extra_scripts/claims/run.py --data DIR --out OUT
 
-``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Each model is pre-trained by ``pirl-plugin
-train``. After each quarter, VISSL's linear benchmark measures every layer, and a kNN classifier the
-last one; models in ``PAIRS`` also get their invariance measured. Finished models are rows in
-``OUT/claims.json`` and do not run again; VISSL resumes the others.
-The same command goes on after a stop.
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Each model is pre-trained with ``pirl-plugin
+train``. After each quarter, VISSL's linear benchmark evaluates every layer, and kNN the last one.
+For models in ``PAIRS``, invariance is measured too. Finished models are recorded in
+``OUT/claims.json``, and VISSL resumes the others: run the same command again to continue.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from pirl_plugin.system.processes import own_command, processor_name
 
 NETWORK = COMPARISON["network"]
 RECIPES = COMPARISON["recipes"]
-PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # whose distances are compared
+PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # compare distances between these
 SIZE = ("--size", str(NETWORK["image_size"]))
-_, *PLUGIN = own_command()  # the words after the interpreter
+_, *PLUGIN = own_command()  # the arguments after the interpreter
 INVARIANCE = Path(__file__).parents[1] / "paper" / "invariance.py"
 PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model: a method, its seed and length, and (sweep, value) where that is not its own."""
+    """One model: a method, seed and length, and (sweep, value) if it differs from the default."""
 
     method: str
     seed: int
@@ -57,7 +56,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Name of its folder, such as ``pirl_jigsaw_lambda0.25_12epochs_seed0``."""
+        """The folder name, such as ``pirl_jigsaw_lambda0.25_12epochs_seed0``."""
         values = "".join(f"_{sweep}{value}" for sweep, value in self.changed)
         return f"{self.method}{values}_{self.epochs}epochs_seed{self.seed}"
 
@@ -68,9 +67,9 @@ def job_of(row: dict[str, Any]) -> Job:
 
 
 def plan(methods: list[str], sweeps: list[str], seeds: int, epochs: int) -> list[Job]:
-    """All jobs in the order in which they start: the comparison first, seed by seed.
+    """Return all jobs in starting order: the comparison first, seed by seed.
 
-    The default value is one model for all sweeps.
+    All sweeps share one model for the default value.
     """
     jobs = [Job(m, seed, main_epochs(m, epochs)) for seed in range(seeds) for m in methods]
     for seed, name in itertools.product(range(seeds), sweeps):
@@ -82,12 +81,12 @@ def plan(methods: list[str], sweeps: list[str], seeds: int, epochs: int) -> list
 
 
 def pretraining(job: Job, recipe: str, data: Path, classes: int) -> list[str]:
-    """Hydra overrides of a job's pre-training, without its folder."""
+    """Return Hydra overrides for a job's pre-training, without the folder."""
     method = METHODS[job.method]
     loss = RECIPES[recipe]["loss"]
     words = [f"config={method['config']}"]
     words += [word.format(data=data, job=job) for word in COMPARISON["shared"]]
-    if job.method == "vissl_pirl":  # keeps all its checkpoints
+    if job.method == "vissl_pirl":  # keeps all checkpoints
         words.append(f"config.LOSS.nce_loss_with_memory.temperature={loss['temperature']}")
     else:
         words.append("config.CHECKPOINT.PIRL.KEEP_LAST=all")
@@ -113,7 +112,7 @@ def pretraining(job: Job, recipe: str, data: Path, classes: int) -> list[str]:
 
 
 def autocast() -> str:
-    """Return the value of ``HOOKS.PIRL_INPUT.autocast``."""
+    """Return the value for ``HOOKS.PIRL_INPUT.autocast``."""
     return "bfloat16" if fast_precision() == "bfloat16" else "null"
 
 
@@ -122,10 +121,10 @@ def run(command: Sequence[str | Path], folder: Path) -> float | None:
 
     Args:
         command: the arguments after ``python``.
-        folder: where its log goes.
+        folder: folder for the log.
 
     Returns:
-        CPU seconds, child processes included; None for a resumed run, whose first part nobody
+        CPU seconds, including child processes; None for a resumed run, whose first part was not
         counted.
 
     Raises:
@@ -151,10 +150,10 @@ def run(command: Sequence[str | Path], folder: Path) -> float | None:
 
 
 class Comparison:
-    """Images, settings and folder that all models share.
+    """Images, settings and folder shared by all models.
 
     Args:
-        options: of the command.
+        options: the command's options.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -182,14 +181,12 @@ class Comparison:
         }
 
     def make(self, job: Job) -> dict[str, Any]:
-        """Pre-train and measure a model: its row of ``claims.json``."""
+        """Pre-train and evaluate a model: its row in ``claims.json``."""
         folder = self.out.resolve() / "runs" / job.name
         seconds = self.pretrain(job, folder / "pretrain")
         quarter = max(1, job.epochs // 4)
         epochs = [*range(quarter, job.epochs, quarter), job.epochs]
-        if job.epochs <= sweep_epochs(
-            self.epochs
-        ):  # only the ends of a sweep's models are compared
+        if job.epochs <= sweep_epochs(self.epochs):  # sweeps compare only final models
             epochs = [job.epochs]
         needed = {checkpoint(folder, epoch, job) for epoch in epochs}
         for file in {*(folder / "pretrain").glob("model_phase*.torch")} - needed:
@@ -219,7 +216,7 @@ class Comparison:
         return run([*PLUGIN, "train", *words, f"config.CHECKPOINT.DIR='{folder}'"], folder)
 
     def evaluate(self, folder: Path, epoch: int, job: Job) -> dict[str, Any]:
-        """Linear accuracy of every layer and kNN accuracy after an epoch, percent."""
+        """Return each layer's linear accuracy and the kNN accuracy after an epoch, in percent."""
         linear = folder / f"linear_{epoch}"
         knn = folder / f"knn_{epoch}"
         trained = checkpoint(folder, epoch, job)
@@ -239,7 +236,7 @@ class Comparison:
         }
 
     def invariance(self, folder: Path, job: Job) -> dict[str, Any]:
-        """Distances of images to their transformed versions."""
+        """Return distances between images and their transformed versions."""
         out = folder / "invariance"
         trained = checkpoint(folder, job.epochs, job)
         words = ["--checkpoint", trained, "--data", self.data / "val", "--out", out, *SIZE]
@@ -264,21 +261,21 @@ def distances(model: dict[str, Any]) -> dict[str, float]:
 
 
 def checkpoint(folder: Path, epoch: int, job: Job) -> Path:
-    """The checkpoint of a job after an epoch."""
+    """Return a job's checkpoint after an epoch."""
     kind = "model_final_checkpoint_phase" if epoch == job.epochs else "model_phase"
     return folder / "pretrain" / (f"{kind}{epoch - 1}.torch" if job.epochs else "random.torch")
 
 
 def main() -> None:
-    """Run the command; it ends at the first model that fails."""
+    """Run the command; it stops at the first model that fails."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--out", type=Path, required=True, help="claims.json, figures, runs")
-    parser.add_argument("--recipe", choices=[*RECIPES], default="paper", help="of the loss")
+    parser.add_argument("--recipe", choices=[*RECIPES], default="paper", help="loss settings")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--sweeps", nargs="*", choices=[*SWEEPS], default=[*SWEEPS])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--images-seen", type=int, default=240_000, help="of a model")
+    parser.add_argument("--images-seen", type=int, default=240_000, help="images seen per model")
     options = parser.parse_args()
     comparison = Comparison(options)
     file = options.out / "claims.json"

@@ -1,4 +1,4 @@
-"""What the scripts that compare methods share: images, the loop that trains a method, its time."""
+"""Shared by scripts that compare methods: images, training loop, timing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import pirl_plugin as pirl
 
-# The rate of a method is that of 32 images; it is scaled with the batch (Goyal et al. 2017).
+# Rates are for 32 images, and are scaled with the batch (Goyal et al. 2017).
 REFERENCE_BATCH = 32
 
 Photos = list[tuple[Image.Image | Tensor, int]]
-"""RGB images, or tensors (C, H, W) of another type; and labels."""
+"""RGB images or tensors (C, H, W) with another dtype, and labels."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Length:
     """How long a method trains.
 
     Attributes:
-        passes: over the images.
-        steps: number of optimizer steps done.
+        passes: number of passes over the images.
+        steps: number of optimizer steps.
         images: number of images seen.
         seconds: wall time.
         cpu_seconds: processor time.
-        loss: of the last batch.
+        loss: loss on the last batch.
     """
 
     passes: int
@@ -50,16 +50,16 @@ class Length:
 
 
 def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
-    """Return the classes and the decoded images, with labels, of ``folder/CLASS/*``.
+    """Return classes, decoded images and labels from ``folder/CLASS/*``.
 
-    Arrays (H, W, C) in ``.npy`` files keep channels, type and size.
+    Arrays (H, W, C) in ``.npy`` files keep channels, dtype and size.
 
-    They are decoded only once, so that the time of a run is its method's.
+    Images are decoded only once, so that a run's time is the method's.
 
     Args:
-        folder: a folder of each class.
-        side: images whose shorter side is longer are reduced to it, pixels; a JPEG is decoded at a
-            scale near it, so that large photos need little memory and time.
+        folder: folder with one subfolder per class.
+        side: images with a longer shorter side are reduced to it, in pixels; JPEGs are decoded at a
+            similar scale, so that large photos need little memory and time.
     """
 
     def load(path: str) -> Image.Image | Tensor:
@@ -67,7 +67,7 @@ def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
             return torch.from_numpy(np.load(path, allow_pickle=False)).permute(2, 0, 1)
         with Image.open(path) as image:
             if side is not None:
-                # A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is still enough.
+                # Decode a JPEG at 1/2, 1/4 or 1/8 size if that is still large enough.
                 scale = side / min(image.size)
                 enough = (round(image.width * scale), round(image.height * scale))
                 image.draft("RGB", enough)
@@ -80,7 +80,7 @@ def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
 
 
 def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give a network its images (B, C, S, S) channel by channel; patches keep their format."""
+    """Convert a network's images (B, C, S, S) to channels-last; patches keep their format."""
     images, *others = inputs
     if images.ndim == 4:
         images = images.contiguous(memory_format=torch.channels_last)
@@ -88,17 +88,17 @@ def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 def fast_precision() -> str:
-    """Return ``bfloat16`` on a processor with instructions for it, otherwise ``float32``.
+    """Return ``bfloat16`` if the processor has instructions for it, otherwise ``float32``.
 
     Without them, bfloat16 takes three times as long as float32.
     """
-    file = Path("/proc/cpuinfo")  # of Linux
+    file = Path("/proc/cpuinfo")  # on Linux
     flags = file.read_text().split() if file.is_file() else []
     return "bfloat16" if {"avx512_bf16", "amx_bf16", "bf16"} & {*flags} else "float32"
 
 
 def processor_seconds() -> float:
-    """Return the processor time of this process and its ended loader workers, seconds."""
+    """Return the processor seconds of this process and its ended loader workers."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -106,7 +106,7 @@ def processor_seconds() -> float:
 def loader_of(
     images: Photos, method: Method, batch: int, seed: int, workers: int
 ) -> DataLoader[Any]:
-    """Return the loader of a method's views of images, in an order that follows from the seed."""
+    """Return a loader for a method's views, in an order that depends on the seed."""
     data = pirl.ImageDataset(images, method.views, seed=seed)
     return DataLoader(
         data,
@@ -132,13 +132,13 @@ def train(
     """Train a method with SGD, a cosine schedule to 0, and a bank of embeddings.
 
     Args:
-        method: with its trunk, on the device; parameters without gradients stay as they are.
-        loader: from :func:`loader_of`.
-        passes: over the images.
+        method: the method, on the device; parameters without gradients stay unchanged.
+        loader: loader from :func:`loader_of`.
+        passes: number of passes over the images.
         rate: learning rate for a batch of 32 images.
         device: ``cpu`` or ``cuda``.
-        autocast: compute in bfloat16.
-        fill: begin with a bank of embeddings.
+        autocast: whether to compute in bfloat16.
+        fill: whether to start with a bank of embeddings.
     """
     steps = passes * len(loader)
     optimizer = torch.optim.SGD(
@@ -182,12 +182,12 @@ def measure_costs(
 ) -> dict[str, float]:
     """Measure the processor milliseconds per image: the median over several rounds.
 
-    All runs take their turn in each round, so that other work on the machine affects all alike.
+    All runs take turns in each round, so that other work on the machine affects all alike.
 
     Args:
-        runs: name → a function that works through the images once.
-        images: their number.
-        rounds: that count; one before them warms up.
+        runs: name → a function that processes the images once.
+        images: number of images.
+        rounds: number of measured rounds, after one warm-up round.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
