@@ -108,7 +108,7 @@ def open_data_files(files: list[str]) -> Any:
                 f"of parquet files a meaning."
             )
         try:
-            if is_parquet:  # the package takes its name for a pattern
+            if is_parquet:  # the package treats its name as a pattern
                 parts.append(datasets.Dataset.from_parquet(glob.escape(file)))
             else:
                 parts.append(datasets.Dataset.from_file(file))

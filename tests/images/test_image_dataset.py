@@ -112,7 +112,7 @@ def test_part_of_a_data_set__has_its_images_and_not_its_views():
     assert [views[row]["index"] for row in range(3)] == [-1, 1, 2]
     assert views[1]["images"].shape == (3, 16, 16)
     assert views.source.unreadable_paths() == ["list[3]"]
-    with pytest.raises(ValueError, match=r"items of list are views.* Pass the ImageDataset itself"):
+    with pytest.raises(ValueError, match=r"items in list are views.* Pass the ImageDataset itself"):
         pirl.extract_features(network, list(data), size=32)
 
 
