@@ -140,8 +140,6 @@ class Comparison:
             self.test = [photos[number] for number in undrawn]
         self.train_labels = np.array([label for _, label in self.train])
         self.test_labels = np.array([label for _, label in self.test])
-        # By the name of the start and the size of the crops.
-        self.published_layers: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
         source = pirl.ImageDataset(self.train, pirl.ImageViews(options.image_size)).source
         self.pixel_type = source.pixel_type()
         mean, std = source.statistics(self.pixel_type)  # ImageNet's for photos
@@ -193,7 +191,7 @@ class Comparison:
         method.normalize = self.normalize
         return method
 
-    def features(self, network: nn.Module, photos: Photos, size: int) -> dict[str, Tensor]:
+    def features(self, photos: Photos, network: nn.Module, size: int) -> dict[str, Tensor]:
         """Compute features at all layers."""
         return layer_features(network, photos, size, normalize=self.normalize)
 
@@ -239,7 +237,7 @@ class Comparison:
         train(method, loader, passes, continuation.rate)  # it fills the bank with new embeddings
         return network
 
-    def handmade(self, start: str, photos: Photos, size: int) -> dict[str, Tensor]:
+    def handmade(self, photos: Photos, start: str, size: int) -> dict[str, Tensor]:
         """Return features that need no network: ``histograms`` or ``mean_deviation``."""
         crops = center_crops(photos, size)
         if crops.dtype == torch.uint8:
@@ -249,26 +247,10 @@ class Comparison:
         make = {"histograms": histograms, "mean_deviation": mean_and_deviation}[start]
         return {LAST: make(levels)}
 
-    def measure_handmade(self, start: str, size: int, seed: int) -> dict[str, Any]:
-        """Measure features that need no network."""
-        train, test = (self.handmade(start, photos, size) for photos in (self.train, self.test))
-        return accuracies(train, self.train_labels, test, self.test_labels, seed)
-
-    def measure(self, network: nn.Module, size: int, seed: int) -> dict[str, Any]:
-        """Measure all layers of a network: see :func:`accuracies`."""
-        train_layers = self.features(network, self.train, size)
-        test_layers = self.features(network, self.test, size)
-        return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
-
-    def measure_published(self, start: str, size: int, seed: int) -> dict[str, Any]:
-        """Measure a published network; its features are computed once for all seeds."""
-        key = (start, size)
-        if key not in self.published_layers:
-            network = self.network(start, seed)
-            photos = (self.train, self.test)
-            self.published_layers[key] = [self.features(network, part, size) for part in photos]
-        train_layers, test_layers = self.published_layers[key]
-        return accuracies(train_layers, self.train_labels, test_layers, self.test_labels, seed)
+    def measure(self, read: Callable[[Photos], dict[str, Tensor]], seed: int) -> dict[str, Any]:
+        """Measure the features that ``read`` returns at all layers: see :func:`accuracies`."""
+        layers = read(self.train), read(self.test)
+        return accuracies(layers[0], self.train_labels, layers[1], self.test_labels, seed)
 
     def fine_tune(
         self, network: nn.Module, fraction: float, size: int, seed: int
@@ -310,7 +292,7 @@ class Comparison:
                 step += 1
             if step == FINE_TUNING_STEPS:
                 break
-        features = self.features(network, self.test, size)[LAST].float()
+        features = self.features(self.test, network, size)[LAST].float()
         right = model[1](features).argmax(dim=1).numpy() == self.test_labels
         return {"top1": percent(right), "right": packed(right)}
 

@@ -87,11 +87,11 @@ def costs_of(comparison: Comparison, starts: set[str]) -> dict[str, float]:
         elif start.startswith("published"):
             published = comparison.network(start, seed=0)
             at = options.published_size
-            runs["published features"] = partial(comparison.features, published, photos, at)
+            runs["published features"] = partial(comparison.features, photos, published, at)
     resnet = comparison.network("random", seed=0)
-    runs["features"] = partial(comparison.features, resnet, photos, size)
+    runs["features"] = partial(comparison.features, photos, resnet, size)
     for start in HANDMADE:
-        runs[start] = partial(comparison.handmade, start, photos, size)
+        runs[start] = partial(comparison.handmade, photos, start, size)
     return measure_costs(runs, len(photos))
 
 
@@ -152,7 +152,7 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
     labels = comparison.train_labels
 
     def measure(network: nn.Module) -> dict[str, Any]:
-        features = comparison.features(network, photos, comparison.options.image_size)[LAST]
+        features = comparison.features(photos, network, comparison.options.image_size)[LAST]
         gallery, queries = features[~is_tenth], features[is_tenth]
         gallery_labels, query_labels = labels[~is_tenth], labels[is_tenth]
         fit = fit_logistic(gallery, gallery_labels)
@@ -177,15 +177,16 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
 def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
     """Measure a row at all layers."""
     key = {"start": row.start, "passes": row.passes, "size": row.size, "seed": seed}
-    if rows.has("frozen", key):
-        return
-    if row.start in HANDMADE:
-        rows.add("frozen", key, lambda: comparison.measure_handmade(row.start, row.size, seed))
-    elif row.start.startswith("published"):
-        rows.add("frozen", key, lambda: comparison.measure_published(row.start, row.size, seed))
-    else:
-        network = network_of(comparison, rows, row, seed)
-        rows.add("frozen", key, lambda: comparison.measure(network, row.size, seed))
+
+    def measure() -> dict[str, Any]:
+        if row.start in HANDMADE:
+            read = partial(comparison.handmade, start=row.start, size=row.size)
+        else:
+            network = network_of(comparison, rows, row, seed)
+            read = partial(comparison.features, network=network, size=row.size)
+        return comparison.measure(read, seed)
+
+    rows.add("frozen", key, measure)
 
 
 def tuned_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:

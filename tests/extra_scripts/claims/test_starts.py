@@ -118,15 +118,15 @@ def test_comparison__of_arrays_uses_all_channels(tmp_path):
     comparison = starting_points.Comparison(options)
     assert len(comparison.train) == 6
     assert len(comparison.test) == 2  # the training images that were not drawn
-    features = comparison.features(comparison.network("random", 0), comparison.test, 20)
+    features = comparison.features(comparison.test, comparison.network("random", 0), 20)
     assert len(features["last"]) == 2
     crops = torch.stack([image.float() for image, _ in comparison.train])
     components = comparison.components(comparison.normalize(crops)).transpose(0, 1).flatten(1)
     torch.testing.assert_close(components.cov(), torch.eye(3), atol=1e-2, rtol=0)
-    levels = comparison.handmade("mean_deviation", comparison.train, 20)["last"]
+    levels = comparison.handmade(comparison.train, "mean_deviation", 20)["last"]
     expected = (comparison.normalize(crops)[:, 0].mean((1, 2)) + 3) / 6
     torch.testing.assert_close(levels[:, 0], expected)
-    assert comparison.handmade("histograms", comparison.train, 20)["last"].shape[1] == 1764 + 80
+    assert comparison.handmade(comparison.train, "histograms", 20)["last"].shape[1] == 1764 + 80
 
 
 @pytest.mark.parametrize(
