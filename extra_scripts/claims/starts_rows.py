@@ -1,4 +1,4 @@
-"""The rows of ``starts.json``: their names, what they measure, their order and their time."""
+"""The rows in ``starts.json``: names, meaning, order and time."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ NAME = re.compile(r"(tuned/)?([a-z_]+?)(_continued)?(?::(time)?(\d+))?(?:@(\d+))
 
 @dataclass(frozen=True)
 class Row:
-    """What the seeds of a row share.
+    """What a row's seeds share.
 
     Attributes:
-        start: a key of ``LABELS``.
-        passes: over the training photos; 0: nothing was trained.
-        size: side of the images, pixels.
-        is_tuned: fine-tuned on few labels, not frozen.
+        start: a key in ``LABELS``.
+        passes: number of passes over the training photos; 0: nothing was trained.
+        size: side of the images in pixels.
+        is_tuned: whether it is fine-tuned on few labels instead of frozen.
     """
 
     start: str
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """The name in tables, such as ``NPID, 20 passes, 64 px``."""
+        """The row's name in tables, such as ``NPID, 20 passes, 64 px``."""
         words = [LABELS[self.start]]
         if self.passes:
             words.append("1 pass" if self.passes == 1 else f"{self.passes} passes")
@@ -74,14 +74,14 @@ class Row:
 
 @dataclass(frozen=True)
 class RowName:
-    """A row as a command names it, ``[tuned/]START[_continued][:[time]PASSES][@SIZE]``.
+    """A row as named on the command line, ``[tuned/]START[_continued][:[time]PASSES][@SIZE]``.
 
     Attributes:
-        start: a key of ``LABELS``.
-        passes: over the training photos.
-        is_time: the passes are PIRL's (jigsaw), and this row gets as much processor time.
-        size: side of the images, pixels; None: that of the comparison.
-        is_tuned: fine-tuned on few labels.
+        start: a key in ``LABELS``.
+        passes: number of passes over the training photos.
+        is_time: whether the passes are PIRL's (jigsaw), and this row gets as much processor time.
+        size: side of the images in pixels; None: the comparison's.
+        is_tuned: whether it is fine-tuned on few labels.
     """
 
     start: str
@@ -92,18 +92,18 @@ class RowName:
 
     @classmethod
     def parse(cls, text: str) -> RowName:
-        """Parse an argument of the command line."""
+        """Parse a command-line argument."""
         match = NAME.fullmatch(text)
         if match is None or (start := match[2] + (match[3] or "").replace("_", " ")) not in LABELS:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no row: [tuned/]START[:PASSES][@SIZE], where START is one of "
+                f"{text!r} is not a row: [tuned/]START[:PASSES][@SIZE], where START is one of "
                 f"{', '.join(LABELS).replace(' continued', '_continued')}"
             )
         size = int(match[6]) if match[6] else None
         return cls(start, int(match[5] or 0), bool(match[4]), size, bool(match[1]))
 
     def row(self, costs: dict[str, float], size: int) -> Row:
-        """Return the row, whose time may follow from the costs of an image."""
+        """Return the row; its time may follow from the cost per image."""
         passes = self.passes
         if self.is_time:
             passes = round(passes * costs["pirl_jigsaw"] / costs[self.start])
@@ -111,10 +111,10 @@ class RowName:
 
 
 class Accuracies:
-    """The accuracies of a data set's rows.
+    """The accuracies in a data set's rows.
 
     Args:
-        content: of ``starts.json``.
+        content: content of ``starts.json``.
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
@@ -138,11 +138,11 @@ class Accuracies:
 
     @property
     def rows(self) -> list[Row]:
-        """The measured rows, in the order of tables."""
+        """The measured rows, in table order."""
         return sorted({row for row, _ in self._measured}, key=lambda row: row.order)
 
     def of(self, row: Row, measure: str) -> Accuracy | None:
-        """Return a measure of a row, such as ``knn best``; None if it was not measured."""
+        """Return a row's measure, such as ``knn best``; None if it was not measured."""
         by_seed = self._measured.get((row, measure))
         if by_seed is None:
             return None
@@ -157,11 +157,11 @@ class Accuracies:
 
 
 def seconds_of(contents: list[dict[str, Any]], row: Row) -> float | None:
-    """Return the processor time of a row, seconds: the median of the sets with measured costs.
+    """Return a row's processor seconds: the median over the sets with measured costs.
 
-    It follows from the costs of an image, and holds the training, the bank's first rows, and
-    reading the features of all photos once. The median leaves out a set whose costs were measured
-    beside other work.
+    It follows from the cost per image, and includes training, the bank's first rows, and computing
+    the features of all photos once. The median excludes a set whose costs were measured beside
+    other work.
     """
     seconds = [_seconds(content, row) for content in contents if content["costs"]]
     return statistics.median(seconds) if seconds else None
@@ -174,7 +174,7 @@ def _seconds(content: dict[str, Any], row: Row) -> float:
     num_photos = num_train + setting["test_images"]
     training = costs.get(row.start, 0.0)
     if row.start.startswith("published") or "continued" in row.start:
-        # Images of another size cost in proportion to their pixels.
+        # Costs scale with the number of pixels.
         reading = costs["published features"] * (row.size / setting["published_size"]) ** 2
         training *= (row.size / setting["image_size"]) ** 2
     else:

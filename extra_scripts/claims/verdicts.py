@@ -1,9 +1,9 @@
-"""What finished runs say about each claim: a difference for each seed, an interval and a verdict.
+"""Decide each claim from finished runs: a difference per seed, an interval and a verdict.
 
-A difference is above 0 where the claim holds. Student's 95 % interval for its mean over the seeds
-decides: *held* above 0, *not held* below, else *undecided*; fewer than three seeds decide nothing.
-A claim about k rivals is held where all intervals lie above 0 (this needs no correction), and not
-held where one lies below 0 at the level 1 - 0.05 / k (Bonferroni).
+A positive difference supports the claim. Student's 95 % interval for the mean over seeds decides:
+*held* above 0, *not held* below, *undecided* otherwise; fewer than three seeds decide nothing. A
+claim about k rivals is held if all intervals lie above 0 (this needs no correction), and not held
+if one lies below 0 at the level 1 - 0.05 / k (Bonferroni).
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from scipy import stats
 COMPARISON = yaml.safe_load(Path(__file__).with_name("comparison.yaml").read_text())
 METHODS = COMPARISON["methods"]
 SWEEPS = COMPARISON["sweeps"]
-LAYERS = ("conv1", "res2", "res3", "res4", "res5")  # of a ResNet, from first to last
+LAYERS = ("conv1", "res2", "res3", "res4", "res5")  # ResNet layers, from first to last
 LEVEL = 0.95
 CHANGED = [f"changed.{name}" for name in SWEEPS]
 DISTANCES = ("invariance", "invariance.own_statistics")
-COLUMNS = [  # of rows; some, or all, have no value
+COLUMNS = [  # of rows; some or all values may be missing
     *("method", "seed", "epochs", "linear_top1", "knn_top1", *LAYERS, *CHANGED),
     *(f"{kind}.{key}" for kind in DISTANCES for key in ("mean", "std", "different_mean")),
 ]
 
 
 def main_epochs(method: str, epochs: int) -> int:
-    """Return how long a method runs in a comparison over ``epochs`` epochs."""
+    """Return a method's number of epochs in a comparison over ``epochs`` epochs."""
     settings = METHODS[method]
     return round(epochs * settings.get("budget", 1)) if "config" in settings else 0
 
 
 def sweep_epochs(epochs: int) -> int:
-    """Return how long a sweep's runs are in a comparison over ``epochs`` epochs."""
+    """Return the number of epochs for sweeps in a comparison over ``epochs`` epochs."""
     return max(1, epochs // 2)
 
 
 class Runs:
-    """The finished runs in a ``claims.json``, and the differences that its claims are about.
+    """The finished runs in a ``claims.json``, and the differences that the claims are about.
 
-    A method's best layer is the one with the best mean over its seeds: the best of each run would
-    gain from noise.
+    A method's best layer is the one with the best mean over its seeds, because choosing it per run
+    would gain from noise.
 
     Args:
-        content: the file's.
+        content: the file's content.
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
@@ -67,12 +67,12 @@ class Runs:
         return rows[rows[unchanged].isna().all(axis=1)]
 
     def main(self, method: str) -> pd.DataFrame:
-        """Runs of the main comparison, by seed."""
+        """Return the runs in the main comparison, by seed."""
         runs = self._select(method, main_epochs(method, self.epochs), CHANGED)
         return runs.set_index("seed").sort_index()
 
     def sweep(self, name: str, method: str, metric: str) -> pd.DataFrame:
-        """Seeds × values, NaN where a run is missing."""
+        """Return seeds × values, NaN where a run is missing."""
         column = f"changed.{name}"
         unchanged = [key for key in CHANGED if key != column]
         runs = self._select(method, sweep_epochs(self.epochs), unchanged)
@@ -81,11 +81,11 @@ class Runs:
         return table.reindex(columns=SWEEPS[name]["values"][method]).astype(float)
 
     def over(self, metric: str, more: str, less: str) -> pd.Series:
-        """A method against another, at the end of their runs."""
+        """Compare one method with another, at the end of their runs."""
         return self.main(more)[metric] - self.main(less)[metric]
 
     def at_equal_time(self, metric: str, better: str, worse: str) -> pd.Series:
-        """Compare two runs when the shorter one ends, between the points on the other's curve."""
+        """Compare two runs when the shorter one ends, by interpolating the other's curve."""
         random = self.main("random")
         runs = [self.main(better), self.main(worse)]
         leads = {}
@@ -101,38 +101,38 @@ class Runs:
         return pd.Series(leads, dtype=float)
 
     def layer(self, metric: str, method: str, layer: str, *others: str) -> pd.Series:
-        """Compare a layer with the best among others, or among all."""
+        """Compare a layer with the best of the others, or of all."""
         runs = self.main(method)
         rivals = [*others] or [rival for rival in LAYERS if rival != layer]
         return runs[layer] - runs[rivals].max(axis=1)
 
     def value(self, metric: str, name: str, value: float, *others: float) -> pd.DataFrame:
-        """Compare a value in PIRL's sweep with each other value."""
+        """Compare a value in PIRL's sweep with every other value."""
         table = self.sweep(name, "pirl_jigsaw", metric)
         symbol = SWEEPS[name]["symbol"]
         return pd.DataFrame({f"{symbol} = {v:,}": table[value] - table[v] for v in others})
 
     def lambda_ends(self, metric: str) -> pd.Series:
-        """λ = 0.5 against the mean of the ends."""
+        """Compare λ = 0.5 with the mean of the ends."""
         table = self.sweep("lambda", "pirl_jigsaw", metric)
         return table[0.5] - (table[0] + table[1]) / 2
 
     def over_jigsaw(self, metric: str) -> pd.DataFrame:
-        """PIRL against the classifier with as many permutations."""
+        """Compare PIRL with the classifier at equal numbers of permutations."""
         pirl = self.sweep("permutations", "pirl_jigsaw", metric)
         jigsaw = self.sweep("permutations", "jigsaw", metric)
         leads = {f"|T| = {value:,}": pirl[value] - jigsaw[value] for value in jigsaw}
         return pd.DataFrame(leads)
 
     def per_doubling(self, metric: str) -> pd.Series:
-        """Least-squares slope of top-1 over log2 N."""
+        """Return the least-squares slope of top-1 over log2 N."""
         table = self.sweep("negatives", "pirl_jigsaw", metric).dropna()
         slopes = np.polyfit(np.log2([*table]), table.T, 1)[0] if len(table) else []
         return pd.Series(slopes, table.index, dtype=float)
 
 
 def curve(run: pd.Series) -> pd.DataFrame:
-    """Return a run's points by thousands of images seen, with its method's best layer."""
+    """Return a run's points by thousands of images seen, with the method's best layer."""
     points = pd.DataFrame(run["points"]).astype({"seconds": float})
     points["linear_best_top1"] = points["linear_by_layer"].str[run["best_layer"]]
     return points.set_index(points["images_seen"] / 1e3)
@@ -150,7 +150,7 @@ def interval(differences: pd.Series | pd.DataFrame, level: float = LEVEL) -> tup
 
 
 def verdict(table: pd.DataFrame) -> str:
-    """``held``, ``not held`` or ``undecided``, of seeds × rivals without NaN."""
+    """Return ``held``, ``not held`` or ``undecided`` for seeds × rivals without NaN."""
     if len(table) < 3:
         return "undecided"
     if (interval(table)[0] > 0).all():
@@ -160,7 +160,7 @@ def verdict(table: pd.DataFrame) -> str:
 
 
 def verdicts(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ``claims`` of a ``claims.json``, those without any run included."""
+    """Return the ``claims`` for a ``claims.json``, including those without any run."""
     runs = Runs(content)
     claims = []
     for name, claim in COMPARISON["claims"].items():
@@ -194,7 +194,7 @@ def _measured(claim: dict[str, Any], runs: Runs, metric: str) -> pd.DataFrame:
 
 
 def _smallest(table: pd.DataFrame) -> pd.Series:
-    """The smallest lead in the mean: that over the strongest rival."""
+    """Return the smallest mean lead, over the strongest rival."""
     return table[table.mean().idxmin()] if len(table) else table.iloc[:, 0]
 
 

@@ -1,4 +1,4 @@
-"""Distances of images and transformed images by their embeddings (Fig. 4)."""
+"""Embedding distances between images and transformed images (Fig. 4)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KINDS = {
-    "heads": "the running statistics of BatchNorm",
-    "own_statistics": "BatchNorm's statistics of each kind of input",
+    "heads": "BatchNorm's running statistics",
+    "own_statistics": "separate BatchNorm statistics for each kind of input",
 }
 
 
@@ -31,8 +31,8 @@ def main(arguments: list[str]) -> None:
     figure.savefig(out / "invariance.svg", metadata={"Date": None})
     figure.savefig(out / "invariance.png", dpi=200)
     print(
-        f"l2 distances of unit vectors, {results['images']} images, {results['transforms']} "
-        f"transforms of each:"
+        f"l2 distances between unit vectors, {results['images']} images, "
+        f"{results['transforms']} transforms of each:"
     )
     for model in results["models"]:
         for kind, title in _KINDS.items():
@@ -42,12 +42,12 @@ def main(arguments: list[str]) -> None:
                 f"  {model['name']}, {title}: same image {same['mean']:.3f} ± {same['std']:.3f}, "
                 f"different images {different['mean']:.3f} ± {different['std']:.3f}"
             )
-        print(f"    compared: {model['representation']}; images of {model['image_size']} px")
+        print(f"    compared: {model['representation']}; {model['image_size']}-px images")
     print(f"In {out}: invariance.json, invariance.svg, invariance.png")
 
 
 def draw(models: list[dict[str, Any]]) -> Figure:
-    """Draw the distributions (Fig. 4); the lines of different images are dashed.
+    """Draw the distributions (Fig. 4), with dashed lines for different images.
 
     Args:
         models: as in ``invariance.json``.
@@ -66,7 +66,7 @@ def draw(models: list[dict[str, Any]]) -> Figure:
                 label = f"{model['name']}, {key} image ({spread})"
                 axes.stairs(density, edges, color=f"C{i}", ls=style, label=label)
         axes.set(title=f"$f(v_I)$ and $g(v_{{I^t}})$, {title}", xlim=(0, 2), ylabel="density")
-        axes.set_xlabel("$l_2$ distance of unit vectors")
+        axes.set_xlabel("$l_2$ distance between unit vectors")
         axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -88,13 +88,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--data",
         type=shared.user_path,
         required=True,
-        help="folder of images, such as IMAGENET/train",
+        help="folder with images, such as IMAGENET/train",
     )
     add("--out", type=shared.output_folder, required=True, help="folder for invariance.json, .svg")
     add("--images", type=shared.WholeNumber(2), default=1000, help="number of random images")
-    add("--transforms", type=shared.WholeNumber(1), default=4, help="versions of each image")
-    add("--seed", type=shared.WholeNumber(0), default=0, help="seed of images and transforms")
-    size = "pixels, if the run has no size (default: the size of another run, or 224)"
+    add("--transforms", type=shared.WholeNumber(1), default=4, help="versions per image")
+    add("--seed", type=shared.WholeNumber(0), default=0, help="seed for images and transforms")
+    size = "pixels, if the run has no size (default: another run's size, or 224)"
     add("--size", type=shared.WholeNumber(1, 4096), help=size)
     add("--device", type=shared.device, default="auto", help="cpu, cuda:N, or auto: a GPU")
     return parser.parse_args(arguments)

@@ -20,8 +20,8 @@ from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 
-LARGEST = 2.0  # distance of two opposite unit vectors
-_FOR_STATISTICS = 256  # images for BatchNorm's statistics of each kind of input
+LARGEST = 2.0  # distance between two opposite unit vectors
+_FOR_STATISTICS = 256  # images for separate BatchNorm statistics
 
 
 def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: a checkpoint or the folder does not exist.
-        ValueError: a checkpoint holds no complete trunk, or fewer than two images can be read.
+        ValueError: a checkpoint holds no complete trunk, or fewer than two images are readable.
     """
     # The same images for all checkpoints.
     source = FolderSource(options.data)
@@ -100,10 +100,10 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(options.seed)
     rows = sorted(rng.choice(len(source), count, replace=False).tolist())
     configs = [run_config(path) for path in options.checkpoint]
-    # Runs without transformed images (NPID) are measured on those of another run.
+    # Runs without transformed images (NPID) use another run's.
     with_views = next((config for config in configs if has_transformed_images(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    models = [  # load all before the first measurement, which takes minutes
+    models = [  # load all before measuring, which takes minutes
         load_pretext_model(
             path,
             other=with_views,
@@ -123,7 +123,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     measured = []
     for name, path, model in zip(names, options.checkpoint, models, strict=True):
         config = model.trunk.network_config.with_values("views", size=model.views.image_size)
-        print(f"{name}: images of {config}", flush=True)
+        print(f"{name}: images at {config}", flush=True)
         images, summaries = _measure_model(name, model, source, rows, options)
         summaries["name"] = name
         summaries["checkpoint"] = str(path.resolve())
@@ -147,16 +147,16 @@ def _measure_model(
     options: argparse.Namespace,
 ) -> tuple[int, dict[str, Any]]:
     """Return the number of readable images, and the summaries by BatchNorm statistics."""
-    # The statistics of each kind of input come from a sample of the images.
+    # The separate statistics come from a sample of the images.
     sample = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
     views = list(_views(model, source, sample, 1, options.seed))
     if len(views) < 2:
-        raise Refused(f"Fewer than two images in {options.data} could be read. See the log.")
+        raise Refused(f"Fewer than two images in {options.data} are readable. See the log.")
     crops = torch.stack([crop for crop, _ in views])
     versions = torch.stack([version for _, version in views])
     models = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
 
-    # The embeddings of each image, by both kinds of statistics.
+    # Each image's embeddings, with both kinds of statistics.
     embeddings: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in models}
     with closing(Progress(name, len(rows))) as progress:
         for crop, transformed in _views(model, source, rows, options.transforms, options.seed):

@@ -16,7 +16,7 @@ Point = tuple[float, float, str]
 _GRAY = "0.45"
 _RED = "#b2182b"  # PIRL, as in the paper
 _BLUE = "#2166ac"  # runs
-_LINE_HEIGHT = 1.3  # of a label, in percent
+_LINE_HEIGHT = 1.3  # label height, in percent
 
 
 def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
@@ -45,7 +45,7 @@ def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
             paper.append((parameters[method], percent, method))
     _label(axes, paper, left=False)
 
-    # Stars of runs. A run of another network has no place: its parameters are not known.
+    # Stars for runs. Runs with other networks are omitted: their parameters are not known.
     runs: list[Point] = []
     for row in _table(tables, 2)["rows"]:
         measured = row["measured"][0]
@@ -65,7 +65,7 @@ def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set_xlim(7, 1100)
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("parameters of the network, millions")
+    axes.set_xlabel("network parameters, millions")
     axes.set_ylabel("linear classifier on ImageNet, top-1, %")
     legend = [
         ("o", _RED, _RED, "PIRL, paper"),
@@ -102,7 +102,7 @@ def draw_layers(tables: Sequence[Mapping[str, Any]]) -> Figure:
         method = row["method"]
         if method not in ("PIRL", "Jigsaw") and not has_run:
             continue
-        # A method's run has the color of its published line.
+        # A method's run uses the color of its published line.
         nearest = row.get("nearest", method)
         color = colors.setdefault(nearest, f"C{len(colors)}")
         if any(value is not None for value in published):
@@ -137,7 +137,7 @@ def _line(
 
 
 def _label(axes: Axes, points: Sequence[Point], left: bool) -> None:
-    """Write labels beside points, and move labels apart that would overlap."""
+    """Write labels beside points, and move overlapping labels apart."""
     columns: dict[float, list[Point]] = {}
     for point in points:
         columns.setdefault(point[0], []).append(point)
@@ -158,7 +158,7 @@ def _label(axes: Axes, points: Sequence[Point], left: bool) -> None:
 
 
 def _apart(heights: list[float]) -> list[float]:
-    """Return sorted heights that are moved as little as needed, at least a line apart.
+    """Move sorted heights as little as needed to be at least a line apart.
 
     Example:
         >>> [round(height, 2) for height in _apart([40.0, 60.0, 60.2])]

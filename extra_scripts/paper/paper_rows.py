@@ -1,4 +1,4 @@
-"""What the paper's rows and columns are made with: our configs, and numbers of images."""
+"""How the paper's rows and columns are made: our configs, and image counts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PRETRAININGS: dict[str, tuple[str, ...]] = {
     "Jigsaw (YFCC-1M)": (_BASELINE, "+config/pirl/datasets=yfcc1m"),
     "Rotation": ("config=pretrain/pirl/rotation_baseline_8node",),
 }
-"""Row of the paper's tables → overrides of its pre-training."""
+"""Row in the paper's tables → overrides for its pre-training."""
 
 SUPERVISED = {"19c8e357": "resnet50-19c8e357.pth", "0676ba61": "resnet50-0676ba61.pth"}
-"""First digits of the SHA-256 → name of torchvision's first ResNet-50, which was saved twice."""
+"""First SHA-256 digits → name of torchvision's first ResNet-50, which was saved twice."""
 
 BENCHMARKS = {
     "imagenet1k": ("ImageNet", "linear_imagenet1k"),
@@ -32,7 +32,7 @@ BENCHMARKS = {
     "imagenet1k_10percent": ("10 %", "semi_supervised_imagenet1k_10percent"),
     "voc07": ("VOC07", "svm_voc07"),
 }
-"""Data set → column of the paper's tables, and config."""
+"""Data set → column in the paper's tables, and config."""
 
 TOP_5 = ("1 %", "10 %")
 """Columns with top-5; the others of linear classifiers have top-1."""
@@ -46,7 +46,7 @@ IMAGES = {
     "voc07": {"TRAIN": 5_011, "TEST": 4_952},
     "yfcc1m": {"TRAIN": 1_000_000},
 }
-"""Data set → number of images of each split."""
+"""Data set → number of images per split."""
 
 DETECTION_IMAGES = {
     "voc_2007_trainval": 5_011,
@@ -56,35 +56,35 @@ DETECTION_IMAGES = {
 """Detectron2's data set → number of images."""
 
 STORAGE = ("folder", "filelist", "shards", "hf")
-"""Names of data sets that say how images are stored, and not which images they are."""
+"""Data set names that describe how images are stored, not which images they are."""
 
 PAPER = (
     *FREE,
     "SEED_VALUE",
     "LOSS.pirl_loss.bank.seed",
-    # The images are compared by the number that a run has recorded.
+    # Images are compared by the number that a run has recorded.
     "DATA.TRAIN.DATASET_NAMES",
     "DATA.TEST.DATASET_NAMES",
     "LOSS.pirl_loss.num_train_samples",
-    "global batch",  # compared with all batches of the run
+    "global batch",  # compared with all of the run's batches
 )
-"""Keys that are free in a repetition of the paper's pre-training."""
+"""Keys that may differ when repeating the paper's pre-training."""
 
 PAPER_BENCHMARK = (
     *PAPER,
     "MODEL.WEIGHTS_INIT",  # the input
     "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES",
 )
-"""Keys that are free in a repetition of the paper's benchmarks."""
+"""Keys that may differ when repeating the paper's benchmarks."""
 
 PAPER_SVM = (
     *PAPER_BENCHMARK,
-    "OPTIMIZER",  # features are computed without optimizer, loss and head
+    "OPTIMIZER",  # features need no optimizer, loss or head
     "LOSS",
     "MODEL.HEAD",
-    "SVM.dual",  # both solvers of LIBLINEAR find the same SVMs
+    "SVM.dual",  # both LIBLINEAR solvers find the same SVMs
 )
-"""Keys that are free in a repetition of the paper's SVMs."""
+"""Keys that may differ when repeating the paper's SVMs."""
 
 PAPER_DETECTION = ("SEED", "OUTPUT_DIR", "MODEL.DEVICE", "DATALOADER.NUM_WORKERS", "VIS_PERIOD")
-"""Options of Detectron2 that are free."""
+"""Detectron2 options that may differ."""

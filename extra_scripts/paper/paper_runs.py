@@ -1,4 +1,4 @@
-"""Which row of the paper's tables a finished run fills, and what makes it another run.
+"""Find which row in the paper's tables a finished run fills, or how it differs.
 
 A run fills a row if its configuration and its checkpoint's pre-training equal the row's configs,
 except for the lists in ``paper_rows.py``, and if both have the row's epochs, batch and number of
@@ -54,7 +54,7 @@ from pirl_plugin.vissl.resume.record import (
 
 @dataclass
 class Origin:
-    """The row that is nearest to a run or a pre-training, what differs, and what is not known."""
+    """The row nearest to a run or a pre-training, what differs, and what is unknown."""
 
     row: str
     differs: Differences = field(default_factory=dict)
@@ -66,11 +66,11 @@ class Record:
     """What is known about the run that wrote a checkpoint.
 
     Attributes:
-        config: the whole configuration.
-        epochs: finished epochs; None if unknown.
+        config: the complete configuration.
+        epochs: number of finished epochs; None if unknown.
         images: split → number of images, if known.
         batches: the run's global batches, in order.
-        weights: key of an initial weights file → its SHA-256; empty if unknown.
+        weights: key of an initial weights file → SHA-256; empty if unknown.
     """
 
     config: dict[str, Any]
@@ -81,7 +81,7 @@ class Record:
 
 
 def read_record(checkpoint: Path) -> Record | None:
-    """Read a run's record from its checkpoint, or what name and folder tell.
+    """Read a run's record from its checkpoint, or infer it from name and folder.
 
     A removed checkpoint leaves ``train_config.yaml``, and a link leaves its target's name.
 
@@ -92,7 +92,7 @@ def read_record(checkpoint: Path) -> Record | None:
     if checkpoint.is_file():
         try:
             content = open_checkpoint(checkpoint)
-        except ValueError:  # not a checkpoint of the host, such as a file of torchvision
+        except ValueError:  # not a VISSL checkpoint, such as a torchvision file
             content = {}
     section = section_of(content)
     name = CheckpointName.parse(checkpoint.resolve().name)
@@ -109,7 +109,7 @@ def read_record(checkpoint: Path) -> Record | None:
 
 
 def read_run(path: Path) -> Run:
-    """Read the folder of a VISSL benchmark or a detection.
+    """Read the folder of a VISSL benchmark or a detection run.
 
     Args:
         path: folder with ``train_config.yaml`` or ``results.json``.
@@ -125,7 +125,7 @@ def read_run(path: Path) -> Run:
         raise MissingFile(f"this folder has no {RUN_CONFIG}, so it is not a run's")
     config = record.config
 
-    # The accuracies of the layers; SVMs leave no record of their images, but features.
+    # Layer accuracies. SVMs leave features, but no record of their images.
     is_svm = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
     if is_svm:
         file = path / RUN_WEIGHTS
@@ -143,7 +143,7 @@ def read_run(path: Path) -> Run:
         layers = [layer for layer in LAYERS if layer in accuracies]
         figures |= {f"{column} {layer}": accuracies[layer] for layer in layers}
 
-    # Which row: its pre-training is the paper's, and so is the benchmark.
+    # Find the row: both pre-training and benchmark must match the paper's.
     origin = _origin_of_benchmark(record)
     overrides = [f"config=benchmark/pirl/{name}"]
     if origin.row == "PIRL-ens":
@@ -165,11 +165,11 @@ def read_run(path: Path) -> Run:
 
 
 def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean average precision on VOC07 for each layer's SVMs, percent.
+    """Return the mean average precision on VOC07 for each layer's SVMs, in percent.
 
     Args:
-        folder: the run's, which is not a low-shot run.
-        config: its configuration.
+        folder: the run's folder; not a low-shot run.
+        config: the run's configuration.
 
     Raises:
         OSError: the run is not finished.
@@ -204,7 +204,7 @@ def _images_of_features(folder: Path, layer: str) -> dict[str, int]:
 
 
 def _other_images(record: Record, expected: Mapping[str, Any]) -> Differences:
-    """Return how the images differ from the paper's: by their name, or by their number."""
+    """Return how the images differ from the paper's, by name or number."""
     differs: Differences = {}
     for split in ("TRAIN", "TEST"):
         data = _data_set(record.config, split)
@@ -225,7 +225,7 @@ def _other_length(record: Record) -> Differences:
 
 
 def _other_batch(record: Record, *expected: int) -> Differences:
-    """Return how the global batch differs; a run that continued may have had several."""
+    """Return how the global batch differs; a resumed run may have had several."""
     batches = record.batches
     if len(batches) == 1 and batches[0] in expected:
         return {}
@@ -233,7 +233,7 @@ def _other_batch(record: Record, *expected: int) -> Differences:
 
 
 def _origin_of_benchmark(record: Record) -> Origin:
-    """Return the origin of a benchmark's weights."""
+    """Return where a benchmark's weights come from."""
     trunk = record.config["MODEL"]["TRUNK"]
     if trunk["NAME"] != "pirl_ensemble":
         return _origin_of_initial_weights(record)
@@ -244,12 +244,12 @@ def _origin_of_benchmark(record: Record) -> Origin:
     ensemble = Origin("PIRL-ens", {}, [text for member in members for text in member.unknown])
     are_pirl = all(member.row == "PIRL" and not member.differs for member in members)
     if not are_pirl or len({Path(file).resolve() for file in files}) != 2:
-        ensemble.differs[key] = (files, "two runs of PIRL")
+        ensemble.differs[key] = (files, "two PIRL runs")
     return ensemble
 
 
 def _origin_of_initial_weights(record: Record) -> Origin:
-    """Return the origin of a run's ``PARAMS_FILE``."""
+    """Return where a run's ``PARAMS_FILE`` comes from."""
     file = record.config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"]
     return origin_of(file, record.weights.get("MODEL.WEIGHTS_INIT.PARAMS_FILE"))
 
@@ -258,8 +258,8 @@ def origin_of(checkpoint: str, measured: str | None = None) -> Origin:
     """Return where a weights file comes from.
 
     Args:
-        checkpoint: its path; empty for random weights.
-        measured: its SHA-256 when it was measured; None if unknown.
+        checkpoint: the file's path; empty for random weights.
+        measured: the file's SHA-256 when it was measured; None if unknown.
     """
     path = Path(checkpoint)
     if not checkpoint:
@@ -269,12 +269,12 @@ def origin_of(checkpoint: str, measured: str | None = None) -> Origin:
     if measured is None:
         origin.unknown.append(f"whether {path.name} has changed since it was measured")
     elif now not in (None, measured):
-        origin.differs["weights"] = ("another file now", "the measured file")
+        origin.differs["weights"] = ("a different file now", "the measured file")
     return origin
 
 
 def _origin_of_file(path: Path, digest: str | None) -> Origin:
-    """Return the origin of a file with this SHA-256; None: the file is gone, and its name tells."""
+    """Return the origin of a file with this SHA-256; None: the file is gone, so use its name."""
     if digest is None and path.name in SUPERVISED.values():
         return Origin("Supervised")
     if digest is not None and digest.startswith(tuple(SUPERVISED)):
@@ -294,12 +294,12 @@ def _origin_of_file(path: Path, digest: str | None) -> Origin:
     differs = {f"pre-training {key}": values for key, values in rows[nearest].items()}
     origin = Origin(nearest, differs)
     if "TRAIN" not in record.images:
-        origin.unknown.append("the number of images of its pre-training")
+        origin.unknown.append("the number of images in its pre-training")
     return origin
 
 
 def _is_frozen(config: Mapping[str, Any]) -> bool:
-    """Return whether a benchmark left its trunk as it was."""
+    """Return whether a benchmark left its trunk unchanged."""
     settings = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
     freezes = settings["FREEZE_TRUNK_ONLY"] or settings["FREEZE_TRUNK_AND_HEAD"]
     return bool(settings["EVAL_MODE_ON"] and freezes)
@@ -318,11 +318,11 @@ def _differences_from(record: Record, overrides: Iterable[str]) -> Differences:
 
 @cache
 def compose(*overrides: str) -> dict[str, Any]:
-    """Compose a configuration of the host as its own script does."""
+    """Compose a VISSL configuration as VISSL's own script does."""
     from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
     paths = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
-    # Benchmarks take the size of images from the weights. The paper's size is that without a file.
+    # Benchmarks read the image size from the weights. The paper's is the one without a file.
     no_weights = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=''"
     composed = compose_hydra_configuration([*paths, no_weights, *overrides])
     _, config = convert_to_attrdict(composed, dump_config=False)
@@ -340,25 +340,25 @@ def _read_detection(path: Path) -> Run:
     config = str(results.get("config", ""))
     if config not in DETECTION_ROWS or results["mean"] is None:
         raise Refused(f"no finished trials of one of {', '.join(DETECTION_ROWS)}")
-    # Which row: the weights' pre-training, and the config that the paper uses for it.
+    # Find the row: the weights' pre-training, and the config that the paper uses for it.
     table, rows = DETECTION_ROWS[config]
     origin = origin_of(results.get("weights") or "unknown", results.get("weights_sha256"))
     trains_batch_norm = config == "voc0712_moco24k"
     if trains_batch_norm:
         origin.row += " (BatchNorm fine-tuned)"
     elif origin.row not in rows:
-        origin.differs["config"] = (config, f"that of {origin.row}")
+        origin.differs["config"] = (config, f"the one for {origin.row}")
     options: Sequence[str] = results.get("options") or []
     for key, value in zip(options[::2], options[1::2], strict=True):  # KEY VALUE KEY VALUE …
         if key not in PAPER_DETECTION:
             origin.differs[key] = (value, "as in the config")
-    # With fewer GPUs, Detectron2 takes smaller batches and rates, and more iterations. It matters
-    # only where BatchNorm is trained.
+        # With fewer GPUs, Detectron2 uses smaller batches and rates, and more iterations. This
+        # matters only if BatchNorm is trained.
     num_gpus = results.get("num_gpus", 8)
     if num_gpus != 8 and trains_batch_norm:
         origin.differs["num_gpus"] = (num_gpus, 8)
     if "images" not in results:
-        origin.unknown.append("its numbers of images")
+        origin.unknown.append("how many images it used")
     for name, number in results.get("images", {}).items():
         if number != DETECTION_IMAGES.get(name):
             origin.differs[name] = (f"{number:,} images", DETECTION_IMAGES.get(name, "none"))

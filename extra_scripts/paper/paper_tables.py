@@ -1,4 +1,4 @@
-"""The paper's tables with the figures of finished runs beside the published ones."""
+"""The paper's tables, with finished runs beside the published figures."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Run:
     """A finished run's figures, and its place in the paper's tables.
 
     Attributes:
-        path: folder of the run.
+        path: the run's folder.
         row: the nearest row in the paper's tables.
         figures: column → percent; a layer's column is "ImageNet res5".
         layer: the best among several layers.
         differs: key → the run's value and the row's. It is empty if the run fills the row.
         unknown: descriptions of what could not be compared.
-        table: number of its table; None: all tables with its row and columns.
+        table: table number; None: all tables with this row and these columns.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class Run:
 
     @property
     def tables(self) -> tuple[int, ...]:
-        """Numbers of the tables with the row and columns, or of the first with the columns."""
+        """Numbers of the tables with the row and columns, or of the first one with the columns."""
         if self.table is not None:
             return (self.table,)
         with_columns = [t for t in published_tables() if set(self.figures) & set(t["columns"])]
@@ -56,11 +56,11 @@ def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Arrange runs in the paper's seven tables.
 
     Returns:
-        For each table its ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``,
-        ``differs`` (key → values in run and row), and for a run in a row of its own ``nearest``,
-        the row that it resembles. For each column, it has ``published`` and ``measured`` (a number
-        or None, the mean of several runs), ``spread`` (their standard deviation) and ``runs``
-        (folder, best layer, and what could not be compared).
+        For each table ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``,
+        ``differs`` (key → values in run and row), and for a run in a separate row ``nearest``, the
+        row that it resembles. For each column, it has ``published`` and ``measured`` (a number or
+        None, the mean over several runs), ``spread`` (standard deviation) and ``runs`` (folder,
+        best layer, and what could not be compared).
     """
     return [{**table, "rows": _rows(table, runs)} for table in published_tables()]
 
@@ -75,7 +75,7 @@ def _rows(table: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]
             continue
         if run.row in filled and not run.differs:
             filled[run.row].append(run)
-        else:  # runs with equal differences are repetitions of each other
+        else:  # runs with equal differences are repetitions
             with_other_settings.setdefault((run.row, str(run.differs)), []).append(run)
     rows = [_row(method, table["rows"][method], columns, filled[method]) for method in filled]
     for (nearest, _), group in with_other_settings.items():
@@ -118,15 +118,15 @@ def has_measured(table: Mapping[str, Any]) -> bool:
 
 
 def markdown(tables: Sequence[Mapping[str, Any]]) -> str:
-    """Return tables as Markdown, with a column of measured figures after each published column."""
+    """Format tables as Markdown, with a measured column after each published one."""
     return "\n\n".join(_markdown(table) for table in tables)
 
 
 def not_known(runs: Iterable[Run]) -> str:
-    """Return what the comparison of these runs with the paper's could not see."""
+    """Return what the comparison with the paper's runs could not verify."""
     lines = [
         "Compared: settings, epochs, batches, and numbers of images. Not known: whether the images "
-        "are the paper's, and what was done to a file of weights outside these runs."
+        "are the paper's, and whether a weights file was modified outside these runs."
     ]
     for run in runs:
         if run.unknown:

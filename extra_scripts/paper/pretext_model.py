@@ -1,4 +1,4 @@
-"""A pre-trained trunk with its heads and views: f(v_I) and g(v_It) of images."""
+"""A pre-trained trunk with its heads and views, to compute f(v_I) and g(v_It)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 
 _HEAD = re.compile(r"(\d+)\.((?:project(?:\.\d+)?|merge)\.(?:weight|bias))")
-_BATCH = 64  # smallest batch for BatchNorm's statistics, images
+_BATCH = 64  # smallest batch for BatchNorm statistics, in images
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class PretextModel:
         trunk: the trunk, in evaluation mode; it records the images that it expects.
         f: head for images, or None if the checkpoint has no pair of heads.
         g: head for transformed images, or None.
-        views: make the transformed image; ``image_size`` is the image's side.
-        representation: a description of the compared embeddings.
+        views: views that make the transformed image; ``image_size`` is the side of the image.
+        representation: description of the compared embeddings.
         transformed_trunk: trunk for transformed images; None: the same trunk.
     """
 
@@ -49,7 +49,7 @@ class PretextModel:
 
     @torch.no_grad()
     def embed_images(self, images: Tensor) -> Tensor:
-        """Compute f(v_I) of uint8 ``(B, 3, S, S)``, or pooled features: float32 ``(B, D)``."""
+        """Compute f(v_I) for uint8 ``(B, 3, S, S)``, or pooled features: float32 ``(B, D)``."""
         (features,) = self.trunk(self._normalized(images), ["flatten"])
         embeddings = features if self.f is None else self.f(features)
         return embeddings.cpu()
@@ -59,7 +59,7 @@ class PretextModel:
         """Compute g(v_It), or pooled features averaged over patches: float32 ``(B, D)``.
 
         Args:
-            transformed: uint8 ``(B, P, 3, H, W)``, P patches of each image, or 1 rotated image.
+            transformed: uint8 ``(B, P, 3, H, W)``, P patches per image, or 1 rotated image.
         """
         trunk = self.transformed_trunk or self.trunk
         patches = transformed.flatten(0, 1)  # (B·P, 3, H, W)
@@ -93,7 +93,7 @@ class PretextModel:
             pixels: uint8 ``(3, H, W)``.
             row: the image's row in its data set, a key for the draws.
             count: number of versions.
-            seed: for the draws.
+            seed: seed for the draws.
 
         Returns:
             uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
@@ -124,23 +124,23 @@ def load_pretext_model(
 
     Args:
         path: any checkpoint that ``pirl-plugin export`` reads.
-        other: the configuration of another run. Its views are used if this run has no transformed
+        other: another run's configuration. Its views are used if this run has no transformed
             images (NPID) or no configuration; None: the paper's jigsaw.
-        size: side of the image view, pixels, if the run has none; None: the other's, or 224.
+        size: image view size in pixels, if the run has none; None: the other's, or 224.
         device: device of trunk and heads.
         trust_pickle: as in ``pirl-plugin export``.
         **trunk_options: as in :func:`pirl_plugin.load_trunk`.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it holds no complete trunk, or safe loading refuses it.
+        FileNotFoundError: the file does not exist.
+        ValueError: there is no complete trunk, or safe loading refuses the file.
     """
     content = read_checkpoint(path, trust_pickle)
     trunk = load_trunk(path, trust_pickle=trust_pickle, **trunk_options).to(device)
     views = training_views(path, other, size)
     heads = _heads(content)
     patches = views.grid**2 if isinstance(views, JigsawViews) else 1
-    # Without a pair of heads for these views, as in baselines, compare the trunk's features.
+    # Without a pair of heads for these views, as in baselines, compare trunk features.
     if [head.num_patches for head in heads] != [patches, 1]:
         representation = "the trunk's pooled features, of patches their mean: no pair of heads"
         return PretextModel(trunk, None, None, views, f"{representation} f and g")
@@ -150,7 +150,7 @@ def load_pretext_model(
 
 
 def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
-    """Return the heads of a host's checkpoint, by position; none if one is not from this plugin."""
+    """Return a VISSL checkpoint's heads by position; none if one is not from this plugin."""
     state: Any = content
     for key in ("classy_state_dict", "base_model", "model", "heads"):
         state = state.get(key) if isinstance(state, Mapping) else None
@@ -164,7 +164,7 @@ def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
 
 
 def _head(weights: dict[str, Tensor]) -> PIRLHead:
-    """Build a head of the weights' shapes, and load them."""
+    """Build a head with the weights' shapes, and load them."""
     if "project.0.weight" in weights:  # a hidden layer
         first = weights["project.0.weight"]
         last = weights["project.2.weight"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
-"""Layers of a ResNet in the paper's linear benchmark (Table 7, Fig. 5), from first to last."""
+"""ResNet layers in the paper's linear benchmark (Table 7, Fig. 5), from first to last."""
 
 DETECTION_ROWS: dict[str, tuple[int, tuple[str, ...]]] = {
     "voc07_pirl": (6, ("PIRL",)),
@@ -16,14 +16,14 @@ DETECTION_ROWS: dict[str, tuple[int, tuple[str, ...]]] = {
     "voc0712_supervised_jigsaw": (1, ("Supervised", "Jigsaw", "Rotation")),
     "voc0712_moco24k": (1, ("MoCo (BatchNorm fine-tuned)",)),
 }
-"""Detection config -> number of the table, and the rows with this schedule."""
+"""Detection config -> table number, and the rows with this schedule."""
 
 
 def published_tables() -> list[dict[str, Any]]:
     """Return the paper's seven tables.
 
-    Each has its ``number``, ``title``, ``columns`` and ``rows``: the name of a row → a figure in
-    percent, or None, for each column.
+    Each has ``number``, ``title``, ``columns`` and ``rows``: row name → a figure in percent, or
+    None, for each column.
     """
     tables: list[dict[str, Any]] = _content()["tables"]
     return tables
@@ -41,7 +41,7 @@ def published_parameters() -> dict[str, float]:
 
 
 def published(number: int, method: str) -> dict[str, float | None]:
-    """Return a row of a table: column → figure, percent.
+    """Return a table row: column → figure in percent.
 
     Example:
         >>> published(1, "PIRL")

@@ -1,4 +1,4 @@
-"""Finished runs in the form of the paper's tables and figures."""
+"""Arrange finished runs as the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pirl_plugin.system.files import write_text
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; return the exit status, 1 if a folder could not be read."""
+    """Run the command; return the exit status, which is 1 if a folder could not be read."""
     options = _parse(arguments)
-    runs: dict[Path, Run] = {}  # a folder that is named twice is one run
+    runs: dict[Path, Run] = {}  # a folder named twice is one run
     status = 0
     for folder in options.runs:
         try:
@@ -47,11 +47,11 @@ def main(arguments: list[str]) -> int:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="results.py",
-        description="Print the paper's tables with the figures of finished runs.",
+        description="Print the paper's tables with results from finished runs.",
         epilog="Example: python extra_scripts/paper/results.py runs/linear runs/svm",
     )
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", type=user_path, help="folder of a benchmark")
+    add("runs", nargs="+", metavar="RUN", type=user_path, help="folder of a benchmark run")
     add("--json", action="store_true", help="print JSON instead of Markdown")
     add("--out", type=user_path, help="folder for results.md, results.json, and Figures 2 and 5")
     return parser.parse_args(arguments)

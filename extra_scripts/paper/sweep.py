@@ -1,4 +1,4 @@
-"""The effect of λ, permutations or negatives (Sec. 4): runs, table, figure.
+"""Measure the effect of λ, permutations or negatives (Sec. 4): runs, table, figure.
 
 A model needs two runs: pre-training and a benchmark on frozen features. Finished runs are skipped,
 so the same command resumes a sweep.
@@ -40,8 +40,8 @@ class Sweep:
         axis: the swept value's name.
         key: its Hydra key; with "++" if the config may not have the key.
         values: method → the paper's values.
-        paper: method → the value for which one of the paper's tables has a model with Sec. 4's
-            settings; the table's number and row.
+        paper: method → the value for which one of the paper's tables has a model with the settings
+            in Sec. 4; the table's number and row.
     """
 
     axis: str
@@ -53,7 +53,7 @@ class Sweep:
 _PIRL_OF_SEC_4 = (5, "PIRL (Jigsaw)")
 SWEEPS = {
     "lambda": Sweep(  # Fig. 6
-        "λ (weight of the invariance term)",  # Eq. 5
+        "λ (invariance weight)",  # Eq. 5
         "config.LOSS.pirl_loss.lambda_invariance",
         {"PIRL": (0, 0.25, 0.5, 0.75, 1)},
         {"PIRL": (0.5, *_PIRL_OF_SEC_4)},
@@ -81,14 +81,14 @@ _CONFIGS = {
 
 @dataclass(frozen=True)
 class Model:
-    """One model of a sweep."""
+    """One model in a sweep."""
 
     method: str
     value: float
 
     @property
     def folder(self) -> str:
-        """Name of its folder."""
+        """The folder name."""
         return f"{self.method.lower()}_{self.value}"
 
 
@@ -96,7 +96,7 @@ def models_of(name: str, values: Sequence[float] | None = None) -> list[Model]:
     """Return a sweep's models, method by method.
 
     Args:
-        name: the sweep's.
+        name: the sweep's name.
         values: only these values, for each method; None: the paper's.
 
     Example:
@@ -111,14 +111,14 @@ def models_of(name: str, values: Sequence[float] | None = None) -> list[Model]:
 
 
 def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[str]:
-    """Return the overrides of a model's pre-training."""
+    """Return the overrides for a model's pre-training."""
     overrides = [
         f"config={_CONFIGS[options.scale, model.method]}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
     ]
     is_quick = options.scale == "quick"
     if is_quick:
-        epochs = quick_epochs(data, METHODS["jigsaw"].images_seen)  # of each method the same
+        epochs = quick_epochs(data, METHODS["jigsaw"].images_seen)  # the same for each method
         overrides.append(f"config.OPTIMIZER.num_epochs={epochs}")
     if model.method == "PIRL":
         overrides.append(quick_negatives(data) if is_quick else "+config/pirl/epochs=analysis_400")
@@ -127,7 +127,7 @@ def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[s
 
 
 def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:
-    """Return the overrides of a model's benchmark: SVMs on VOC07, or linear classifiers."""
+    """Return the overrides for a model's benchmark: SVMs on VOC07, or linear classifiers."""
     on_voc = options.voc is not None
     is_quick = options.scale == "quick"
     if is_quick and not on_voc:
@@ -193,7 +193,7 @@ def run_sweep(options: argparse.Namespace) -> None:
 
 
 def _run_model(options: argparse.Namespace, data: Data, model: Model) -> None:
-    """Pre-train and measure one model, if it is not finished."""
+    """Pre-train and evaluate one model, unless it is finished."""
     folder = options.out / model.folder
     title = f"{model.method}, {SWEEPS[options.name].axis} = {model.value:,}"
     # At the paper's scale, a machine runs several processes, which work on GPUs.
@@ -228,7 +228,7 @@ def svm_script() -> list[str]:
 
 
 def _accuracies(folder: Path, measure: str) -> dict[str, float]:
-    """Return layer → percent of a benchmark; empty if it is not finished."""
+    """Return layer → percent for a benchmark; empty if it is not finished."""
     try:
         if measure == "svm":
             return svm_map(folder, read_config(folder / RUN_CONFIG))
@@ -271,11 +271,11 @@ def write_results(
 
     Args:
         out: the folder.
-        name: name of the sweep.
+        name: the sweep's name.
         results: for each model ``method``, ``value``, ``best_layer`` and either ``top1`` and
             ``best_top1`` or ``map`` and ``best_map``: layer → percent (empty if not measured), and
             the best layer's percent (or None).
-        settings: the runs'.
+        settings: the runs' settings.
     """
     on_voc = "VOC07" in settings
     best = "best_map" if on_voc else "best_top1"
@@ -288,11 +288,11 @@ def write_results(
 
     table = _table(name, measured, measure)
     lines = [f"- {key}: {text}" for key, text in settings.items() if text]
-    text = "\n".join([table, "", "The best layer of each model.", "", *lines]) + "\n"
+    text = "\n".join([table, "", "Accuracy at each model's best layer.", "", *lines]) + "\n"
     write_text(out / "results.md", text)
     content = {"sweep": name, "settings": dict(settings), "results": list(results)}
     write_json(out / "results.json", content)
-    # The figure has the paper's points if the runs measure what the paper's figure does.
+    # The figure includes the paper's points if the runs measure the same quantity.
     is_papers = settings.get("scale") == "paper" and on_voc == (name == "permutations")
     paper = published_points(name) if is_papers else {}
     draw(name, measured, paper, measure).savefig(out / "figure.png", dpi=200)
@@ -336,9 +336,9 @@ def draw(
     """Draw a sweep's runs as lines, and the paper's points as crosses.
 
     Args:
-        name: the sweep's.
+        name: the sweep's name.
         measured: method → value → percent.
-        paper: as from :func:`published_points`; empty: none.
+        paper: points from :func:`published_points`; empty for none.
         measure: label for the second axis.
 
     Returns:
@@ -375,25 +375,25 @@ def main(arguments: list[str]) -> None:
     """
     parser = argparse.ArgumentParser(
         prog="sweep.py",
-        description="Pre-train a model for each value, measure it with the linear benchmark, and "
-        "write a table and a figure. The same command resumes after a stop.\nExample: "
+        description="Pre-train a model for each value, evaluate it with the linear benchmark, and "
+        "write a table and a figure. Run the same command again to resume.\nExample: "
         "python extra_scripts/paper/sweep.py lambda --data DIR --scale quick --values 0 0.5 1",
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("name", choices=list(SWEEPS), help="the value to vary")
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of every pre-training")
-    add("--data", type=user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides for every pre-training")
+    add("--data", type=user_path, required=True, help="folder with train/CLASS/*, val/CLASS/*")
     add("--voc", type=user_path, metavar="VOC2007",
-        help="measure with SVMs on VOC07 (Fig. 7), not with linear classifiers")  # fmt: skip
+        help="evaluate with SVMs on VOC07 (Fig. 7), not with linear classifiers")  # fmt: skip
     add("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
     add("--scale", choices=["paper", "quick"], default="paper",
         help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU")  # fmt: skip
     add("--values", nargs="+", metavar="V", help="only these values (default: the paper's)")
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
-        help="an override of every benchmark; repeatable")  # fmt: skip
+        help="an override for every benchmark; repeatable")  # fmt: skip
     options = parser.parse_intermixed_args(arguments)
-    if options.values is not None:  # argparse gives this option all words after it
+    if options.values is not None:  # argparse passes all following words to this option
         options.overrides += [word for word in options.values if "=" in word]
         options.values = [float(word) for word in options.values if "=" not in word]
     options.out = options.out or output_folder(f"runs/sweep_{options.name}")

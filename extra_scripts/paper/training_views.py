@@ -1,4 +1,4 @@
-"""The views of a checkpoint's training: patches or rotated images, and the image."""
+"""The views used to train a checkpoint: patches or rotated images, and the image."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def training_views(
         checkpoint: any checkpoint.
         fallback: another run's configuration. Its views are used if this run has no
             transformed images (NPID) or no configuration; None: the paper's jigsaw.
-        size: side of the image view, pixels, if the run has none; None: the fallback's, or 224.
+        size: image view size in pixels, if the run has none; None: the fallback's, or 224.
     """
     return _views(_view_entry(run_config(checkpoint)), _view_entry(fallback), size)
 
@@ -43,7 +43,7 @@ def has_transformed_images(config: Mapping[str, Any] | None) -> bool:
 
 
 def _view_entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the first entry of ``TRANSFORMS``: it makes the views."""
+    """Return the first entry in ``TRANSFORMS``, which makes the views."""
     transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
     return dict(transforms[0]) if transforms else {}
 

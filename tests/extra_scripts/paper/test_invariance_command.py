@@ -72,7 +72,7 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     assert "<svg" in (out / "invariance.svg").read_text()
     assert np.asarray(Image.open(out / "invariance.png").convert("L")).std() > 0
     printed = capsys.readouterr().out
-    assert "pirl, BatchNorm's statistics of each kind of input: same image" in printed
+    assert "pirl, separate BatchNorm statistics for each kind of input: same image" in printed
 
     # the classifier has no image view: it is shown images of the other model's size
     views = load_pretext_model(jigsaw, other=run_config(pirl)).views

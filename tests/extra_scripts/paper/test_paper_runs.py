@@ -220,7 +220,7 @@ def test_row__ensemble_random_and_a_link(tmp_path):
     )
     assert (read_run(run).row, read_run(run).differs) == ("PIRL-ens", {})
     write_run(run, changed(ensemble, {"MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": files[:1] * 2}))
-    assert "two runs of PIRL" in str(read_run(run).differs)
+    assert "two PIRL runs" in str(read_run(run).differs)
     random = read_run(measured(tmp_path / "random", ""))
     assert (random.row, random.differs) == ("Random", {})
     link = tmp_path / "0" / "checkpoint.torch"
@@ -314,7 +314,7 @@ def test_foreign__checkpoint_that_moved_on_after_it_was_measured(kind, tmp_path)
     assert list(read_run(folder).differs) == ["pre-training epochs done"]
     trained(tmp_path / "made", PIRL, name=made.name)
     run = read_run(folder)
-    assert run.differs == {"weights": ("another file now", "the measured file")}
+    assert run.differs == {"weights": ("a different file now", "the measured file")}
     assert paper_rows(lay_out([run])) == []
 
 
@@ -352,7 +352,10 @@ def test_detection__fills_its_row_on_any_number_of_gpus(tmp_path):
         assert run.unknown == []
     weights = trained(tmp_path / "made", PIRL)
     run = read_run(detected(tmp_path / "voc07", "voc07_pirl", weights, finished=3))
-    assert (run.tables, run.unknown) == ((6,), ["its numbers of images", "the AP of 2 of 5 trials"])
+    assert (run.tables, run.unknown) == (
+        (6,),
+        ["how many images it used", "the AP of 2 of 5 trials"],
+    )
     norm = read_run(detected(tmp_path / "norm", "voc0712_moco24k", weights, num_gpus=1))
     assert norm.differs == {"num_gpus": (1, 8)}  # BatchNorm is trained
 
