@@ -238,7 +238,7 @@ class Comparison:
         return network
 
     def handmade(self, photos: Photos, start: str, size: int) -> dict[str, Tensor]:
-        """Return features that need no network: ``histograms`` or ``mean_deviation``."""
+        """Return features without a network: ``histograms`` or ``mean_deviation``."""
         crops = center_crops(photos, size)
         if crops.dtype == torch.uint8:
             levels = crops / 255
@@ -248,7 +248,7 @@ class Comparison:
         return {LAST: make(levels)}
 
     def measure(self, read: Callable[[Photos], dict[str, Tensor]], seed: int) -> dict[str, Any]:
-        """Measure the features that ``read`` returns at all layers: see :func:`accuracies`."""
+        """Evaluate the features that ``read`` returns, at all layers: see :func:`accuracies`."""
         layers = read(self.train), read(self.test)
         return accuracies(layers[0], self.train_labels, layers[1], self.test_labels, seed)
 
