@@ -24,14 +24,15 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
         checkpoint: the checkpoint file.
         images: the training images. They are labeled if they are ``train``, or a file such as
             ``train.csv``, beside a ``val`` of the same kind.
-        to: export format, torchvision or timm.
+        to: export format, torchvision, safetensors or timm.
     """
     program = program_name()
     labeled = images.stem == "train" and images.with_stem("val").exists()
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
     data = f"--data {shlex.quote(str(images.parent)) if labeled else 'DIR'}"
     linear = shlex.quote(str(checkpoint.with_name("linear")))
-    export = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
+    names = {"torchvision": "trunk.pth", "safetensors": "trunk.safetensors", "timm": "timm"}
+    export = shlex.quote(str(checkpoint.with_name(names[to])))
     return {
         "kNN accuracy on labeled images": f"{program} knn {file} {data}",
         "Linear classifier on labeled images": f"{program} linear {file} {data} --out {linear}",

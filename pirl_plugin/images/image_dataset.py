@@ -92,8 +92,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             self._size = LARGEST_SIDE  # the function may use any pixel
         self.pixel_type = RGB if rgb else self.source.pixel_type()
         if self.pixel_type != RGB and isinstance(views, Views):
-            options = views.photometric.used(is_rgb=False)
-            listed = ", ".join(f"{name}={value:g}" for name, value in options.items())
+            listed = views.photometric.channel_options()
             logging.root.warning(f"{self.pixel_type}: the views use {listed}, not color options.")
         self.seed = seed
         # Shared with loader workers, which may live for several epochs; −1: set_epoch was not

@@ -149,6 +149,11 @@ class Photometric:
         names = [field.name for field in fields(self)]
         return {name: getattr(self, name) for name in names if name not in unused}
 
+    def channel_options(self) -> str:
+        """Return the options, with values, that apply to images other than RGB in uint8."""
+        used = self.used(is_rgb=False).items()
+        return ", ".join(f"{name}={value:g}" for name, value in used)
+
     def sample(
         self, rng: np.random.Generator, num_views: int, canvas: NDArray[Any]
     ) -> NDArray[Any]:

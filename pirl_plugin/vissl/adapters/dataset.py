@@ -12,9 +12,11 @@ from vissl import data as host_data
 from vissl.data.data_helper import balanced_sub_sampling, unbalanced_sub_sampling
 from vissl.data.dataset_catalog import VisslDatasetCatalog
 from vissl.data.ssl_dataset import GenericSSLDataset
+from vissl.data.ssl_transforms import get_transform
 
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.names import SOURCES
+from pirl_plugin.images.source import RGB, PixelType
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
@@ -49,6 +51,18 @@ class PIRLDataset(GenericSSLDataset):
             self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)
             self.data_limit = len(self.image_and_label_subset)
             self._subset_initialized = True
+
+    def read_as(self, pixel_type: PixelType) -> None:
+        """Read images of this type, from a source of this plugin.
+
+        Those other than RGB in uint8 are tensors, which torchvision's ``ToTensor`` refuses.
+        """
+        data = self.data_objs[0]
+        if isinstance(data, PIRLDiskDataset) and pixel_type != RGB:
+            data.pixel_type = pixel_type
+            entries = self.cfg.DATA[self.split].TRANSFORMS
+            kept = [entry for entry in entries if entry["name"] != "ToTensor"]
+            self.transform = get_transform(kept)
 
     def identity(self) -> dict[str, Any]:
         """Return the images' identity, for the run's record.

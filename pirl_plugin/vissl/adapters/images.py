@@ -21,6 +21,7 @@ from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.paper_datasets import NumberedSource
+from pirl_plugin.images.source import RGB
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
@@ -32,7 +33,7 @@ class SourceImage(NamedTuple):
     """A decoded image with the keys for its random draws (its row in the data set is another key).
 
     Attributes:
-        pixels: uint8 (3, H, W), RGB.
+        pixels: (C, H, W), uint8, uint16 or float32.
         seed: the run's seed.
         epoch: the epoch's number.
     """
@@ -45,8 +46,9 @@ class SourceImage(NamedTuple):
 class PIRLDiskDataset:
     """Any source in :data:`pirl_plugin.images.names.SOURCES`, with VISSL's constructor and methods.
 
-    Yields ``SourceImage`` if the split's first transform is from this plugin, otherwise PIL RGB
-    images.
+    Yields ``SourceImage`` if the split's first transform is from this plugin. Otherwise, yields PIL
+    images for RGB in uint8, and for others float32 tensors (C, H, W), in which white is 1 for
+    uint8.
 
     Args:
         cfg: VISSL's configuration.
@@ -54,6 +56,9 @@ class PIRLDiskDataset:
         path: the source's folder or file.
         split: key of ``cfg["DATA"]``: ``TRAIN`` or ``TEST``.
         dataset_name: not used.
+
+    Attributes:
+        pixel_type: channels and type of the images; by default they are converted to RGB.
 
     Raises:
         FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
@@ -77,6 +82,7 @@ class PIRLDiskDataset:
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         self.source = _open(cfg, data_source, path, split)
+        self.pixel_type = RGB
         # Number test classes as in training.
         names_of_training = training_classes(cfg) if split == "TEST" else None
         label_sources = options.get("LABEL_SOURCES") or []
@@ -114,7 +120,7 @@ class PIRLDiskDataset:
             self._labels = self.source.labels()
         return self._labels
 
-    def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image, bool]:
+    def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image | torch.Tensor, bool]:
         """Read and decode one image.
 
         Args:
@@ -123,10 +129,13 @@ class PIRLDiskDataset:
         Returns:
             ``(image, is_valid)``; an unreadable image is gray.
         """
-        pixels, is_valid = self.source.load(index, self._size)
+        pixels, is_valid = self.source.load(index, self._size, self.pixel_type)
         if self._yields_tensors:
             return SourceImage(pixels, self._seed, int(self._epoch)), is_valid
-        return as_image(pixels), is_valid
+        if self.pixel_type == RGB:
+            return as_image(pixels), is_valid
+        white = 255 if pixels.dtype == torch.uint8 else 1
+        return pixels.float() / white, is_valid
 
 
 def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:

@@ -16,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from pirl_plugin.images.names import PREDICT_JIGSAW
 from pirl_plugin.models.preprocessing import normalize_images
+from pirl_plugin.vissl.adapters.channels import dtype_of
+from pirl_plugin.vissl.adapters.networks import has_our_views
 from pirl_plugin.vissl.sections import InputSettings, num_micro_batches, read_section
 
 Inputs = Tensor | dict[str, Tensor]
@@ -37,6 +39,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     if not has_our_images and num_parts == 1:
         return
     settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
+    dtype = getattr(torch, dtype_of(config)) if has_our_views(config) else torch.uint8
     memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
     model.to(memory_format=memory_format)
     if settings.compile:
@@ -45,7 +48,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     forward = model.forward
 
     def prepared(batch: Inputs) -> Any:
-        return forward(prepare_batch(batch, settings, memory_format))
+        return forward(prepare_batch(batch, settings, memory_format, dtype))
 
     run: Callable[[Inputs], Any] = prepared
     if settings.autocast == "bfloat16":
@@ -59,15 +62,25 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
 
 
 def prepare_batch(
-    batch: object, settings: InputSettings, memory_format: torch.memory_format
+    batch: object,
+    settings: InputSettings,
+    memory_format: torch.memory_format,
+    dtype: torch.dtype = torch.uint8,
 ) -> Any:
-    """Return a tensor or dictionary, with uint8 ``(B, 3, H, W)`` normalized to float32."""
+    """Return a tensor or dictionary, with images ``(B, C, H, W)`` normalized to float32.
+
+    Args:
+        batch: a tensor, or a dictionary of tensors; those of other types than ``dtype`` stay.
+        settings: mean and standard deviation.
+        memory_format: memory format of the result.
+        dtype: type of the images.
+    """
     if isinstance(batch, dict):
         prepared = {}
         for key, inputs in batch.items():
-            prepared[key] = prepare_batch(inputs, settings, memory_format)
+            prepared[key] = prepare_batch(inputs, settings, memory_format, dtype)
         return prepared
-    if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
+    if not isinstance(batch, Tensor) or batch.dtype != dtype:
         return batch
     return normalize_images(batch, settings.mean, settings.std, memory_format)
 

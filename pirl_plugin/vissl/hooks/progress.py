@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import final_checkpoint
 from pirl_plugin.evaluation.next_commands import next_commands
+from pirl_plugin.models.trunks import network_config_of
 from pirl_plugin.system.console import PROGRESS, put
 from pirl_plugin.system.text import counted, span
-from pirl_plugin.vissl.adapters.networks import size_of_transforms
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -75,10 +75,6 @@ def show_start(config: AttrDict, is_first: bool) -> None:
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )
-    if "MEAN" in config.DATA:  # and STD
-        mean = " ".join(map(str, config.DATA.MEAN))
-        std = " ".join(map(str, config.DATA.STD))
-        put(f"images    {size_of_transforms(split.TRANSFORMS)} px, mean {mean}, std {std}\n")
     negatives = (config.LOSS.get(config.LOSS.name) or {}).get("num_negatives")
     if negatives is not None:
         put(f"negatives {negatives:,}\n")
@@ -157,7 +153,10 @@ class ProgressHook(QuietHook):
             return
         # From the configuration or a data set catalog.
         images = Path(task.datasets["train"].data_paths[0])
-        for command in next_commands(checkpoint, images, self._export_to).values():
+        export_to = self._export_to
+        if export_to == "torchvision" and network_config_of(task.model).channels != 3:
+            export_to = "safetensors"
+        for command in next_commands(checkpoint, images, export_to).values():
             PROGRESS.print_line(f"next      {command}")
 
     def _steps_done(self, task: Task) -> int:

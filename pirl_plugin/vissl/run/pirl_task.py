@@ -15,7 +15,9 @@ from vissl.utils.checkpoint import get_checkpoint_folder
 from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.watcher import Wait, current
+from pirl_plugin.vissl.adapters.channels import find_images, set_images, show_images
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
+from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
@@ -46,10 +48,24 @@ class PIRLTask(SelfSupervisionTask):
         self, current_train_phase_idx: int = 0
     ) -> tuple[dict[str, PIRLDataset], dict[str, Any]]:
         """Return split → data set, and the names of the inputs and targets in a batch."""
-        datasets = open_datasets(self.config, self.available_splits)
         section = self.config.DATA[self.available_splits[-1]]
         keys = {"input": section.INPUT_KEY_NAMES, "target": section.TARGET_KEY_NAMES}
-        return datasets, keys
+        return self._datasets, keys
+
+    @functools.cached_property
+    def _datasets(self) -> dict[str, PIRLDataset]:
+        """The data sets, which are opened before the network is built: it needs their channels."""
+        datasets = open_datasets(self.config, self.available_splits)
+        first = datasets["train" if "train" in datasets else "test"]
+        data = first.data_objs[0]
+        if isinstance(data, PIRLDiskDataset):
+            images = find_images(self.config, data.source, self.checkpoint_path)
+            set_images(self.config, images)
+            for dataset in datasets.values():
+                dataset.read_as(images.pixel_type)
+            if rank() == 0:
+                show_images(self.config, first)
+        return datasets
 
     def build_dataloaders(
         self, pin_memory: bool, current_train_phase_idx: int = 0
@@ -89,6 +105,7 @@ class PIRLTask(SelfSupervisionTask):
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Build the model, and prepare it before DistributedDataParallel wraps it."""
+        _ = self._datasets
         model: nn.Module = super()._build_model(*args, **kwargs)
         prepare_model(model, self.config, self.device)
         return model

@@ -1,0 +1,114 @@
+"""A run's images: their channels, type, mean and standard deviation, which its start sets.
+
+RGB images in uint8 have ImageNet's statistics, as in the configuration. Others have those of a
+sample of the training images, and later those in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from pirl_plugin.checkpoints.load import read_network_config
+from pirl_plugin.images.source import RGB, ImageSource
+from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.system.console import put
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.ranks import errors_on_all_ranks, gather_objects, rank
+from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.vissl.adapters.images import PIRLTransform
+from pirl_plugin.vissl.adapters.networks import run_network
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
+
+    from pirl_plugin.vissl.adapters.dataset import PIRLDataset
+
+_DEFAULTS = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+
+
+def find_images(config: AttrDict, source: ImageSource, checkpoint: str | None) -> NetworkConfig:
+    """Return channels, type and statistics of a run's images, the same on all ranks. Collective.
+
+    Args:
+        config: VISSL's complete configuration.
+        source: the training images or, in a test, the test images.
+        checkpoint: the checkpoint that the run resumes from, which records them; None: a new run.
+
+    Raises:
+        Refused: no image is readable; raised on all ranks.
+    """
+    images = NetworkConfig()
+    with errors_on_all_ranks():
+        if rank() == 0 and checkpoint is not None:
+            images = read_network_config(Path(checkpoint))
+        elif rank() == 0 and not config.DATA.get("RGB"):
+            pixel_type = source.pixel_type()
+            mean, std = source.statistics(pixel_type)
+            images = images.with_channels(pixel_type.channels)
+            images = images.with_values("images", mean=mean, std=std, dtype=pixel_type.type_name)
+    return gather_objects(images)[0]
+
+
+def set_images(config: AttrDict, images: NetworkConfig) -> None:
+    """Set the channels, type and statistics in a configuration, unless they are given.
+
+    Args:
+        config: VISSL's complete configuration, changed in place; for RGB in uint8 it stays as it
+            is.
+        images: from :func:`find_images`.
+
+    Raises:
+        Refused: the trunk is VISSL's, which reads RGB only.
+    """
+    if images.pixel_type == RGB:
+        return
+    trunk = config.MODEL.TRUNK
+    name = trunk.PIRL_ENSEMBLE.MEMBER if trunk.NAME == "pirl_ensemble" else trunk.NAME
+    if name == "pirl_resnet":
+        trunk.setdefault("PIRL_RESNET", {}).setdefault("IN_CHANNELS", images.channels)
+    elif name == "pirl_timm":
+        trunk.setdefault("PIRL_TIMM", {}).setdefault("OPTIONS", {}).setdefault(
+            "in_chans", images.channels
+        )
+    elif images.channels != 3:
+        raise Refused(
+            f"config.MODEL.TRUNK.NAME = {name}: this trunk reads 3 channels, but the images have "
+            f"{images.pixel_type}. Add +config/pirl/models=resnet18 or timm, or "
+            f"+config.DATA.RGB=true to convert images of one or four channels."
+        )
+    config.DATA.DTYPE = images.dtype
+    for section in _normalizations(config):
+        for key, default in _DEFAULTS.items():
+            if tuple(section.get(key) or default) == default:
+                section[key] = list(getattr(images, key))
+
+
+def show_images(config: AttrDict, dataset: PIRLDataset) -> None:
+    """Print which images the network gets: channels, size, statistics, and options of the views."""
+    images = run_network(nn.Identity(), config)
+    mean = " ".join(f"{value:.5g}" for value in images.mean)
+    std = " ".join(f"{value:.5g}" for value in images.std)
+    put(f"images    {images.pixel_type}, {images.size} px, mean {mean}, std {std}\n")
+    first = dataset.transform.transforms[0].transform
+    if images.pixel_type != RGB and isinstance(first, PIRLTransform):
+        put(f"views     {first.views.photometric.channel_options()}, and no color options\n")
+
+
+def _normalizations(config: AttrDict) -> Iterator[dict[str, Any]]:
+    """Yield the sections with a mean and a standard deviation that the run reads."""
+    if "PIRL_INPUT" in config.HOOKS:
+        yield config.HOOKS.PIRL_INPUT
+    for split in ("TRAIN", "TEST"):
+        for transform in config.DATA[split].get("TRANSFORMS") or ():
+            if transform["name"] == "Normalize":
+                yield transform
+
+
+def dtype_of(config: Mapping[str, Any]) -> str:
+    """Return the type of a run's images, after :func:`set_images`."""
+    dtype: str = (config.get("DATA") or {}).get("DTYPE") or "uint8"
+    return dtype

@@ -1,0 +1,140 @@
+"""Runs on images with other channels or more bits, up to the network's input, and one whole run."""
+
+import copy
+import itertools
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.images.opening import open_source
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.adapters.channels import find_images, set_images
+from pirl_plugin.vissl.adapters.dataset import open_datasets
+from pirl_plugin.vissl.adapters.model_input import prepare_model
+from pirl_plugin.vissl.adapters.networks import run_network
+from tests.helpers import faults
+from tests.helpers.configs import compose
+from tests.helpers.host_runs import run, settings
+
+QUICK = "config=pretrain/pirl/quick_jigsaw"
+LINEAR = "config=benchmark/pirl/quick_linear"
+
+
+def save_arrays(root, channels, dtype):
+    """Two classes of eight training images and two test images."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 8), ("val", 2)):
+        for label, number in itertools.product("ab", range(count)):
+            folder = root / split / label
+            folder.mkdir(parents=True, exist_ok=True)
+            values = rng.integers(0, 250, (48, 60, channels)) * (1 if label == "a" else 0.7)
+            np.save(folder / f"{number}.npy", values.astype(dtype))
+    return root
+
+
+def opened(data, *overrides, checkpoint=None):
+    """The configuration and data sets of a run as its start leaves them."""
+    paths = [f"config.DATA.{split.upper()}.DATA_PATHS=[{data / folder}]"
+             for split, folder in (("train", "train"), ("test", "val"))]  # fmt: skip
+    config = compose(*overrides, *paths)
+    splits = ["TRAIN", "TEST"] if LINEAR in overrides else ["TRAIN"]
+    datasets = open_datasets(config, splits)
+    images = find_images(config, datasets["train"].data_objs[0].source, checkpoint)
+    set_images(config, images)
+    for dataset in datasets.values():
+        dataset.read_as(images.pixel_type)
+    return config, datasets
+
+
+@pytest.mark.parametrize(
+    ("channels", "dtype"), [(1, np.uint16), (3, np.float32), (4, np.uint8), (30, np.float32)]
+)
+def test_pretraining__reads_the_channels_of_the_images(channels, dtype, tmp_path):
+    data = save_arrays(tmp_path, channels, dtype)
+    config, datasets = opened(data, QUICK)
+    source = open_source(data / "train")
+    mean, std = source.statistics(source.pixel_type())
+    network = run_network(torch.nn.Identity(), config)
+    assert (network.mean, network.std) == (tuple(mean), tuple(std))
+    assert network.dtype == np.dtype(dtype).name
+    assert config.MODEL.TRUNK.PIRL_RESNET.IN_CHANNELS == channels
+    views = datasets["train"][0]["data"]["images"]
+    assert (views.shape[0], views.dtype) == (channels, source.pixel_type().dtype)
+    model = torch.nn.Flatten()
+    prepare_model(model, config, torch.device("cpu"))
+    white = 255 if dtype == np.uint8 else 1
+    expected = (views.double() / white - torch.tensor(mean)[:, None, None]) / (
+        torch.tensor(std)[:, None, None]
+    )
+    torch.testing.assert_close(
+        model(views[None])[0], expected.flatten().float(), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_benchmark__reads_what_the_weights_record(tmp_path):
+    data = save_arrays(tmp_path, 5, np.uint16)
+    trunk = ResNetTrunk(10, 0.5, in_channels=5)
+    values = {"mean": [100.0] * 5, "std": [50.0] * 5, "dtype": "uint16"}
+    trunk.network_config = trunk.network_config.with_values("run", size=32, **values)
+    save_trunk(trunk, tmp_path / "trunk.torch")
+    weights = f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / 'trunk.torch'}"
+    _, datasets = opened(data, LINEAR, weights)
+    (test,) = datasets["test"][0]["data"]
+    assert (test.shape, test.dtype) == ((5, 32, 32), torch.float32)
+    assert -1.2 < float(test.mean()) < 1.2  # (uniform from 0 to 250 − 100) / 50
+    config, _ = opened(data, LINEAR)  # no weights, no record
+    normalize = config.DATA.TEST.TRANSFORMS[-1]
+    assert (
+        normalize["mean"]
+        == open_source(data / "train").statistics(open_source(data / "train").pixel_type())[0]
+    )
+
+
+def test_resumed_run__reads_the_statistics_of_its_checkpoint(tmp_path):
+    data = save_arrays(tmp_path, 2, np.float32)
+    config, _ = opened(data, QUICK)
+    trunk = ResNetTrunk(10, 0.5, in_channels=2)
+    trunk.network_config = run_network(trunk, config)
+    save_trunk(trunk, tmp_path / "checkpoint.torch")
+    for path in (data / "train").rglob("*.npy"):
+        np.save(path, np.load(path) + 7)
+    resumed, _ = opened(data, QUICK, checkpoint=str(tmp_path / "checkpoint.torch"))
+    assert resumed.HOOKS.PIRL_INPUT == config.HOOKS.PIRL_INPUT
+    assert opened(data, QUICK)[0].HOOKS.PIRL_INPUT != config.HOOKS.PIRL_INPUT
+
+
+def test_given_values__and_rgb_stay(image_folder, tmp_path):
+    config, _ = opened(image_folder, QUICK)
+    before = compose(QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
+                     f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]")  # fmt: skip
+    assert config == before
+    data = save_arrays(tmp_path, 4, np.uint8)
+    config, _ = opened(data, QUICK, "config.DATA.MEAN=[0.1,0.2,0.3,0.4]")
+    assert config.HOOKS.PIRL_INPUT.mean == [0.1, 0.2, 0.3, 0.4]
+    assert len(config.HOOKS.PIRL_INPUT.std) == 4
+    converted = copy.deepcopy(opened(data, QUICK, "+config.DATA.RGB=true"))
+    assert "DTYPE" not in converted[0].DATA
+    assert converted[1]["train"][0]["data"]["images"].shape[0] == 3
+    with pytest.raises(Refused, match=r"TRUNK\.NAME = resnet: this trunk reads 3 channels, but"):
+        opened(data, "config=pretrain/pirl/jigsaw_8node")
+
+
+@pytest.mark.slow
+def test_run__of_own_channels_is_killed_and_resumes(tmp_path):
+    data = save_arrays(tmp_path, 7, np.uint16)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    printed = run(*settings(data, whole, epochs=2)).stdout
+    assert "7 channels of uint16, 24 px" in printed
+    fault = {"FAULT_IN_STEP": "2:SIGUSR1:launcher", "PYTHONPATH": faults.__path__[0]}
+    stopped = run(*settings(data, killed, epochs=2), environment=fault, check=False)
+    assert stopped.returncode == 128 + signal.SIGUSR1, stopped.stderr[-2000:]
+    run(*settings(data, killed, epochs=2))
+    trunks = [load_trunk(out / "checkpoint.torch") for out in (whole, killed)]
+    assert trunks[0].network_config == trunks[1].network_config
+    for one, other in zip(*(trunk.state_dict().values() for trunk in trunks), strict=True):
+        assert torch.equal(one, other)
