@@ -130,7 +130,7 @@ def test_run__of_own_channels_is_killed_and_resumes(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     printed = run(*settings(data, whole, epochs=2)).stdout
     assert "7 channels of uint16, 24 px" in printed
-    fault = {"FAULT_IN_STEP": "2:SIGUSR1:launcher", "PYTHONPATH": faults.__path__[0]}
+    fault = {"FAULT_IN_STEP": "2:SIGUSR1", "PYTHONPATH": faults.__path__[0]}
     stopped = run(*settings(data, killed, epochs=2), environment=fault, check=False)
     assert stopped.returncode == 128 + signal.SIGUSR1, stopped.stderr[-2000:]
     run(*settings(data, killed, epochs=2))
