@@ -141,6 +141,7 @@ def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_p
     finished = task(8, folder=tmp_path)
     hook.on_start(finished)
     finished.datasets["train"].data_paths = [str(tmp_path / "train.csv")]  # of a catalog
+    finished.model = torch.nn.Identity()
     hook.on_end(finished)
     *_, knn, linear, export = capsys.readouterr().out.splitlines()
     given = f"--checkpoint {checkpoint}"
