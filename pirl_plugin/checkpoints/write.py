@@ -23,6 +23,7 @@ from pirl_plugin.models.timm_trunk import TimmTrunk, create_network
 from pirl_plugin.models.trunks import AnyTrunk, network_config_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
+from pirl_plugin.system.text import counted
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
 _PRETRAIN = "pre-train a different network, such as a ResNet-18"
@@ -91,6 +92,12 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
     Raises:
         Refused: the other program has no such network, or timm is not installed.
     """
+    config = trunk.network_config
+    if to in ("detectron2", "torchvision") and config.channels != 3:
+        raise Refused(
+            f"{config.name} reads {counted(config.channels, 'channel')}, but {to} needs 3. Export "
+            f"to timm or safetensors."
+        )
     if to == "timm":
         _write_timm_folder(trunk, out, classifier)
         return
