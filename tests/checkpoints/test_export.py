@@ -404,3 +404,10 @@ def test_network_of_torchvision__is_named(name, tmp_path):
     for timm_name in (None, "vit_tiny_patch16_224"):
         with pytest.raises(ValueError, match="come from torchvision"):
             load_trunk(file, timm=timm_name)
+
+
+@pytest.mark.parametrize("to", ["detectron2", "torchvision"])
+def test_export__of_other_channels_than_three_is_refused(to, tmp_path):
+    save_trunk(ResNetTrunk(18, 0.25, in_channels=1), tmp_path / "in.torch")
+    with pytest.raises(ValueError, match=f"reads 1 channel, but {to} needs 3"):
+        export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pkl", to)
