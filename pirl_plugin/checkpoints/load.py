@@ -184,7 +184,7 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
     except Refused:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Refused(f"{described}: the record of the network is damaged ({error!r}).") from error
+        raise Refused(f"{described}: the network record is damaged ({error!r}).") from error
 
 
 def _opened(path: Path) -> Mapping[str, Any]:

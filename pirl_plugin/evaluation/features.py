@@ -239,7 +239,7 @@ class LabeledFeatures:
         if num_train in (0, len(rows)):
             raise Refused(
                 f"{images.train.path} has {num_train} labeled, readable images, and "
-                f"{images.test.path} has {len(rows) - num_train}. Both need some."
+                f"{images.test.path} has {len(rows) - num_train}. Both need at least one."
             )
         train_rows, test_rows = rows.tensor_split([num_train])
         train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])

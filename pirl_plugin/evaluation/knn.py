@@ -169,7 +169,7 @@ def vote(
         ValueError: τ is not positive.
     """
     if not temperature > 0:
-        raise Refused(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
+        raise Refused(f"temperature = {temperature}: expected a number above 0, such as 0.07")
     classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((cosines - cosines[:, :1]) / temperature).exp()

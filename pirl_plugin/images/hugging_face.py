@@ -83,7 +83,7 @@ def _arrow_files(folder: Path) -> list[str]:
         entries = json.loads((folder / STATE).read_bytes())["_data_files"]
         names = [entry["filename"] for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
-        raise Refused(f"{folder / STATE} is damaged ({error}): save the data set again") from None
+        raise Refused(f"{folder / STATE} is damaged ({error}). Save the data set again.") from None
     for name in names:
         if not isinstance(name, str) or os.path.basename(name) != name:
             raise Refused(f"{folder / STATE} names {name}, outside its own folder.")
@@ -104,8 +104,8 @@ def open_data_files(files: list[str]) -> Any:
         is_parquet = file.endswith(".parquet")
         if is_parquet and ("$" in file or "::" in file):
             raise Refused(
-                f"{file}: rename the file or folder. The package datasets gives $ and :: in names "
-                f"of parquet files a meaning."
+                f"{file}: rename the file or folder, because the package datasets treats $ and :: "
+                f"in Parquet file names specially."
             )
         try:
             if is_parquet:  # the package treats its name as a pattern

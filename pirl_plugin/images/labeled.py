@@ -135,7 +135,7 @@ def _hold_out(folder: Path) -> LabeledImages:
         raise Refused(f"--data = {folder} has only one image per class. Add images.")
     print(
         f"{is_test.sum():,} of {len(source):,} images in {printable(source.path)} are held out for "
-        f"testing, about a fifth of each class. To choose them, pass --train and --val."
+        f"testing, about a fifth of each class. To choose them yourself, pass --train and --val."
     )
     train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())
     test = JoinedSource(source.path, [source], np.flatnonzero(is_test).tolist())

@@ -172,8 +172,8 @@ class MemoryBank(nn.Module):
         if not is_tensor or embeddings.shape != shape or not embeddings.is_floating_point():
             raise Refused(
                 f"{name} is {type_and_shape(embeddings)}: expected a float tensor of shape "
-                f"{shape}, a row for each index and embedding_dim columns; check out_dim and "
-                f"num_patches of the head"
+                f"{shape}, with one row per index and embedding_dim columns; check the head's "
+                f"out_dim and num_patches"
             )
         return index
 
@@ -272,6 +272,6 @@ def check_loaded_size(shape: tuple[int, ...], expected: tuple[int, ...]) -> None
     """Raise ``ValueError`` if the sizes of a checkpoint's bank and this run's differ."""
     if shape != expected:
         raise Refused(
-            f"the checkpoint's memory bank is {shape}, this run's is {expected} (images, "
+            f"the checkpoint's memory bank is {shape}, but this run's is {expected} (images, "
             f"embedding_dim). Use the checkpoint's data set and embedding_dim, or start without it."
         )

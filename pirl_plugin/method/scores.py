@@ -269,7 +269,7 @@ def triton_kernels(device: torch.device) -> ModuleType | None:
     except Exception as error:  # Triton and its compilers raise many types
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     logging.root.warning(
-        f"PIRLLoss runs without Triton kernels, several times slower ({reason}). Install the "
-        f"triton package and a C compiler such as gcc."
+        f"PIRLLoss runs without Triton kernels, which is several times slower ({reason}). Install "
+        f"the triton package and a C compiler such as gcc."
     )
     return None

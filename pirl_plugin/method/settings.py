@@ -68,7 +68,7 @@ class PIRLLossConfig:
         weights = self.term_weights
         if weights is not None:
             fits = min(weights, default=0) >= 0 and sum(weights) > 0
-            check("term_weights", weights, fits, "a list of weights of at least 0, one above 0")
+            check("term_weights", weights, fits, "non-negative weights, at least one above 0")
 
     def weights(self, num_outputs: int) -> list[float]:
         """Return one weight per output: Eq. 5's, or ``term_weights``.

@@ -143,7 +143,7 @@ class ShardedMemoryBank(MemoryBank):
         if num_loaded != len(self.rows):
             raise Refused(
                 f"the files in {folder} have {num_loaded} of the {len(self.rows)} memory bank rows "
-                f"for rank {self._rank}. Copy all files from one call of save()."
+                f"for rank {self._rank}. Copy all files from a single save() call."
             )
 
 

@@ -76,7 +76,7 @@ class TimmTrunk(nn.Module):
         if self._fused_norm and not _has_fused_norm(self.net):
             raise Refused(
                 f"The conversion to SyncBatchNorm removed the activations in the batch norms of "
-                f"{self.network_config.name}. Turn the conversion off for this network, or use "
+                f"{self.network_config.name}. Disable the conversion for this network, or use "
                 f"timm.layers.convert_sync_batchnorm."
             )
         named: dict[str, Tensor] = {}
@@ -185,7 +185,7 @@ def check_description(
             return name[0], options
     raise Refused(
         f"{file} describes the timm network {architecture} {options}, but timm has no such network "
-        f"with plain options. Give the network's timm name and options."
+        f"with plain options. Pass the network's timm name and options."
     )
 
 

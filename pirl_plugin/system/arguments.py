@@ -24,10 +24,10 @@ class WholeNumber:
     def __call__(self, text: str) -> int:
         """Parse a number."""
         if not text.isdecimal() or not self.least <= int(text) <= self.most:
-            limit = f"to {self.most}" if self.most < MAX_SEED else "on"
-            raise argparse.ArgumentTypeError(
-                f"{text}: expected a whole number from {self.least} {limit}"
-            )
+            limits = f"of at least {self.least}"
+            if self.most < MAX_SEED:
+                limits = f"from {self.least} to {self.most}"
+            raise argparse.ArgumentTypeError(f"{text}: expected a whole number {limits}")
         return int(text)
 
 

@@ -139,8 +139,8 @@ class Photometric:
             value = getattr(self, field.name)
             limit = math.inf if field.name in _UNBOUNDED else 0.5 if field.name == "hue" else 1.0
             fits = is_number(value) and 0 <= value <= limit
-            check(field.name, value, fits, f"a number in [0, {limit:g}]; 0 switches it off")
-        limits = "two standard deviations in pixels, such as [0.1, 2.0]; blur_p = 0 switches it off"
+            check(field.name, value, fits, f"a number in [0, {limit:g}]; 0 disables it")
+        limits = "two standard deviations in pixels, such as [0.1, 2.0]; blur_p = 0 disables it"
         check_limits("blur_sigma", self.blur_sigma, math.inf, limits)
 
     def used(self, is_rgb: bool) -> dict[str, Any]:

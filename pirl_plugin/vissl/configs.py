@@ -57,7 +57,7 @@ def composed_text(overrides: list[str], section: str | None = None) -> str:
     missing = object()
     value = OmegaConf.select(config, section.removeprefix("config."), default=missing)
     if value is missing:
-        raise Refused(f"--section = {section}: expected a key of config, such as LOSS.pirl_loss")
+        raise Refused(f"--section = {section}: expected a key in config, such as LOSS.pirl_loss")
     if value is None:
         return "null\n"
     return OmegaConf.to_yaml(value) if OmegaConf.is_config(value) else f"{value}\n"

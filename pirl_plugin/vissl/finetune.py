@@ -104,7 +104,7 @@ def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, li
     per_class = math.ceil(limit / len(counts))
     balanced = bool(counts.min() >= per_class)
     drawn = "equally many from each class" if balanced else "drawn at random"
-    print(f"trains on {limit:,} of {num_labeled:,} images, {drawn}", flush=True)
+    print(f"training on {limit:,} of {num_labeled:,} images, {drawn}", flush=True)
     return limit, [
         f"config.DATA.TRAIN.DATA_LIMIT={limit}",
         f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.IS_BALANCED={balanced}",
@@ -166,7 +166,7 @@ def drawn_images(images: LabeledImages, folder: Path) -> LabeledImages:
 
 def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
     """Run the same training from random weights, and return its exit status."""
-    print("The same from random weights:", flush=True)
+    print("Training the same network from random weights:", flush=True)
     from_random = [
         "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=",
         f"config.CHECKPOINT.DIR={folder}",

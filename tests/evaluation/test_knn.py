@@ -181,7 +181,7 @@ def test_knn_accuracy__refuses(subtests):
             "test_features = .*: expected at least one row",
         ),
         ({"k": 0}, "k = 0 of 4 rows: expected at least one neighbor"),
-        ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0; set it to 0.07"),
+        ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0, such as 0.07"),
     ):
         with subtests.test(message):
             case = {

@@ -320,7 +320,7 @@ def test_load__lets_the_configuration_win():
 
 def test_load__refuses_a_state_that_is_not_usable():
     state = make_loss(norm_constant=80.0).state_dict()
-    with pytest.raises(ValueError, match=r"memory bank is \(40, 8\), this run's is \(41, 8\)"):
+    with pytest.raises(ValueError, match=r"memory bank is \(40, 8\), but this run's is \(41, 8\)"):
         make_loss(num_train_samples=41).load_state_dict(state)
     sharded = make_loss(bank={"placement": "sharded"})
     with pytest.raises(ValueError, match=r"placement = 'replicated': expected sharded"):

@@ -93,7 +93,7 @@ def test_draw__of_a_batch_that_repeats_its_images():
 
 
 def test_draw__refuses_what_cannot_be_drawn():
-    with pytest.raises(ValueError, match="num_negatives = 10: at least 10 other images are needed"):
+    with pytest.raises(ValueError, match="num_negatives = 10 needs at least 10 other images"):
         draw_negatives(torch.tensor([0]), 10, 10, seed=0, step=0, replacement=False)
     # An int32 index would cut the 64-bit keys, and so change the draw.
     with pytest.raises(

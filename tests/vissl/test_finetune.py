@@ -112,7 +112,7 @@ def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
     limit = "config.DATA.TRAIN.DATA_LIMIT"
     overrides = [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
     assert limit_images(images, 0.2) == (4, overrides)
-    assert "trains on 4 of 20 images, equally many from each class" in capsys.readouterr().out
+    assert "training on 4 of 20 images, equally many from each class" in capsys.readouterr().out
     for i in range(0, 18, 2):
         (data / "train" / "class0" / f"{i}.png").unlink()
     assert limit_images(open_labeled(data), 0.5)[1][1].endswith("IS_BALANCED=False")
@@ -175,7 +175,7 @@ def test_finetune__of_separable_classes_in_one_command(tmp_path):
     )  # fmt: skip
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     assert linear_accuracy(tmp_path / "out") == {"0": 100.0}
-    assert "trains on 32 of 64 images" in result.stdout
+    assert "training on 32 of 64 images" in result.stdout
     assert "From random weights: top-1" in result.stdout
     assert (tmp_path / "out" / "classifier.pth").is_file()
     page = (tmp_path / "page.html").read_text()

@@ -111,11 +111,11 @@ def test_description__that_is_damaged_is_one_sentence(record, tmp_path):
     content = torch.load(file, weights_only=True)
     content["classy_state_dict"]["hooks"][SECTION][NETWORK] = record
     torch.save(content, file)
-    with pytest.raises(Refused, match=r"in\.torch: the record of the network is damaged"):
+    with pytest.raises(Refused, match=r"in\.torch: the network record is damaged"):
         load_trunk(file)
     beside_safetensors(tmp_path, NAME, {})
     (tmp_path / "config.json").write_text(json.dumps(record))
-    with pytest.raises(Refused, match=r"config\.json: the record of the network is damaged"):
+    with pytest.raises(Refused, match=r"config\.json: the network record is damaged"):
         load_trunk(tmp_path / "model.safetensors")
 
 

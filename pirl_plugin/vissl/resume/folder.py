@@ -251,6 +251,6 @@ def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
     for name, digest in section_of(content)["shards"].items():
         file = run / folder / name
         if not file.is_file():
-            raise ValueError(f"its memory bank's file {file} is missing")
+            raise ValueError(f"memory bank file {file} is missing")
         if sha256_of(file) != digest:
-            raise ValueError(f"its memory bank's file {file} does not match its checksum")
+            raise ValueError(f"memory bank file {file} does not match its checksum")

@@ -110,7 +110,7 @@ def write_report(
         write_page(
             options.report, title, charts=charts, chance=chance, settings=settings, **sections
         )
-    print(f"{options.report}: the accuracies")
+    print(f"{options.report}: accuracies")
 
 
 def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:
