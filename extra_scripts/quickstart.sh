@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Set up the environment, pre-train PIRL-jigsaw through VISSL's engine, evaluate it, write a report:
+# Set up the environment, pre-train PIRL-jigsaw with VISSL's engine, evaluate it, write a report:
 #
 #   bash extra_scripts/quickstart.sh [--data DIR] [--out DIR] [--method NAME] [--seed N] [--epochs N]
 #
 # DIR holds train/<class>/*.jpg and val/<class>/*.jpg, or only images. Without --data, sample images
-# are drawn. NAME is jigsaw, rotation or npid, for your images. The results go to runs/quickstart:
-# report.html, results.json, all logs.
+# are generated. NAME is jigsaw, rotation or npid. The results go to runs/quickstart: report.html,
+# results.json, all logs.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -x "${PIRL_VENV:-$here/../.venv}/bin/python" ]; then

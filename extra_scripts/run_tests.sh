@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Lint, types and tests. The first time, the tools for them are added to the environment of
-# quickstart.sh:
+# Lint, types and tests. The first time, the required tools are added to quickstart.sh's environment:
 #
 #   bash extra_scripts/run_tests.sh [pytest arguments]
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Sourced by the other scripts: make a virtual environment with torch, the host without its version
+# Sourced by the other scripts: make a virtual environment with torch, VISSL without its version
 # pins, and this plugin, and set $PYTHON. An existing environment is used, and updated if needed.
 #
 #   PIRL_VENV=DIR     folder of the environment (default: .venv in this repository)
 #
-# install_extras NAMES then adds extras of pyproject.toml, such as "test".
+# install_extras NAMES then adds extras from pyproject.toml, such as "test".
 set -euo pipefail
 unset PYTHONDONTWRITEBYTECODE  # otherwise each process would compile this package again
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${PIRL_VENV:-$root/.venv}
 PYTHON=$venv/bin/python
 
-# The inputs of the environment; when one changes, the environment is updated.
+# Inputs to the environment; when one changes, the environment is updated.
 inputs=("$root/pyproject.toml" "$root/setup.py" "$root/constraints.txt"
   "$root/pirl_plugin/vissl/import_hook/bootstrap.py")
 wanted=$(cat "${inputs[@]}" | cksum; echo "$root")

@@ -45,7 +45,7 @@ def main() -> None:
     if gpu:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     model.to(device)
-    parallel = DistributedDataParallel(model)  # averages the gradients of all processes
+    parallel = DistributedDataParallel(model)  # averages gradients over all processes
     optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
     steps = options.epochs * len(loader)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

@@ -10,20 +10,20 @@ import pirl_plugin as pirl
 
 views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0))
 data = pirl.ImageDataset("photos", views)
-labels = data.labels()  # of subfolders, if there are any; they only judge the result
+labels = data.labels()  # from subfolders, if any; used only for evaluation
 batch_size = min(32, len(data))
 loader = DataLoader(data, batch_size, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)
 
-trunk = pirl.WideResNet(10, width=0.5)  # or a network of torchvision or timm, without its fc
+trunk = pirl.WideResNet(10, width=0.5)  # or a torchvision or timm network, without its fc
 model = pirl.PIRL(trunk, data).to("cuda" if torch.cuda.is_available() else "cpu")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
 epochs = 40
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(loader))
 
-model.fill_bank(loader)  # the memory bank begins with the images' embeddings
+model.fill_bank(loader)  # start the memory bank from image embeddings
 for epoch in range(epochs):
     for batch in loader:
-        loss = model(batch)  # Eq. 5, of the images and their jigsaws, against the bank
+        loss = model(batch)  # Eq. 5, for images and their jigsaws, against the bank
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -82,7 +82,7 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
     assert "images/s" in captured.err  # and the time left
     html = page.read_text()
     # Each test image has six neighbors; its class has four training images.
-    assert "Of the 6 nearest training images of each test image, 67 % have its class" in html
+    assert "Of the 6 training images nearest to each test image, 67 % have the same class" in html
     assert html.count('class="same"') == 24
     assert "kNN, k = 3" in html
     layers = results["top1_by_layer"]
