@@ -255,6 +255,22 @@ class LogisticFits:
             )
         return "\n".join(lines)
 
+    def results(self) -> dict[str, Any]:
+        """Return the content of ``results.json``.
+
+        ``right`` has a digit for each labeled, readable test image, in order: 1 if its predicted
+        class is correct.
+        """
+        layers = {}
+        for fit in self.fits:
+            layers[fit.classifier.layer] = {
+                "held_out_top1": fit.held_out_top1,
+                "test_top1": fit.test_top1,
+                "C": fit.cost,
+                "right": "".join(map(str, fit.test_right.astype(int))),
+            }
+        return {"chosen": self.best.classifier.layer, "layers": layers}
+
     def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
         """Return label → the best fit's accuracy in percent, and the number of test images."""
         accuracies = {}

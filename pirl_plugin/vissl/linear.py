@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.files import locked
+from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.text import printable
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
@@ -67,6 +67,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     """Fit logistic regressions, print accuracies, and save the classifier for the chosen layer."""
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
     from pirl_plugin.checkpoints.write import save_trunk
+    from pirl_plugin.evaluation.knn_command import RESULTS
     from pirl_plugin.evaluation.logistic import fit_layers
 
     trunk, images = labeled_run.load_trunk_and_images(options)
@@ -76,6 +77,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers)
         save_trunk(trunk.cpu(), file, fitted.best.classifier)
+        write_json(options.out / RESULTS, fitted.results())
     print(fitted.table())
     by_class = fitted.accuracy_by_class()
     print("Accuracy (%) and number of test images by class:")

@@ -1,5 +1,6 @@
 """``linear --fit logistic``, and what ``embed`` predicts with the classifier that it writes."""
 
+import json
 import re
 import shutil
 import sys
@@ -64,6 +65,9 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     assert (content["predicted"] == expected)[is_sure].all()
     right = content["predicted"][is_test] == names[labels[is_test]]
     assert 100 * right.mean() == pytest.approx(float(top1), abs=0.01)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["chosen"] == "res3"
+    assert results["layers"]["res3"]["right"] == "".join(map(str, right.astype(int)))
 
 
 def test_report__has_classes_mistakes_and_the_next_command(checkpoint, tmp_path, capsys):

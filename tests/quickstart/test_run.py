@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import time
 
@@ -18,6 +18,7 @@ from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import run_quickstart
 from pirl_plugin.system.failures import FailedProcess
 from tests.helpers.configs import compose
+from tests.helpers.launched import gone, started
 
 _ABOUT = {"seed", "epochs", "method", "processor", "threads", "images_per_s", "seconds"}
 
@@ -119,20 +120,21 @@ def test_quickstart__trains_on_a_flat_folder(image_folder, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_quickstart__ends_the_run_that_it_has_started(number, image_folder, tmp_path):
     """The run saves and ends; it does not train on unattended."""
     out = tmp_path / "out"
     words = ["quickstart", "--data", str(image_folder), "--out", str(out), "--epochs", "500"]
-    with subprocess.Popen([sys.executable, "-m", "pirl_plugin", *words]) as process:
-        log, until = out / "pretrain" / "log.txt", time.monotonic() + 120
+    command = [sys.executable, "-m", "pirl_plugin"]
+    with started(words, tmp_path / "console", command=command) as quickstart:
+        log = out / "pretrain" / "log.txt"
         while not (log.is_file() and "[ep: 5]" in log.read_text()):
-            assert process.poll() is None
-            assert time.monotonic() < until
+            assert quickstart.process.poll() is None
             time.sleep(0.2)
-        process.terminate()
-        process.wait(timeout=120)
-    assert process.returncode == 143
-    assert "SIGTERM" in log.read_text()
+        os.kill(quickstart.process.pid, number)
+        assert quickstart.status() == (143 if number == signal.SIGTERM else -number)
+        assert gone(quickstart, seconds=120)
+    assert "stopped by SIGTERM" in log.read_text()
 
 
 def test_run_host__quotes_the_error_of_a_run_that_failed(tmp_path):

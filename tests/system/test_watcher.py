@@ -47,6 +47,20 @@ def test_second_signal__ends_a_process_that_does_not_react():
         assert process.stderr.read().startswith("pirl_plugin: ended at once by a second SIGTERM")
 
 
+def test_deferring__lets_a_signal_interrupt_after_the_block():
+    """Otherwise, processes that are being started would not be known yet."""
+    reached = []
+
+    def start():
+        with watcher.watching(), watcher.deferring():
+            signal.raise_signal(signal.SIGTERM)
+            reached.append("the end of the block")
+
+    with pytest.raises(watcher.Interrupted):
+        start()
+    assert reached
+
+
 def test_signals__outside_training_end_at_once_and_inside_set_the_request():
     with pytest.raises(watcher.Interrupted) as ended, watcher.watching():
         signal.raise_signal(signal.SIGTERM)

@@ -126,3 +126,15 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
         assert f"Resume from file: {b}/model_phase0.torch" in result.stdout
         assert not list(b.rglob(f"{UNFINISHED}*"))
     assert_same(b, whole)
+
+
+@pytest.mark.slow
+def test_finished_run__that_was_killed_before_its_link_links_again(image_folder, tmp_path):
+    link = tmp_path / "checkpoint.torch"
+    fault = {"FAULT_IN_LINK": "2"}
+    killed = train(image_folder, tmp_path, "replicated", processes=1, fault=fault)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    assert (tmp_path / FINAL).is_file()
+    assert os.readlink(link) == "model_phase0.torch"
+    train(image_folder, tmp_path, "replicated", processes=1)
+    assert os.readlink(link) == FINAL

@@ -3,8 +3,7 @@
 ``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half of its bytes, then the process is killed.
 ``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimizer;
 ``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:NAN``: the step leaves NaN in a weight.
-``FAULT_IN_FILES=N:FOLDER``: the process is killed before the N-th time that it makes, renames,
-links or removes something in the folder.
+``FAULT_IN_LINK=N``: the process is killed before it links its N-th checkpoint.
 """
 
 import io
@@ -49,15 +48,13 @@ if "FAULT_IN_STEP" in os.environ:
 
     torch.optim.SGD.step = step
 
-if "FAULT_IN_FILES" in os.environ:
-    number, _, folder = os.environ["FAULT_IN_FILES"].partition(":")
-    changes = [int(number)]
-    kinds = {f"os.{kind}" for kind in ("mkdir", "rename", "link", "symlink", "remove", "rmdir")}
+if "FAULT_IN_LINK" in os.environ:
+    links = [int(os.environ["FAULT_IN_LINK"])]
 
     def count(event, arguments):
-        if event in kinds and any(folder in str(path) for path in arguments[:2]):
-            changes[0] -= 1
-            if changes[0] == 0:
+        if event == "os.symlink" and str(arguments[1]).endswith("checkpoint.torch"):
+            links[0] -= 1
+            if links[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)

@@ -84,6 +84,20 @@ def test_ranks__hold_the_folder_when_their_launcher_is_killed(image_folder, tmp_
     assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("num_started", [1, 2])
+def test_signal__ends_the_run_while_its_ranks_start(num_started, image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path, epochs=500, processes=2)
+    with started(overrides, tmp_path / "console") as training:
+        while len(training.ranks()) < num_started:
+            assert training.process.poll() is None
+            time.sleep(0.01)
+        training.process.terminate()
+        assert training.status_soon(30) == 128 + signal.SIGTERM
+        assert quiet(training) == "pirl_plugin: interrupted by SIGTERM"
+        assert gone(training)
+
+
 def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tmp_path):
     overrides = settings(image_folder, tmp_path, epochs=1, processes=2)
     result = run(*overrides, "config.METERS.name=nothing", check=False)
