@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
         type=number,
         nargs="+",
         default=[20],
-        help="numbers of neighbors; the first gives knn_top1",
+        help="numbers of neighbors (default: 20); the first gives knn_top1",
     )
     page = "write a page with the accuracies and some nearest neighbors"
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)

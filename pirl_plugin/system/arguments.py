@@ -231,8 +231,8 @@ def weights_name(options: argparse.Namespace) -> str:
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Show defaults that are not None, a bool or empty; keep line breaks in descriptions."""
+    """Show defaults except None, bools and lists; keep line breaks in descriptions."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        hidden = action.default in (None, []) or isinstance(action.default, bool)
+        hidden = action.default is None or isinstance(action.default, (bool, list))
         return action.help if hidden else super()._get_help_string(action)
