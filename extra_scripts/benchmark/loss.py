@@ -36,8 +36,14 @@ def main(arguments: list[str]) -> None:
     add_device(parser)
     add_rows(parser)
     add = parser.add_argument
-    add("--batch", type=WholeNumber(1), nargs="+", default=[32], help="images in a step")
-    add("--negatives", type=WholeNumber(1), nargs="+", default=[32_000], help="N")
+    add(
+        "--batch",
+        type=WholeNumber(1),
+        nargs="+",
+        default=[32],
+        help="batch size (default: 32)",
+    )
+    add("--negatives", type=WholeNumber(1), nargs="+", default=[32_000], help="N (default: 32,000)")
     add_rounds(parser, 5)
     report(run, parser.parse_args(arguments))
 
@@ -46,14 +52,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print.
 
     Returns:
-        ``rows``, our loss with a draw for each image; ``vissl``, VISSL's loss; ``shared_draw``,
-        our loss with one draw for the batch, which is a matrix product.
+        ``rows``, our loss with one draw per image; ``vissl``, VISSL's loss; ``shared_draw``, our
+        loss with one draw per batch, which is a matrix product.
     """
     torch.set_num_threads(1)
     loss = PIRLLoss(
         options.rows, embedding_dim=_DIM, num_negatives=options.negatives[0], norm_constant=_Z
     ).to(options.device)
-    loss.step = 1000  # skip the check that a run visits its rows: here the same rows are repeated
+    loss.step = 1000  # skip the check for visited rows, because the rows are repeated here
     vissl = None
     if importlib.util.find_spec("vissl"):
         vissl = vissl_loss(options.rows, _DIM, 1, _Z).to(options.device)
@@ -108,7 +114,7 @@ def _vissl_step(loss: Any, name: str, negatives: int, f: Tensor, g: Tensor, inde
 
 
 def vissl_loss(num_rows: int, dim: int, num_negatives: int, norm_constant: float) -> Any:
-    """Return VISSL's loss on two heads with weights of 0.5; the second head updates the bank."""
+    """Return VISSL's loss on two heads with weights 0.5; the second head updates the bank."""
     from vissl.config import AttrDict
     from vissl.losses.nce_loss import NCELossWithMemory
 

@@ -3,9 +3,9 @@
 One process with one thread runs all pipelines in turn on the same images, and its CPU time counts.
 VISSL builds its data set and ours from a config. Samples are read one by one and collated, as in a
 loader worker. VISSL's pipeline ends in normalized float32. Ours ends in bytes, which the model's
-device normalizes; ``normalized`` includes this. From a folder, VISSL decodes each image twice; from
-a list (``vissl_filelist``), once. ``jigsaw_64`` uses the sizes in lightly's ``PIRLTransform``: a
-64-px image and nine 21-px patches. Lightly returns normalized float32; its patches come from the
+device normalizes; ``normalized`` includes this. VISSL decodes each image twice from a folder, and
+once from a list (``vissl_filelist``). ``jigsaw_64`` uses the sizes in lightly's ``PIRLTransform``:
+a 64-px image and nine 21-px patches. Lightly returns normalized float32; its patches come from the
 upper left corner, without resizing or cropping.
 """
 
@@ -33,7 +33,7 @@ from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.vissl.host_config import quoted, require_host
 
-_VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"  # config= of VISSL's own PIRL
+_VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"  # config= for VISSL's own PIRL
 
 
 def main(arguments: list[str]) -> None:
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and print; return ``rows``, one for each pipeline."""
+    """Measure and print; return ``rows``, one per pipeline."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with image_folder(options.data, options.images) as folder:
@@ -61,12 +61,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def image_folder(data: Path | None, count: int) -> Iterator[Path]:
-    """Make a temporary folder of links ``all/00000.jpg`` …, which VISSL and this plugin can read.
+    """Create a temporary folder of links ``all/00000.jpg`` … that VISSL and this plugin can read.
 
     Args:
-        data: a folder of images, with or without subfolders; None for drawn images of 448 px,
-            about as many pixels as a median photo of ImageNet.
-        count: largest number of images, spread evenly over the images found.
+        data: a folder of images, with or without subfolders; None for generated 448-px images, with
+            about as many pixels as a median ImageNet photo.
+        count: maximum number of images, spread evenly over the images found.
 
     Raises:
         ValueError: there are fewer than two images.
@@ -87,7 +87,7 @@ def image_folder(data: Path | None, count: int) -> Iterator[Path]:
 
 
 def _host_pipeline(name: str, folder: Path, *words: str) -> tuple[Any, Callable[..., Any]]:
-    """Build the data set and the collate function of a config with the host."""
+    """Build a config's data set and collate function with VISSL."""
     from vissl.data import build_dataset
     from vissl.data.collators import get_collator
     from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
@@ -101,9 +101,9 @@ def _host_pipeline(name: str, folder: Path, *words: str) -> tuple[Any, Callable[
 
 
 def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any]], Any]:
-    """Return functions that read the folder as a batch, by name, and our source of images."""
+    """Return functions that read the folder as a batch, by name, and our image source."""
     functions: dict[str, Callable[[], Any]] = {}
-    # At lightly's sizes, beside lightly: VISSL has no such config.
+    # At lightly's sizes, for comparison with lightly; VISSL has no such config.
     if transform == "jigsaw_64":
         views = JigsawViews(image_size=64, patches_crop_size=64, patch_size=21)
         images = ImageDataset(folder, views)
@@ -113,7 +113,7 @@ def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any
             dataset = ImageFolder(folder, PIRLTransform())
             functions["lightly"] = _read(dataset, len(dataset), torch.utils.data.default_collate)
         return {"fused": _read(images, len(images), collate_views), **functions}, images.source
-    # At the paper's sizes, beside VISSL, which has only the jigsaw.
+    # At the paper's sizes, for comparison with VISSL, which has only the jigsaw.
     dataset, collate = _host_pipeline(f"pretrain/pirl/{transform}_8node", folder)
     count = dataset.num_samples()
     if transform == "jigsaw":
@@ -133,7 +133,7 @@ def _read(dataset: Any, count: int, collate: Callable[..., Any]) -> Callable[[],
 
 
 def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dict[str, Any]]:
-    """Return a row for each pipeline; each ratio of speeds is the median over the rounds."""
+    """Return one row per pipeline; speed ratios are medians over the rounds."""
     functions, source = _pipelines(folder, transform)
     fused = functions["fused"]
     functions["normalised"] = lambda: _normalize(fused(), device)
@@ -159,9 +159,9 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
 
 
 def _normalize(batch: Any, device: str) -> None:
-    """Move the uint8 views of a batch to the device, and normalize them there."""
+    """Move a batch's uint8 views to the device, and normalize them there."""
     for view in batch.values():
-        tensor = view[0] if isinstance(view, list) else view  # the host puts views in lists
+        tensor = view[0] if isinstance(view, list) else view  # VISSL puts views in lists
         if tensor.dtype == torch.uint8:
             normalize_images(tensor.to(device))
     if device == "cuda":

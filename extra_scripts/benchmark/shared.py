@@ -1,4 +1,4 @@
-"""What the four benchmarks share: options, the printed table, and the file of ``--json``."""
+"""Shared by the benchmarks: options, the printed table, and the ``--json`` file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pirl_plugin.system.processes import processor_name
 
 IMAGENET = 1_281_167  # images
 Benchmark = Callable[[argparse.Namespace], dict[str, Any]]
-"""Takes the options, prints a table, and returns the figures for ``--json``."""
+"""A function that takes the options, prints a table, and returns the figures for ``--json``."""
 
 
 def new_parser(script: str, measures: str) -> argparse.ArgumentParser:
-    """Return a parser with the option that all benchmarks have."""
+    """Return a parser with the option common to all benchmarks."""
     parser = argparse.ArgumentParser(
         prog=script,
         description=f"Measure {measures}.\nExample: python extra_scripts/benchmark/{script}",
@@ -28,32 +28,32 @@ def new_parser(script: str, measures: str) -> argparse.ArgumentParser:
 
 
 def add_data(parser: argparse.ArgumentParser, images: int) -> None:
-    """Add the folder of images and their number."""
-    help_text = "folder of images (default: drawn, 448 px)"
+    """Add options for the image folder and the number of images."""
+    help_text = "folder with images (default: generated, 448 px)"
     parser.add_argument("--data", type=user_path, help=help_text)
-    help_text = "images in a round"
+    help_text = "images per round"
     parser.add_argument("--images", type=WholeNumber(2), default=images, help=help_text)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add the device."""
+    """Add the device option."""
     choices = ("cpu", "cuda")
     parser.add_argument("--device", type=device, choices=choices, help="default: a GPU if any")
 
 
 def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
-    """Add the number of rounds."""
+    """Add the option for the number of rounds."""
     parser.add_argument("--rounds", type=WholeNumber(1), default=rounds, help="number of rounds")
 
 
 def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Add the size of the memory bank."""
+    """Add the option for the memory bank size."""
     help_text = "images in the bank"
     parser.add_argument("--rows", type=WholeNumber(2), default=IMAGENET, help=help_text)
 
 
 def report(run: Benchmark, options: argparse.Namespace) -> None:
-    """Run a benchmark, which prints its table, and write the file of ``--json``.
+    """Run a benchmark, which prints its table, and write the ``--json`` file.
 
     Args:
         run: the benchmark.

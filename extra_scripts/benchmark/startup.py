@@ -1,4 +1,4 @@
-"""The time of a run before its first step: imports, the loss, a checkpoint."""
+"""Measure a run's time before its first step: imports, the loss, a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.vissl.host_config import require_host
 
 _DIM = 128
-_MODEL = 194_000_000  # bytes of a ResNet-50 and its optimizer
+_MODEL = 194_000_000  # bytes for a ResNet-50 and its optimizer
 _PROGRAMS = {  # title -> code, and whether the import hook is on
     "python, import hook off": ("", "0"),
     "python, import hook on": ("", "1"),

@@ -1,4 +1,4 @@
-"""A training step on one device: images per second, and what loss, bank and normalization take.
+"""Measure a training step on one device: images/s, and the cost of loss, bank, normalization.
 
 PIRL (jigsaw) in a plain PyTorch loop, without VISSL: a ResNet, both heads, the loss with its bank,
 SGD. The steps repeat the same decoded images from pinned memory, so no loader limits the step. The
@@ -45,18 +45,18 @@ def main(arguments: list[str]) -> None:
     add_device(parser)
     add_rows(parser)
     add = parser.add_argument
-    add("--depth", type=int, choices=(18, 50), default=50, help="depth of the ResNet")
+    add("--depth", type=int, choices=(18, 50), default=50, help="ResNet depth")
     add("--precision", nargs="+", choices=_PRECISIONS, default=_PRECISIONS,
-        help="type of the matrix products")  # fmt: skip
+        help="dtype for matrix products")  # fmt: skip
     batches = [32, 64, 128, 256]
-    add("--batch", type=WholeNumber(1), nargs="+", default=batches, help="images in a step")
+    add("--batch", type=WholeNumber(1), nargs="+", default=batches, help="images per step")
     add("--negatives", type=WholeNumber(1), default=32_000, help="N")
     add("--steps", type=WholeNumber(1), default=10, help="timed steps, after 3 untimed steps")
     report(run, parser.parse_args(arguments))
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and print; return ``rows``, and ``input_images_per_s`` of the pipeline on a core."""
+    """Measure and print; return ``rows``, and ``input_images_per_s`` for the pipeline on a core."""
     with image_folder(options.data, options.images) as folder:
         data = ImageDataset(folder, JigsawViews())
 

@@ -1,7 +1,7 @@
-"""How long OpenMP's idle threads spin: images per second of a training run on a CPU.
+"""Compare spin settings for idle OpenMP threads: images per second when training on a CPU.
 
-Runs ``pirl-plugin train config=pretrain/pirl/quick_jigsaw`` on drawn images with each setting in
-turn, on the machine as it is, and beside a process that keeps one core busy.
+Runs ``pirl-plugin train config=pretrain/pirl/quick_jigsaw`` on generated images with each setting
+in turn, on the machine as it is, and beside a process that keeps one core busy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.arguments import WholeNumber
 from pirl_plugin.vissl.host_config import require_host
 
-_SETTINGS = {  # variable=value -> what it is
+_SETTINGS = {  # variable=value -> description
     "GOMP_SPINCOUNT=300": "the default here",
     "GOMP_SPINCOUNT=300000": "OpenMP's default",
     "OMP_WAIT_POLICY=PASSIVE": "",
@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> None:
     """Run the script."""
     parser = new_parser("threads.py", "training on a CPU, with settings of OpenMP's threads")
     add = parser.add_argument
-    add("--images", type=WholeNumber(64), default=1000, help="images of the data set")
-    add("--epochs", type=WholeNumber(1), default=3, help="passes of a run")
+    add("--images", type=WholeNumber(64), default=1000, help="images in the data set")
+    add("--epochs", type=WholeNumber(1), default=3, help="epochs per run")
     add_rounds(parser, 3)
     options = parser.parse_args(arguments)
     require_host()
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and print; return ``rows``, one for each setting and load."""
+    """Measure and print; return ``rows``, one per setting and load."""
     rates: dict[tuple[str, bool], list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         data = Path(temporary, "data")
@@ -85,7 +85,7 @@ def _load(is_busy: bool) -> Iterator[None]:
 
 
 def _images_per_s(setting: str, data: Path, out: Path, epochs: int) -> float:
-    """Train, and return the rate that the run prints at its last step."""
+    """Train, and return the rate that the run prints at the last step."""
     variables = {k: v for k, v in os.environ.items() if not re.match("GOMP_|OMP_", k)}
     name, _, value = setting.partition("=")
     command = [

@@ -22,12 +22,12 @@ def interleave(
     device: str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Call every function once a round, in a rotating order, so that ratios are robust.
+    """Call every function once per round, in rotating order, so that ratios are robust.
 
     Args:
         functions: the functions to time, by name.
-        rounds: timed calls of each, at least 1.
-        warm_up: untimed calls of each before the rounds.
+        rounds: number of timed calls per function, at least 1.
+        warm_up: number of untimed calls per function before the rounds.
         device: ``cpu``, or ``cuda`` to time with events on the GPU.
         clock: seconds on a CPU; ``time.process_time`` for single-threaded work.
 
@@ -88,7 +88,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
 def peak_extra_bytes(function: Callable[[], Any], device: str) -> int:
     """Return the peak memory during a call minus the memory before it.
 
-    On ``cpu`` it is the resident memory of the process (Linux only), on ``cuda`` torch's allocator.
+    On ``cpu`` this is the process's resident memory (Linux only), on ``cuda`` torch's allocator.
     """
     gc.collect()
     if device == "cuda":
@@ -106,13 +106,13 @@ def peak_extra_bytes(function: Callable[[], Any], device: str) -> int:
 
 
 def _status(key: str) -> int:
-    """Return a size of this process, in bytes."""
+    """Return one of this process's sizes, in bytes."""
     (size,) = re.findall(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return 1024 * int(size)
 
 
 def summary(times: Sequence[float], peer: Sequence[float] | None = None) -> dict[str, Any]:
-    """Return the figures of a timed call, and its ratio to VISSL's, for tables and ``--json``."""
+    """Return figures for a timed call, with the ratio to VISSL's, for tables and ``--json``."""
     return {
         "seconds_min": min(times),
         "seconds_median": statistics.median(times),

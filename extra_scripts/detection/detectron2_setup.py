@@ -1,4 +1,4 @@
-"""The preparation of a detection run: Detectron2, a config, and versions."""
+"""Prepare a detection run: Detectron2, config, and versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def find_config(name: str) -> Path:
-    """Return the file of a config, by its name in ``configs/detection`` or by its path."""
+    """Return a config file, by its name in ``configs/detection`` or by its path."""
     folder = config_root() / "detection"
     for file in (folder / f"{name}.yaml", Path(name)):
         if file.is_file():
@@ -29,7 +29,7 @@ def find_config(name: str) -> Path:
 
 
 def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
-    """Return Detectron2's configuration from a file, changed by ``KEY VALUE …``.
+    """Load a Detectron2 configuration from a file, and apply ``KEY VALUE …``.
 
     Raises:
         Refused: the file, or a file that it names as ``_BASE_``, holds more than plain YAML.
@@ -49,7 +49,7 @@ def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
 
 
 def metric_kind(dataset: str) -> str:
-    """Return how the AP of a data set is computed; the kinds differ by a point or two."""
+    """Return how AP is computed for a data set; the kinds differ by a point or two."""
     from detectron2.data import MetadataCatalog
 
     metadata = MetadataCatalog.get(dataset)

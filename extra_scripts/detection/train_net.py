@@ -1,4 +1,4 @@
-"""From a checkpoint to AP, AP50 and AP75, in one command."""
+"""Train a detector from a checkpoint and measure AP, AP50 and AP75."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _run_trials(options: argparse.Namespace) -> int:
             trial = run_trial(config, folder, seed, options.num_gpus)
         if "error" in trial:
             failed.append(trial)
-        # Trials of earlier calls count too. The file is written after each trial: hours pass.
+        # Trials from earlier calls count too. Write the file after each trial, which takes hours.
         finished = [json.loads(file.read_text()) for file in options.out.glob(f"trial_*/{RESULT}")]
         finished.sort(key=lambda result: int(result["seed"]))
         trials = [*finished, *failed]
@@ -66,14 +66,14 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     """Export the checkpoint and check the data, before hours of training.
 
     Returns:
-        The run's entries in ``results.json``, and its configuration without seed and folder.
+        The run's entries in ``results.json``, and the configuration without seed and folder.
     """
     from detectron2.data import DatasetCatalog
 
     from pirl_plugin.checkpoints.export import export_checkpoint
     from pirl_plugin.checkpoints.write import detectron2_options
 
-    # The data sets are read now: a wrong folder ends the command at once.
+    # The data sets are read now, so that a wrong folder ends the command at once.
     config = detectron2_setup.load_config(
         detectron2_setup.find_config(options.config), options.options
     )
@@ -85,7 +85,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         name: len(DatasetCatalog.get(name))
         for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST)
     }
-    # What the folder's trials have in common; another run may not use it.
+    # Shared by all trials in the folder, which other runs may not use.
     checkpoint = options.checkpoint.resolve()
     weights = options.out / "weights.pkl"
     run: dict[str, object] = {
@@ -112,9 +112,9 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
 
 
 def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
-    """Run an unfinished trial from its last checkpoint, in a separate process.
+    """Run an unfinished trial from the last checkpoint, in a separate process.
 
-    Its output goes to ``console.log``.
+    The output goes to ``console.log``.
 
     Returns:
         The result; ``seed`` and ``error`` if the trial failed.
@@ -135,11 +135,12 @@ def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[s
 
 
 def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return mean and standard deviation of the trials without ``error``, in percent.
+    """Return mean and standard deviation over the trials without ``error``, in percent.
 
     Returns:
-        ``finished``, how many these are; ``mean`` and ``sd`` by metric. ``sd`` is the sample's
-        (n − 1), None for fewer than two trials. ``mean`` is None without a trial.
+        ``finished``, the number of these trials; ``mean`` and ``sd`` by metric. ``sd`` is the
+        sample standard deviation (n − 1), None for fewer than two trials. ``mean`` is None without
+        a trial.
     """
     finished = [trial for trial in trials if "error" not in trial]
     summary: dict[str, Any] = {"finished": len(finished), "mean": None, "sd": None}
@@ -152,7 +153,7 @@ def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """Return the measured figures as a line: mean ± standard deviation of the finished trials.
+    """Format the figures as a line: mean ± standard deviation over the finished trials.
 
     Example:
         >>> metrics = {"AP": 44.5, "AP50": 73.0, "AP75": 47.0}
@@ -181,11 +182,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--checkpoint", required=True, type=user_path, help="any file that export reads")
     add("--data", type=user_path, help="folder with VOC2007, VOC2012, coco")
     add("--out", type=output_folder, help="folder (default: runs/detection/CONFIG_CHECKPOINT)")
-    add("--num-gpus", type=int, help="GPUs of each trial (default: all)")
+    add("--num-gpus", type=int, help="GPUs per trial (default: all)")
     add("--trials", type=WholeNumber(1), default=1, help="number of trials, with seeds 0, 1, …")
     add("--trunk", metavar="NAME", help="as in pirl-plugin export")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    add("options", nargs="*", metavar="KEY VALUE", help="options of Detectron2")
+    add("options", nargs="*", metavar="KEY VALUE", help="Detectron2 options")
     options = parser.parse_args(arguments)
     name = f"{Path(options.config).stem}_{options.checkpoint.stem}"
     options.out = options.out or output_folder(f"runs/detection/{name}")

@@ -34,10 +34,10 @@ _HEAD = "Res5ROIHeadsExtraNorm"  # VISSL's name for the same head
 
 
 def register_extra_norm() -> None:
-    """Register the box head of MoCo's protocol, unless its name is registered, such as by VISSL.
+    """Register the box head for MoCo's protocol, unless the name is registered, as by VISSL.
 
     MoCo (arXiv 1911.05722, Sec. 4.2) trains batch norm during fine-tuning. It adds a batch norm
-    after res5, so that the box predictor gets features of a suitable scale.
+    after res5, so that the box predictor gets features on a suitable scale.
     """
     from detectron2.layers import get_norm
     from detectron2.modeling.roi_heads import ROI_HEADS_REGISTRY, Res5ROIHeads
@@ -46,7 +46,7 @@ def register_extra_norm() -> None:
         return
 
     class Res5ROIHeadsExtraNorm(Res5ROIHeads):
-        """``Res5ROIHeads`` with a ``norm`` after res5, of the kind ``MODEL.RESNETS.NORM``."""
+        """``Res5ROIHeads`` with a ``norm`` after res5, as set by ``MODEL.RESNETS.NORM``."""
 
         @classmethod
         def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict[str, object]:
@@ -59,11 +59,11 @@ def register_extra_norm() -> None:
 
 
 def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Compare a model's state with its initial weights, by Detectron2's names, bit by bit.
+    """Compare a model's state with its initial weights bit for bit, by Detectron2's names.
 
     Raises:
-        ValueError: a tensor of backbone or res5 differs, or the model does not have a tensor of the
-            file; the message has their names.
+        ValueError: a backbone or res5 tensor differs, or a tensor in the file is missing from the
+            model; the message names them.
     """
     import torch
 
@@ -82,11 +82,11 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
             if not torch.equal(loaded[name].cpu(), tensor.to(loaded[name].dtype))
         ]
         if changed:
-            mismatch = f"other values in {truncate(changed)}"
+            mismatch = f"different values in {truncate(changed)}"
     if mismatch:
         raise Refused(
-            f"backbone and res5 of the model differ from the file: {mismatch}; training would "
-            f"start from random weights"
+            f"the model's backbone and res5 differ from the file: {mismatch}; training would start "
+            f"from random weights"
         )
 
 
@@ -111,10 +111,10 @@ def new_trainer(config: CfgNode) -> DefaultTrainer:
 
 
 def train_and_test(folder: str) -> None:
-    """Run a trial in one of its processes; the first process writes the result.
+    """Run a trial in one of its processes; the first one writes the result.
 
     Args:
-        folder: folder of the trial, with its configuration.
+        folder: the trial's folder, with its configuration.
 
     Raises:
         ValueError: the weights did not load.
@@ -131,14 +131,14 @@ def train_and_test(folder: str) -> None:
     trainer = new_trainer(config)
     trainer.resume_or_load(resume=True)
     model = getattr(trainer.model, "module", trainer.model)  # inside DistributedDataParallel
-    # Detectron2 skips weights that do not fit, with only a log line.
+    # Detectron2 only logs weights that do not fit.
     if trainer.start_iter == 0:
         weights = pickle.loads(Path(config.MODEL.WEIGHTS).read_bytes())["model"]
         tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
         check_loaded(model.state_dict(), tensors)
     trainer.train()
     measured = trainer.test(trainer.cfg, trainer.model)
-    # trainer.cfg has the batch and rate for the number of GPUs, config those of the file.
+    # trainer.cfg has batch and rate for the number of GPUs, config those from the file.
     if not comm.is_main_process():
         return
     solver = trainer.cfg.SOLVER

@@ -161,7 +161,7 @@ def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):
     (out / "trial.yaml").write_text(config.dump())
     result = run(trial.__file__, out, "0", root=voc)
     assert result.returncode != 0
-    assert "backbone and res5 of the model differ from the file: " in result.stderr
+    assert "the model's backbone and res5 differ from the file: " in result.stderr
     assert "Starting training" not in result.stdout
     assert not (out / "result.json").exists()
 

@@ -55,8 +55,8 @@ def test_check_loaded__passes_a_model_that_has_the_weights():
 
 def test_check_loaded__refuses_any_difference(subtests):
     for model, weights, match in (
-        ({"backbone.stem.conv1.weight": torch.zeros(2)}, {}, r"other values in stem\.conv1"),
-        ({"roi_heads.res5.0.conv1.norm.running_var": torch.zeros(3)}, {}, "other values in"),
+        ({"backbone.stem.conv1.weight": torch.zeros(2)}, {}, r"different values in stem\.conv1"),
+        ({"roi_heads.res5.0.conv1.norm.running_var": torch.zeros(3)}, {}, "different values in"),
         ({"backbone.res2.0.conv1.weight": torch.zeros(2)}, {}, r"1 left over: res2\.0"),
         ({}, {"res4.9.conv1.weight": torch.ones(2)}, r"1 of 3 missing: res4\.9"),
     ):
