@@ -170,7 +170,7 @@ def run_sweep(options: argparse.Namespace) -> None:
             ``overrides`` and ``linear``.
 
     Raises:
-        ValueError: the options cannot be used, or ``out`` holds another sweep.
+        ValueError: the options are invalid, or ``out`` holds a different sweep.
         RuntimeError: a run failed.
     """
     data = find_data(options.data)
@@ -371,7 +371,7 @@ def main(arguments: list[str]) -> None:
     """Run the script.
 
     Raises:
-        SystemExit: the options cannot be used, or a run failed.
+        SystemExit: the options are invalid, or a run failed.
     """
     parser = argparse.ArgumentParser(
         prog="sweep.py",

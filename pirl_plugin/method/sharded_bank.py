@@ -118,7 +118,7 @@ class ShardedMemoryBank(MemoryBank):
 
         Raises:
             FileNotFoundError: a file is missing.
-            ValueError: the bank in the files has another size, or files of the save are missing.
+            ValueError: the bank in the files has a different size, or some files are missing.
         """
         folder = Path(folder)
         with errors_on_all_ranks():

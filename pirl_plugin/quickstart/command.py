@@ -13,7 +13,7 @@ def main(arguments: list[str]) -> None:
     """Run ``pirl-plugin quickstart``.
 
     Raises:
-        SystemExit: the data cannot be used, or a run failed.
+        SystemExit: the data are invalid, or a run failed.
     """
     options = parse(arguments)
     missing = [name for name in ("jinja2", "matplotlib", "scipy") if find_spec(name) is None]

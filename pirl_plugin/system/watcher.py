@@ -264,7 +264,7 @@ def resumable(resumes: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """If a signal ends the process within a block, tell the user that the same command resumes.
 
     Args:
-        resumes: whether that is true, at the time of the signal.
+        resumes: returns whether that is true, when the signal arrives.
     """
     try:
         yield

@@ -29,9 +29,9 @@ class Views(ABC):
     For new views, write a subclass that implements ``_make``.
 
     Args:
-        image_size: side of I, pixels.
-        image_scale: smallest and largest crop area for I, as shares of the image.
-        **photometric: options of :class:`~pirl_plugin.views.photometric.Photometric`; each view
+        image_size: side of I in pixels.
+        image_scale: smallest and largest crop area for I, as fractions of the image.
+        **photometric: options for :class:`~pirl_plugin.views.photometric.Photometric`; each view
             draws its own parameters.
 
     Raises:
@@ -134,8 +134,8 @@ def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
     """Return the crop size that needs the same image resolution at a smallest area of 8 %.
 
     Args:
-        size: side of the crops, pixels.
-        scale: smallest and largest crop area, as shares of the image.
+        size: side of the crops in pixels.
+        scale: smallest and largest crop area, as fractions of the image.
 
     Example:
         >>> size_of_usual_crops(224, (0.02, 1.0))
@@ -145,5 +145,5 @@ def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
 
 
 def area_shares(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """Return two area shares; raise ``ValueError`` unless 0 < low <= high <= 1."""
-    return check_limits(name, value, 1, "two shares of the image's area, such as [0.08, 1.0]")
+    """Return two area fractions; raise ``ValueError`` unless 0 < low <= high <= 1."""
+    return check_limits(name, value, 1, "two fractions of the image's area, such as [0.08, 1.0]")

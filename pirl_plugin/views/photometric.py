@@ -24,8 +24,8 @@ _COLOR_OPTIONS = (
 )  # fmt: skip
 _CHANNEL_OPTIONS = ("noise", "channel_drop_p")
 
-# The uniform draws of a view, in the order of the generator. A new option takes the next one, so
-# the views of a seed stay as they are. More names than draws are an error at import.
+# The uniform draws for a view, in generator order. A new option takes the next one, so that views
+# with a given seed stay the same. More names than draws are an error at import.
 _NUM_DRAWS = 20
 _DRAWS = {
     "flip_p": "f8",
@@ -48,11 +48,11 @@ _DRAWS_TYPE = np.dtype(
     {"names": [*_DRAWS], "formats": [*_DRAWS.values()], "itemsize": 8 * _NUM_DRAWS}
 )
 
-# The parameters of a view, float32.
+# The parameters for a view, float32.
 _PARAMETERS = [
     ("flip", "f4"),  # 0 or 1
     ("grayscale", "f4"),  # 0 or 1
-    ("order", "f4", 4),  # of brightness 0, contrast 1, saturation 2 and hue 3
+    ("order", "f4", 4),  # order of brightness 0, contrast 1, saturation 2 and hue 3
     ("brightness", "f4"),  # factor; 1 skips the operation
     ("contrast", "f4"),  # factor; 1 skips it
     ("saturation", "f4"),  # factor; 1 skips it
@@ -65,7 +65,7 @@ _PARAMETERS = [
     ("blur", "f4"),  # standard deviation in pixels; 0 skips it
 ]
 
-# Ranges of VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
+# Ranges in VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
 _FEWEST_BITS = 4
 _NUM_BITS = 5
 _LEAST_SHARPNESS = 0.1
@@ -74,7 +74,7 @@ _NUM_THRESHOLDS = 257
 
 
 class PhotometricArguments(TypedDict, total=False):
-    """The options of :class:`Photometric`, as keyword arguments of views."""
+    """The options of :class:`Photometric`, as keyword arguments for views."""
 
     brightness: float
     contrast: float
@@ -95,7 +95,7 @@ class PhotometricArguments(TypedDict, total=False):
 class Photometric:
     """Options for photometric augmentation; each view draws its own parameters.
 
-    RGB images in uint8 use all options but ``noise`` and ``channel_drop_p``. Other images use only
+    RGB images in uint8 use all options except ``noise`` and ``channel_drop_p``. Other images use only
     these two, ``brightness``, ``contrast``, ``jitter_p`` and ``flip_p``, and each channel draws its
     own values.
 
@@ -109,7 +109,7 @@ class Photometric:
         equalize_p: probability of histogram equalization.
         grayscale_p: probability of grayscale.
         blur_p: probability of a Gaussian blur.
-        blur_sigma: smallest and largest standard deviation for the Gaussian blur, pixels.
+        blur_sigma: smallest and largest standard deviation for the Gaussian blur, in pixels.
         noise: Gaussian noise level, as a multiple of the channel's standard deviation.
         channel_drop_p: probability of replacing a channel by its mean; at least one stays.
         flip_p: probability of a horizontal flip.
