@@ -60,7 +60,7 @@ class FailedWrite(OSError):
 
 
 class FailedProcess(RuntimeError):
-    """A process that this one started has failed; the message has its error, or what killed it."""
+    """A child process failed; the message has the error, or what killed it."""
 
 
 # Beside refusals; the message names the file or the process.

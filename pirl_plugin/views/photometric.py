@@ -95,9 +95,9 @@ class PhotometricArguments(TypedDict, total=False):
 class Photometric:
     """Options for photometric augmentation; each view draws its own parameters.
 
-    RGB images in uint8 use all options except ``noise`` and ``channel_drop_p``. Other images use only
-    these two, ``brightness``, ``contrast``, ``jitter_p`` and ``flip_p``, and each channel draws its
-    own values.
+    RGB images in uint8 use all options except ``noise`` and ``channel_drop_p``. Other images use
+    only these two, ``brightness``, ``contrast``, ``jitter_p`` and ``flip_p``, and each channel
+    draws its own values.
 
     Attributes:
         brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.

@@ -37,7 +37,7 @@ def count_labeled_images(
     *,
     original: Callable[..., Any],
 ) -> None:
-    """Never worked: the label −1, which VISSL's loss ignores, ends the run in its meter."""
+    """Never worked: the label −1, which VISSL's loss ignores, ends the run in VISSL's meter."""
     outputs = model_output if isinstance(model_output, list) else [model_output]
     if target.ndim == 1:  # not labels for mixed images, (B, classes)
         has_class = target >= 0

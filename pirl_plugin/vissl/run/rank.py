@@ -241,7 +241,7 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error's message, or that a loader worker was killed, which is its cause."""
+    """Return an error's message, or that a killed loader worker caused it."""
     if isinstance(error, (EOFError, OSError)):
         return killed_worker(loader_workers()) or sentence(error)
     return sentence(error)
