@@ -292,29 +292,26 @@ class PIRLLoss(nn.Module):
         return draw_for_each(rows, *sizes, *keys, config.replacement, itself)
 
     def _with_norm_constant(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
-        """Estimate Z if needed, and return the estimator as a function of scores alone."""
-        self._estimate_norm_constant(scores, valid)
-        # Z is unknown until a rank has a valid image. Until then, the loss is 0 for any Z.
-        num_rows = self.bank.num_rows
-        z = self.norm_constant or num_rows
-        return partial(self._function, norm_constant=z, num_rows=num_rows)
+        """Estimate Z if needed, and return the estimator as a function of scores alone.
 
-    def _estimate_norm_constant(self, scores: BankScores, valid: Tensor) -> None:
-        """Set Z to |D| times the mean of exp(s/τ) over the first batch's negatives, on all ranks.
-
-        This follows Wu et al. 2018, Sec. 3.2. With ``norm_constant_momentum`` below 1, later
-        batches move Z. The positive is excluded: it is not a noise sample. Synchronizes with a GPU.
+        Z is |D| times the mean of exp(s/τ) over the first batch's negatives, on all ranks (Wu et
+        al. 2018, Sec. 3.2). With ``norm_constant_momentum`` below 1, later batches move Z. The
+        positive is excluded: it is not a noise sample. Estimating synchronizes with a GPU.
         """
+        num_rows = self.bank.num_rows
         z = self.norm_constant
         m = self.config.norm_constant_momentum
-        if z is not None and m == 1:
-            return
-        # A single non-finite embedding would turn Z and all later losses into NaN.
-        is_finite = scores.queries.isfinite().flatten(1).all(dim=1)
-        total, number = sum_over_ranks(scores.sum_of_exponentials(valid & is_finite)).tolist()
-        if number:
-            estimate = self.bank.num_rows * total / number
-            self.norm_constant = estimate if z is None else m * z + (1 - m) * estimate
+        if z is None or m != 1:
+            # A single non-finite embedding would turn Z and all later losses into NaN.
+            is_finite = scores.queries.isfinite().flatten(1).all(dim=1)
+            total, number = sum_over_ranks(scores.sum_of_exponentials(valid & is_finite)).tolist()
+            if number:
+                estimate = num_rows * total / number
+                self.norm_constant = estimate if z is None else m * z + (1 - m) * estimate
+        # Z is unknown until a rank has a valid image. Until then, the loss is 0 for any Z.
+        return partial(
+            self._function, norm_constant=self.norm_constant or num_rows, num_rows=num_rows
+        )
 
     # Mistakes that would silently change results
 

@@ -22,21 +22,6 @@ AnyTrunk = ResNetTrunk | TimmTrunk
 _GRID_DIMENSIONS = 9216  # layer feature size: "about 9,000" (Sec. 4.2, App. C)
 
 
-def build_trunk(config: NetworkConfig) -> AnyTrunk:
-    """Build a network from its record, with random weights.
-
-    Raises:
-        Refused: timm is not installed, or has no such network.
-    """
-    trunk: AnyTrunk
-    if config.architecture == RESNET:
-        trunk = ResNetTrunk(**config.options)
-    else:
-        trunk = TimmTrunk(config.architecture, config.options)
-    trunk.network_config = config
-    return trunk
-
-
 def network_config_of(network: nn.Module) -> NetworkConfig:
     """Return the record of a network, or of the first trunk in it; defaults if there is none.
 
@@ -107,7 +92,14 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return build_trunk(trunk.network_config).eval()
+        config = trunk.network_config
+        copy: AnyTrunk
+        if config.architecture == RESNET:
+            copy = ResNetTrunk(**config.options)
+        else:
+            copy = TimmTrunk(config.architecture, config.options)
+    copy.network_config = config
+    return copy.eval()
 
 
 def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> list[Tensor]:

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
     from pirl_plugin.evaluation.layer_comparison import compare_layers
-    from pirl_plugin.evaluation.logistic import require_scikit_learn
+    from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.vissl.run import launch
 
@@ -64,7 +64,10 @@ def main(arguments: list[str]) -> int:
     if options.report is not None:
         compared = compare_layers({"trained": trunk, "untrained": untrained(trunk)}, images)
         print(compared.table(), flush=True)
-        layer, frozen_top1 = _frozen_accuracy(trunk, images, options.out)
+        # Fit logistic regressions to frozen features, on the images that the run trained on.
+        frozen = fit_layers(trunk, drawn_images(images, options.out), trunk.layers).best
+        layer = frozen.classifier.layer
+        frozen_top1 = frozen.test_top1
         accuracies[f"frozen, {layer}"] = frozen_top1
         print(f"Frozen, a logistic regression on {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier on frozen features"
@@ -122,24 +125,6 @@ def length_overrides(num_images: int) -> list[str]:
         f"config.OPTIMIZER.num_epochs={epochs}",
         f"config.TEST_EVERY_NUM_EPOCH={max(5, epochs // 6)}",
     ]
-
-
-def _frozen_accuracy(trunk: AnyTrunk, images: LabeledImages, folder: Path) -> tuple[str, float]:
-    """Fit logistic regressions to frozen features, on the images that a run trained on.
-
-    Args:
-        trunk: the network before fine-tuning.
-        images: training and test images.
-        folder: folder of the finished fine-tuning run.
-
-    Returns:
-        The best layer, and its top-1 accuracy on the test images in percent.
-    """
-    from pirl_plugin.evaluation.logistic import fit_layers
-
-    drawn = drawn_images(images, folder)
-    fitted = fit_layers(trunk, drawn, trunk.layers)
-    return fitted.best.classifier.layer, fitted.best.test_top1
 
 
 def drawn_images(images: LabeledImages, folder: Path) -> LabeledImages:

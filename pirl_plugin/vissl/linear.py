@@ -52,13 +52,13 @@ def main(argv: list[str]) -> int:
     status = launch.main([*benchmark, *labeled_run.run_overrides(options, trunk, images)])
     if status == 0:
         accuracies = linear_accuracy(options.out)
-        print(f"{num_tested(options.out):,} labeled test images")
+        tested = num_tested(options.out)
+        print(f"{tested:,} labeled test images")
         print("Linear top-1 (%):")
         for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
             num_train = int((images.train_labels != NO_CLASS).sum())
-            tested = num_tested(options.out)
             labeled_run.write_report(options, _TITLE, trunk, images, accuracies, num_train, tested)
     return status
 

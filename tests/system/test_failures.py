@@ -27,7 +27,7 @@ def test_other_error__leaves_its_traceback(tmp_path, subtests):
     for error in (
         RuntimeError("layer needs 3 channels"),
         ValueError("a: expected b"),
-        FileNotFoundError(2, "No such file or directory", "c"),
+        PermissionError(13, "Permission denied", "c"),
         KeyError("d"),
     ):
         with subtests.test(error=repr(error)):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -149,30 +151,14 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if process_watcher := watcher.current():
             process_watcher.polled = False
 
-    def _checkpoint_model(
-        self, task: Task, mode_frequency: int, mode_num: int, mode: str = "phase"
-    ) -> None:
+    def _checkpoint_model(self, task: Task, *args: Any, **kwargs: Any) -> None:
         """Save if VISSL 0.1.6 would, by its method of this name. Collective."""
-        name = self._name_if_saved(task, mode_frequency, mode_num, mode)
-        if name is not None:
-            self._prepare(task, mode)
-            super()._checkpoint_model(task, mode_frequency, mode_num, mode)
-            self._finish(task, name, mode)
+        self._save(super()._checkpoint_model, task, *args, **kwargs)
 
-    def checkpoint_model(  # a static method in VISSL
-        self,
-        task: Task,
-        world_size: int,
-        mode_frequency: int,
-        mode_num: int,
-        mode: str = "phase",
-    ) -> None:
-        """Save if VISSL's git main would, by its method of this name. Collective."""
-        name = self._name_if_saved(task, mode_frequency, mode_num, mode)
-        if name is not None:
-            self._prepare(task, mode)
-            super().checkpoint_model(task, world_size, mode_frequency, mode_num, mode)
-            self._finish(task, name, mode)
+    def checkpoint_model(self, task: Task, world_size: int, *args: Any, **kwargs: Any) -> None:
+        """Save if VISSL's git main would, by its static method of this name. Collective."""
+        host_method = partial(super().checkpoint_model, world_size=world_size)
+        self._save(host_method, task, *args, **kwargs)
 
     def _save_now(self, task: Task) -> None:
         # With a frequency of 1, VISSL saves at any step.
@@ -181,21 +167,22 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         else:
             self._checkpoint_model(task, 1, task.iteration, "iteration")
 
-    def _name_if_saved(
-        self, task: Task, mode_frequency: int, mode_num: int, mode: str
-    ) -> str | None:
-        """Return the name of the checkpoint that VISSL will write; None if it will not."""
+    def _save(
+        self,
+        host_method: Callable[..., object],
+        task: Task,
+        mode_frequency: int,
+        mode_num: int,
+        mode: str = "phase",
+    ) -> None:
+        """Save if VISSL will, with the shards before it, and remove old checkpoints after it."""
         epoch = task.train_phase_idx
         saves = is_checkpoint_phase(mode_num, mode_frequency, epoch, task.num_train_phases, mode)
         if not task.train or not saves:
-            return None
-        is_final = mode == "phase" and epoch == task.num_train_phases - 1
-        return str(CheckpointName(mode, mode_num, is_final))
-
-    def _prepare(self, task: Task, mode: str) -> None:
-        """Write shards, and collect the data that VISSL's checkpoint lacks."""
+            return
         # Shards come first, so that each checkpoint has its shards.
         self._save_shards(task)
+        # Collect the data that VISSL's checkpoint lacks.
         within_epoch = mode == "iteration"
         num_images = task.num_updates - self._epoch_start if within_epoch else 0
         self._section = {**self._record, "samples_done": num_images}
@@ -204,20 +191,19 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         scaler = active_scaler(task)
         if scaler is not None:
             self._section[_SCALER] = scaler.state_dict()
+        num_steps = task.local_iteration_num
         if within_epoch:
-            task.local_iteration_num -= 1  # VISSL adds 1 when the epoch resumes
-
-    def _finish(self, task: Task, name: str, mode: str) -> None:
-        """Remove old checkpoints after writing ``name``."""
+            task.local_iteration_num = num_steps - 1  # VISSL adds 1 when the epoch resumes
+        host_method(task, mode_frequency=mode_frequency, mode_num=mode_num, mode=mode)
+        task.local_iteration_num = num_steps
         self._section = {}
         self._exchange.saved_at = time.monotonic()
         self._saved_iteration = task.iteration
-        if mode == "iteration":
-            task.local_iteration_num += 1  # as before _prepare
         # Only now is the new checkpoint complete on disk.
         if rank() == 0:
+            is_final = mode == "phase" and epoch == task.num_train_phases - 1
             shards = None if self._shards is None else shards_of_step(self._shards[0])
-            self._folder.add(name, shards)
+            self._folder.add(str(CheckpointName(mode, mode_num, is_final)), shards)
 
     def _save_shards(self, task: Task) -> None:
         """Write the last step's shards, unless the bank is replicated. Collective."""
