@@ -35,7 +35,7 @@ def test_version_and_unknown_command(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"pirl-plugin {__version__}\n"
     assert run(["quikstart"]) == 2
-    assert "no command 'quikstart'" in capsys.readouterr().err
+    assert "unknown command 'quikstart'" in capsys.readouterr().err
 
 
 HELP = [[name, "--help"] for name in ("train", "quickstart", "knn", "linear")]

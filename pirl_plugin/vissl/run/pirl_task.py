@@ -112,9 +112,6 @@ class PIRLTask(SelfSupervisionTask):
 
     def _restore_model_weights(self, model: Any, **options: Any) -> Any:
         """Load the initial weights from a file in any layout."""
-        path = self.config.MODEL.WEIGHTS_INIT.PARAMS_FILE
-        if "://" in path:  # for VISSL's path managers
-            return super()._restore_model_weights(model, **options)
         return load_initial_weights(self.config, model, **options)
 
     def _compute_start_iter_from_checkpoint(self, phase_type: str) -> int:
