@@ -1,6 +1,5 @@
 """The loss in the host's terms."""
 
-import pytest
 import torch
 
 from pirl_plugin.method.loss import PIRLLoss
@@ -16,12 +15,3 @@ def test_loss__takes_the_hosts_outputs_the_image_last():
     index = torch.tensor([4, 9])
     for output, transformed in (([first, f], first), ([first, second, f], [first, second])):
         assert torch.equal(adapted(output, index), loss(f, transformed, index))
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [({"temperature": 0}, "temperature"), ({"bank": {"seed": "a"}}, "bank.seed")],
-)
-def test_loss__names_the_key_of_the_configuration(settings, key):
-    with pytest.raises(ValueError, match=rf"^config\.LOSS\.pirl_loss\.{key} = .*: expected"):
-        VISSLPIRLLoss.from_config({**SECTION, **settings})
