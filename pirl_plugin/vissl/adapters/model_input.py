@@ -139,23 +139,17 @@ def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
         [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
     """
     if isinstance(batch, Tensor):
-        sizes = _even_sizes(len(batch) // views, largest)
-        return list(_parts(batch, sizes))
-    sizes = _even_sizes(min(map(len, batch.values())), largest)
-    parts_of_inputs = [_parts(tensor, sizes) for tensor in batch.values()]
+        return list(_parts(batch, len(batch) // views, largest))
+    num_images = min(map(len, batch.values()))
+    parts_of_inputs = [_parts(tensor, num_images, largest) for tensor in batch.values()]
     return [dict(zip(batch, parts, strict=True)) for parts in zip(*parts_of_inputs, strict=True)]
 
 
-def _even_sizes(images: int, largest: int) -> list[int]:
-    """Return the sizes of ⌈images / largest⌉ parts, which differ by at most 1."""
-    num_parts = math.ceil(images / largest)
-    return [len(part) for part in torch.arange(images).tensor_split(num_parts)]
-
-
-def _parts(tensor: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
-    """Split a tensor with several rows per image into parts of ``sizes`` images."""
-    rows_per_image = len(tensor) // sum(sizes)
-    return tensor.split([rows_per_image * size for size in sizes])
+def _parts(tensor: Tensor, num_images: int, largest: int) -> list[Tensor]:
+    """Split a tensor that has equally many rows per image; part sizes differ by at most 1 image."""
+    by_image = tensor.unflatten(0, (num_images, -1))
+    parts = by_image.tensor_split(math.ceil(num_images / largest))
+    return [part.flatten(0, 1) for part in parts]
 
 
 @contextmanager
