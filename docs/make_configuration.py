@@ -32,7 +32,7 @@ FOOTER = """## Other keys
 | `MODEL.TRUNK.PIRL_RESNET.DEPTH` | 18 | 10, 18, 34, 50, 101 or 152 |
 | `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | width factor for all stages |
 | `MODEL.TRUNK.PIRL_RESNET.SMALL_STEM` | false | 3 × 3 first convolution without pooling |
-| `MODEL.TRUNK.PIRL_RESNET.IN_CHANNELS` | 3 | number of image channels |
+| `MODEL.TRUNK.PIRL_RESNET.IN_CHANNELS` | from the images | number of image channels |
 | `MODEL.TRUNK.PIRL_TIMM.NAME` | resnet50 | a name in `timm.list_models()` |
 | `MODEL.TRUNK.PIRL_TIMM.OPTIONS` | {} | keyword arguments for `timm.create_model` |
 | `MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER` | required | trunk for each member |
@@ -40,7 +40,8 @@ FOOTER = """## Other keys
 | `MODEL.HEAD.IN_DIM` | 2048 | trunk feature width; set by the network overlays |
 | `MODEL.HEAD.HIDDEN_DIM` | null | hidden layer width in f and g; set by the `_mlp` networks |
 | `MODEL.HEAD.NUM_CLASSES` | 1000 | number of classes for a linear benchmark or for fine-tuning |
-| `DATA.MEAN`, `DATA.STD` | ImageNet's | per-channel mean and standard deviation |
+| `DATA.MEAN`, `DATA.STD` | ImageNet's | per-channel statistics; other images than RGB: their own |
+| `DATA.RGB` | false | convert to RGB in uint8; `+config.DATA.RGB=true` adds the key |
 
 ## Environment variables
 

@@ -45,6 +45,8 @@ DEFAULT: dict[str, Callable[[Path], None]] = {
     "IMAGENET": tiny.folder,
     "LABELED": tiny.folder,
     "PHOTOS": tiny.photos,
+    "LARGER": tiny.photos,
+    "BANDS": tiny.bands,
     "photos": tiny.photos,
 }
 CONTENT: dict[str, dict[str, Callable[[Path], None] | None]] = {  # of a page -> other content

@@ -146,6 +146,14 @@ def voc(root: Path) -> None:
             image(base / "JPEGImages" / f"{name}.jpg", color, i)
 
 
+def bands(root: Path) -> None:
+    """``*.npy`` of five channels and 16 bits."""
+    root.mkdir(parents=True)
+    for number in range(16):
+        pixels = np.random.default_rng(number).integers(0, 4096, (_SIDE, _SIDE, 5), np.uint16)
+        np.save(root / f"{number}.npy", pixels)
+
+
 def photos(root: Path) -> None:
     """Images without classes."""
     folder(root)
