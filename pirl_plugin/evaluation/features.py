@@ -52,12 +52,14 @@ def center_crop(image: Tensor, size: int) -> Tensor:
     """Resize an image's shorter side to 8/7 of ``size`` (256 for 224), and crop the center.
 
     Args:
-        image: uint8 or float32 ``(C, H, W)``.
+        image: uint8, uint16 or float32 ``(C, H, W)``.
         size: side of the crop in pixels.
 
     Returns:
-        ``(C, size, size)``, with the same dtype.
+        ``(C, size, size)``, uint8 or float32.
     """
+    if image.dtype != torch.uint8:
+        image = image.float()
     height, width = image.shape[1:]
     longest = _LONGEST_STRIP * min(height, width)
     if max(height, width) > longest:  # resizing all of 1 × 40,000 px would take gigabytes
@@ -87,7 +89,7 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
         """Return ``(C, size, size)``, whether the image is readable, and a digest."""
         image, is_valid = self._images.load(row, self._size, self._pixel_type)
-        crop = center_crop(image if image.dtype == torch.uint8 else image.float(), self._size)
+        crop = center_crop(image, self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 

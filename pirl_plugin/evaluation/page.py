@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from pirl_plugin.evaluation.knn import same_class_share
 from pirl_plugin.images.opening import ImageSource
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.system.files import write_text
-from pirl_plugin.views.pixels import as_image
+from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PICTURE = 112  # side of a small picture in pixels
 _NUM_QUERIES = 6
@@ -286,7 +287,16 @@ def draw_confusion(names: Sequence[str], counts: NDArray[np.int64]) -> str:
 
 
 def data_address(image: Tensor) -> str:
-    """Return an image, uint8 ``(3, H, W)``, as a ``data:`` URL with a PNG."""
+    """Return an image ``(C, H, W)`` as the ``data:`` URL of a PNG.
+
+    Of images other than RGB in uint8, it shows the first three channels or the first one, each from
+    its lowest value to its highest.
+    """
+    if not is_rgb(image):
+        shown = image[: 3 if len(image) > 2 else 1].float()
+        low = shown.amin((1, 2), keepdim=True)
+        span = (shown.amax((1, 2), keepdim=True) - low).clamp(min=1e-9)
+        image = ((shown - low) / span * 255).to(torch.uint8).expand(3, -1, -1)
     stream = io.BytesIO()
     as_image(image).save(stream, "PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

@@ -95,8 +95,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return len(self._images)
 
     def __getitem__(self, row: int) -> DecodedImage:
-        """Read and decode one image for 224-px views: see :meth:`load`."""
-        return self.load(row, 224)
+        """Read and decode one image of :meth:`pixel_type` for 224-px views: see :meth:`load`."""
+        return self.load(row, 224, self.pixel_type())
 
     def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> DecodedImage:
         """Read and decode one image.
@@ -129,6 +129,10 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     def pixel_type(self) -> PixelType:
         """Return the most common channels and dtype in a small sample."""
+        return self._sampled_type
+
+    @functools.cached_property
+    def _sampled_type(self) -> PixelType:
         counts: Counter[PixelType] = Counter()
         for row in evenly_spaced(len(self), _SAMPLE):
             with suppress(OSError, UnreadableImageError, MemoryError):

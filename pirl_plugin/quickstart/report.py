@@ -314,13 +314,13 @@ def _samples(train: Split, seed: int, views: Views) -> list[dict[str, str]]:
     """Return network inputs for a few images: title → picture of the image and its views."""
     samples = []
     for row in evenly_spaced(len(train.rows), 3):
-        pixels = train.source[train.rows[row]][0]  # uint8 (3, H, W)
+        pixels = train.source[train.rows[row]][0]  # (C, H, W)
         drawn = views(pixels, image_generator(seed, 0, row))
         pictures = {"Image": pixels, "Image view": drawn["images"]}
         if "patches" in drawn:
-            patches = pad(drawn["patches"], (1, 1, 1, 1), value=255)  # (9, 3, h, w), white edges
-            grid = patches.unflatten(0, (3, 3)).permute(2, 0, 3, 1, 4)  # (3, 3, h, 3, w)
-            pictures["Patches"] = grid.flatten(3, 4).flatten(1, 2)  # (3, 3 h, 3 w)
+            patches = pad(drawn["patches"], (1, 1, 1, 1), value=255)  # (9, C, h, w), white edges
+            grid = patches.unflatten(0, (3, 3)).permute(2, 0, 3, 1, 4)  # (C, 3, h, 3, w)
+            pictures["Patches"] = grid.flatten(3, 4).flatten(1, 2)  # (C, 3 h, 3 w)
         if "transformed" in drawn:
             pictures["Rotated view"] = drawn["transformed"]
         samples.append({name: page.data_address(image) for name, image in pictures.items()})

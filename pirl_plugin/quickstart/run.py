@@ -138,7 +138,10 @@ def run_quickstart(
         print("The images are not in class folders, so no accuracy is measured", flush=True)
     torch.manual_seed(seed)
     random_init = out / "random_init.torch"
-    save_trunk(ResNetTrunk(10, 0.5), random_init)  # as in pretrain/pirl/quick_jigsaw
+    source = data.labeled.train if data.labeled is not None else FolderSource(data.train)
+    channels = source.pixel_type().channels
+    trunk = ResNetTrunk(10, 0.5, in_channels=channels)  # as in pretrain/pirl/quick_jigsaw
+    save_trunk(trunk, random_init)
     pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
     checkpoints = {"pirl": pretrained, "random": random_init}
 

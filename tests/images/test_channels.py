@@ -182,7 +182,7 @@ def test_rgb__is_made_where_it_is_asked_for(tmp_path):
     data = ImageDataset(deep, VIEWS, rgb=True)
     assert data.pixel_type == RGB
     assert data[1]["images"].shape == (3, 8, 8)
-    assert int(data.source[2][0][0, 0, 0]) == 2
+    assert int(data.source.load(2, 8, RGB).pixels[0, 0, 0]) == 2
     assert ImageDataset(deep, VIEWS)[1]["images"].shape == (1, 8, 8)
 
 
