@@ -145,7 +145,7 @@ def test_row_name__is_a_row(name, row):
 
 @pytest.mark.parametrize("name", ["mocov2:5", "npid:", "npid 40", "tuned/", "npid_more:3"])
 def test_row_name__is_refused(name):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no row"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a row"):
         RowName.parse(name)
 
 
