@@ -90,7 +90,7 @@ def test_module__is_run_without_modules_of_the_current_folder(tmp_path):
         text=True,
         check=False,
     )
-    assert done.stderr == "pirl_plugin: [Errno 2] No such file or directory: 'gone.pth'\n"
+    assert done.stderr.endswith("argument --checkpoint: gone.pth does not exist\n")
 
 
 def test_interrupt__after_a_command_leaves_no_traceback():

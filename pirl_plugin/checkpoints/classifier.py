@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from torch import Tensor
@@ -28,7 +28,7 @@ class Classifier:
         layer: the trunk layer that provides the features; see :func:`layer_features`.
 
     Raises:
-        Refused: a name is not printable text.
+        Refused: shapes do not fit, weights are NaN or infinite, or a name is not printable text.
     """
 
     weight: Tensor
@@ -37,7 +37,15 @@ class Classifier:
     layer: str
 
     def __post_init__(self) -> None:
-        for name in (*self.classes, self.layer):
+        weight, bias, classes = self.weight, self.bias, self.classes
+        if weight.ndim != 2 or bias.shape != weight.shape[:1] or len(classes) != len(bias):
+            raise Refused(
+                f"The classifier has weights {tuple(weight.shape)}, biases {tuple(bias.shape)} and "
+                f"{len(classes)} class names: expected (C, D), (C,) and C."
+            )
+        if not (weight.isfinite().all() and bias.isfinite().all()):
+            raise Refused("The classifier has NaN or infinite weights.")
+        for name in (*classes, self.layer):
             if not isinstance(name, str) or not name.isprintable():  # reaches terminals and tables
                 raise Refused(
                     f"The classifier has the class or layer {name!r}: expected printable text."
@@ -65,8 +73,7 @@ def read_classifier(path: Path | None) -> Classifier | None:
         path: path to a readable checkpoint; None if there is no file.
 
     Raises:
-        Refused: its class names are invalid.
-        TypeError: the classifier is incomplete.
+        Refused: the classifier is incomplete, or its weights or class names are invalid.
     """
     if path is None or path.suffix == ".safetensors":
         return None
@@ -75,4 +82,11 @@ def read_classifier(path: Path | None) -> Classifier | None:
     except Refused:  # contains code that the user trusts, so this package did not write it
         return None
     record = content.get(CLASSIFIER)
-    return None if record is None else Classifier(**record)
+    if record is None:
+        return None
+    try:
+        return Classifier(**{field.name: record[field.name] for field in fields(Classifier)})
+    except (AttributeError, KeyError, TypeError) as error:  # values of other types
+        raise Refused(f"{path}: the classifier in this file is damaged ({error!r}).") from None
+    except Refused as error:
+        raise Refused(f"{path}: {error}") from None

@@ -44,8 +44,8 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
             files you trust.
 
     Raises:
-        OSError: the file does not exist, or it is a folder.
-        ValueError: it is damaged or not a checkpoint, or safe loading refuses it.
+        FileNotFoundError: the file does not exist.
+        ValueError: it is a folder, damaged or not a checkpoint, or safe loading refuses it.
     """
     content: Any
     try:
@@ -56,7 +56,11 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
         else:
             check_sums(path)
             content = _load(path, weights_only=not trust_pickle)
-    except OSError:  # such as a missing file, or a folder
+    except IsADirectoryError:
+        raise Refused(
+            f"{path} is a folder. Choose a file in it, such as {path / 'checkpoint.torch'}."
+        ) from None
+    except OSError:  # such as a missing file
         raise
     except Exception as error:  # a damaged pickle can raise anything
         raise Refused(

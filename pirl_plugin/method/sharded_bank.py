@@ -40,7 +40,7 @@ class ShardedMemoryBank(MemoryBank):
         awaits_load: whether a checkpoint was loaded without its shards yet.
 
     Raises:
-        RuntimeError: in a collective, if ``awaits_load``.
+        RuntimeError: in a collective, if the number of ranks has changed or ``awaits_load``.
 
     Example:
         >>> import torch
@@ -73,6 +73,12 @@ class ShardedMemoryBank(MemoryBank):
     def _route(self, index: Tensor) -> _Route:
         """Return the route to the images' rows; this synchronizes with a GPU once."""
         self._check_loaded()
+        if self._ranks != world_size():
+            raise RuntimeError(
+                f"the sharded memory bank was created for {self._ranks} ranks, but there are "
+                f"{world_size()}. Create the loss after torch.distributed.init_process_group; "
+                f"in Lightning, in configure_model."
+            )
         owners = torch.where(index >= 0, index % self._ranks, self._ranks)
         return _Route(owners, self._ranks)
 

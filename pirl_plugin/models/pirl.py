@@ -55,9 +55,9 @@ class PIRL(nn.Module):
         loss: the :class:`~pirl_plugin.method.loss.PIRLLoss`.
 
     Raises:
-        KeyError: no view is named ``images``.
-        ValueError: no image in ``data`` is readable, the trunk does not return one vector per image
-            or cannot read the images, or ``loss`` is for a different number of images.
+        ValueError: ``data`` is not an ``ImageDataset``, no view is named ``images``, no image is
+            readable, the trunk does not return one vector per image or cannot read the images, or
+            ``loss`` is for a different number of images.
 
     Example:
         >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
@@ -79,11 +79,22 @@ class PIRL(nn.Module):
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(data, ImageDataset):
+            raise Refused(
+                f"data: expected an ImageDataset, got {type(data).__name__}. Pass "
+                f"ImageDataset(images, views); for a subset, ImageDataset(Subset(images, rows), "
+                f"views)."
+            )
         views = {
             name: view
             for name, view in data.blank_views().items()
             if isinstance(view, Tensor) and view.ndim >= 3
         }
+        if "images" not in views:
+            raise Refused(
+                f"The views are {', '.join(views) or 'none'}, but PIRL needs one named images, the "
+                f"untransformed view. Rename a view."
+            )
         blank = views.pop("images")  # (C, S, S)
         if loss is None:
             loss = PIRLLoss(
@@ -222,6 +233,10 @@ def _feature_width(trunk: nn.Module, image: Tensor) -> int:
             ) from error
     if isinstance(features, list) and len(features) == 1:
         (features,) = features
+    if not isinstance(features, Tensor):
+        raise Refused(
+            f"The trunk returned a {type(features).__name__}: expected a tensor of features (B, D)."
+        )
     width = features.flatten(1).shape[1]
     if features.shape[1] != width:  # other image sizes would give other widths
         raise Refused(

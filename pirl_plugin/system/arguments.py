@@ -36,6 +36,18 @@ def user_path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def weights_file(text: str) -> Path:
+    """Parse the path to a weights file; passing a run's folder is a common mistake."""
+    path = user_path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{text} is a folder; choose a file, such as {Path(text, 'checkpoint.torch')}"
+        )
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
+    return path
+
+
 def output_folder(text: str) -> Path:
     """Parse the path to a folder that can be created and written to, as an absolute path."""
     path = user_path(text).resolve()
@@ -118,7 +130,7 @@ Options = Mapping[str, Mapping[str, Any]]
 _DEFAULT = "(default: the one used in pre-training)"
 
 _FILES = "a file from this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
-CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=user_path, help=_FILES)}
+CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=weights_file, help=_FILES)}
 """A weights file."""
 
 _FETCHED = "instead of a file, let timm download the published weights for --timm NAME"

@@ -33,9 +33,16 @@ def test_classifier__is_saved_with_all_that_its_images_need(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
+        {"classes": ["a", "b", "c", "d", "e"]},
         {"classes": ["a", "b", 3]},
         {"classes": ["a", "b", "c\x1b[2J"]},
         {"classes": None},
+        {"weight": torch.full((3, 4), torch.nan)},
+        {"bias": torch.full((3,), torch.inf)},
+        {"bias": torch.ones(2)},
+        {"weight": torch.ones(3)},
+        {"weight": torch.tensor(1.0)},
+        {"weight": [1.0]},
         {"layer": 3},
         None,
     ],
@@ -43,5 +50,5 @@ def test_classifier__is_saved_with_all_that_its_images_need(tmp_path):
 def test_damaged_classifier__is_refused(change, tmp_path):
     content = {**CONTENT, **change} if change else {"weight": CONTENT["weight"]}
     torch.save({CLASSIFIER: content}, tmp_path / "in.torch")
-    with pytest.raises((Refused, TypeError), match=r"expected printable text|NoneType|missing"):
+    with pytest.raises(Refused, match=r"in\.torch: [Tt]he classifier "):
         read_classifier(tmp_path / "in.torch")

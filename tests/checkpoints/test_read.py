@@ -54,5 +54,7 @@ def test_damage__is_found(tmp_path):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"in\.pth is damaged, is not a checkpoint"):
             read_checkpoint(file)
+    with pytest.raises(ValueError, match=r"is a folder. Choose a file in it"):
+        read_checkpoint(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"No such file .*other\.pth"):
         read_checkpoint(tmp_path / "other.pth")

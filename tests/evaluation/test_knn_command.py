@@ -154,6 +154,10 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (
+            ["knn", "--checkpoint", "."],
+            "--checkpoint: . is a folder; choose a file, such as checkpoint",
+        ),
         (["knn", "--report", "."], "--report: .: expected a file, but this is a folder"),
         (["knn", "--out", "file/a"], "--out: file/a: "),
         (["embed", "--out", "f.parquet"], "--out: f.parquet: a .parquet file needs pyarrow"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torch.utils.data import Subset
 
 import pirl_plugin as pirl
 
@@ -92,11 +93,24 @@ def test_trunk__keeps_its_state():
         assert torch.equal(value, before[name]), name
 
 
+def test_views__have_the_image():
+    data = pirl.ImageDataset(PHOTOS, lambda image: {"left": torch.zeros(3, 8, 8)})
+    with pytest.raises(ValueError, match="The views are left, but PIRL needs one named images"):
+        pirl.PIRL(pirl.WideResNet(10, width=0.125), data)
+
+
 def test_pirl__refuses_a_loss_of_another_number_of_images():
     data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
     loss = pirl.PIRLLoss(len(data) + 1, num_negatives=2)
     with pytest.raises(ValueError, match="The loss has 13 rows, but data has 12 images"):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), data, loss)
+
+
+@pytest.mark.parametrize("kind", [len, lambda data: Subset(data, range(8)), list])
+def test_pirl__refuses_other_data(kind):
+    data = pirl.ImageDataset(PHOTOS, VIEWS["image only"])
+    with pytest.raises(ValueError, match=r"data: expected an ImageDataset, got (int|Subset|list)"):
+        pirl.PIRL(pirl.WideResNet(10, width=0.125), kind(data))
 
 
 def without_classifier(network):
@@ -144,6 +158,8 @@ def test_trunk__without_pooling_is_refused():
     trunk = nn.Conv2d(3, 8, 3)
     with pytest.raises(ValueError, match=r"features of shape \(1, 8, 30, 30\): .*pooling"):
         pirl.PIRL(trunk, data)
+    with pytest.raises(ValueError, match="returned a dict: expected a tensor"):
+        pirl.PIRL(Outputs(), data)
 
 
 def test_trunk__with_a_classifier_is_warned_of(caplog):

@@ -31,6 +31,18 @@ def test_composed__is_shown_whole_or_in_part(capsys):
         run([*words, "--section", "LOSS.pirl_los"])
 
 
+def test_config__of_the_current_folder_is_named(tmp_path, monkeypatch, capsys):
+    mine = tmp_path / "configs" / "config" / "pirl" / "bank" / "sharded.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("# @package _global_\nconfig: {LOG_FREQUENCY: 77}\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["pretrain/pirl/npid_8node", "+config/pirl/bank=sharded", "--section", "LOG_FREQUENCY"]
+    assert run(["configs", *words]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "77\n"
+    assert printed.err == f"{mine.relative_to(tmp_path)} replaces this plugin's file\n"
+
+
 def test_version_and_unknown_command(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"pirl-plugin {__version__}\n"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
+# Shown VISSL messages begin with these: initial weights and SVM results.
+_SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
 # Hidden VISSL warnings begin with these; this plugin causes them.
 _EXPECTED = ("Selecting a CPU device", "Torch distributed has already been initialized")
 
@@ -50,7 +52,9 @@ def hide_log_behind_progress(
 
 def _is_shown_beside_progress(record: logging.LogRecord) -> bool:
     """Return whether the console shows a VISSL message beside the progress."""
-    is_shown = record.levelno >= logging.WARNING and not str(record.msg).startswith(_EXPECTED)
+    text = str(record.msg)
+    is_warning = record.levelno >= logging.WARNING and not text.startswith(_EXPECTED)
+    is_shown = is_warning or text.startswith(_SHOWN)
     if is_shown:
         PROGRESS.close()
     return is_shown

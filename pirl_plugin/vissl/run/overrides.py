@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 import hydra
-from hydra.errors import MissingConfigException
-from omegaconf import DictConfig
+from hydra.errors import ConfigCompositionException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
 
+from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.host_config import quoted
+from pirl_plugin.vissl.host_config import config_root, quoted
 
 # Keys for one path or, for the first two, a list of paths.
 _PATH_KEYS = re.compile(
@@ -24,17 +29,76 @@ def compose_overrides(overrides: list[str]) -> DictConfig:
     """Compose VISSL's defaults with overrides, inside Hydra's initialization.
 
     Raises:
-        Refused: an override names a config or a group that does not exist.
+        Refused: an override has no value, or names a nonexistent config, group or key.
     """
-    names = "To list the names, run pirl-plugin configs."
+    for override in overrides:
+        if "=" not in override and not override.startswith("~"):
+            raise Refused(f"{override}: expected config=NAME or KEY=VALUE{_config_like(override)}")
     try:
         composed = hydra.compose("defaults", list(map(readable_override, overrides)))
     except MissingConfigException as error:
-        raise Refused(f"There is no {error.missing_cfg_file}.yaml. {names}") from error
+        name = str(error.missing_cfg_file)
+        hint = f". Choose one of {', '.join(error.options)}." if error.options else ""
+        raise Refused(f"there is no {name}.yaml{hint or _config_like(name)}") from error
+    except ConfigCompositionException as error:
+        _refuse_unknown_key(overrides)
+        raise error
     for key in map(str, composed):
-        if "/" in key:  # Hydra takes an unknown group for a key
-            raise Refused(f"+{key}: there is no such group. {names}")
+        if "/" in key:  # Hydra treats an unknown group as a key
+            groups = {str(path.parent) for path in _our_configs() if path.parts[1] == "pirl"}
+            names = ", ".join(sorted(groups - {"config/pirl/base"}))
+            raise Refused(f"+{key}: there is no such group. Choose one of {names}.")
     return composed
+
+
+def _our_configs() -> Iterator[Path]:
+    """Yield each of this plugin's configs and overlays as a path below ``configs/``."""
+    for file in config_root().glob("config/**/*.yaml"):
+        yield file.relative_to(config_root())
+
+
+def replaced_configs() -> list[Path]:
+    """Return the files in the current folder that replace this plugin's configs."""
+    if not Path("configs").is_dir() or Path("configs").samefile(config_root()):
+        return []
+    return sorted(path for path in map(Path("configs").joinpath, _our_configs()) if path.is_file())
+
+
+def _config_like(name: str) -> str:
+    """Return a hint that names this plugin's most similar config, or ""."""
+    names = {}
+    for path in _our_configs():
+        if path.parts[1] in ("pretrain", "benchmark"):
+            names[path.stem] = path.relative_to("config").with_suffix("").as_posix()
+    similar = get_close_matches(Path(name).name, names, n=1)
+    return f". Did you mean config={names[similar[0]]}?" if similar else ""
+
+
+def _refuse_unknown_key(overrides: list[str]) -> None:
+    """Raise ``Refused`` for the first override with a nonexistent key."""
+    configs = []
+    keys = []
+    for override in overrides:
+        key, _, _ = override.partition("=")
+        if key == "config" or "/" in key:
+            configs.append(override)
+        elif not key.startswith("+"):
+            keys.append(key.lstrip("~"))
+    values = OmegaConf.to_container(hydra.compose("defaults", configs), resolve=False)
+    for key in keys:
+        if not _has_key(values, key):
+            similar = get_close_matches(key, flat(values), n=1)
+            hint = f"Did you mean {similar[0]}? " if similar else ""
+            raise Refused(f"{key}: there is no such key. {hint}To add a key, write +{key}=VALUE.")
+
+
+def _has_key(values: Any, key: str) -> bool:
+    """Return whether nested mappings have a dotted key."""
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return True
 
 
 def readable_override(override: str) -> str:

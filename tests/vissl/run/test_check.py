@@ -49,11 +49,20 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 
 def test_override__ends_in_one_sentence(subtests):
     for overrides, message in (
-        (["config=pretrain/pirl/jigsaw_9node"], "no config/pretrain/pirl/jigsaw_9node.yaml"),
-        ([QUICK, "+config/pirl/models=resnet19"], "no config/pirl/models/resnet19.yaml"),
-        ([QUICK, "+config/pirl/model=resnet18"], "no such group. .* pirl-plugin configs"),
+        (
+            ["config=pretrain/pirl/jigsaw_9node"],
+            "no config/pretrain/pirl/jigsaw_9node.yaml. .* config=pretrain/pirl/jigsaw_8node",
+        ),
+        (["config=own_images"], r"Did you mean config=pretrain/pirl/own_images\?"),
+        (["pretrain/pirl/own_images"], r"NAME or KEY=VALUE. .* config=pretrain/pirl/own_images\?"),
+        ([QUICK, "+config/pirl/models=resnet19"], "Choose one of resnet10, resnet18, .*, timm"),
+        ([QUICK, "+config/pirl/model=resnet18"], "no such group. .*, config/pirl/models, "),
         ([QUICK, "config.SLURM.NAME=jos\u00e9"], "SLURM.NAME=jos. .*override_grammar"),
-        ([QUICK, "config.DATA.TRAIN.DATA_PATH=x"], "override 'config.DATA.TRAIN.DATA_PATH'"),
+        (
+            [QUICK, "config.DATA.TRAIN.DATA_PATH=x"],
+            r"Did you mean config.DATA.TRAIN.DATA_PATHS\? .* write \+config.DATA.TRAIN.DATA_PATH=",
+        ),
+        ([QUICK, "~config.OPTIMIZER.num_epoch"], r"Did you mean config.OPTIMIZER.num_epochs\?"),
         ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "Set .*lr.start_value"),
         ([QUICK, f"{RATE}value=1"], "name = cosine .* Set .*lr.start_value"),
         ([JIGSAW, f"{RATE}start_value=1"], "Set .*auto_lr_scaling.base_value"),
