@@ -163,7 +163,11 @@ def seconds_of(contents: list[dict[str, Any]], row: Row) -> float | None:
     the features of all photos once. The median excludes a set whose costs were measured beside
     other work.
     """
-    seconds = [_seconds(content, row) for content in contents if content["costs"]]
+    seconds = [
+        _seconds(content, row)
+        for content in contents
+        if content["costs"] and (row.start in content["costs"] or not row.passes)
+    ]
     return statistics.median(seconds) if seconds else None
 
 

@@ -196,6 +196,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     ("name", "sets", "title"),
     [
         ("starts", ("imagenette", "clothing", "tiny_imagenet"), "What to start from"),
+        ("channels", ("cells", "indian_pines"), "Images with other channels"),
         ("unlike_photos", ("spoken_digits",), "Images unlike photos"),
     ],
 )
