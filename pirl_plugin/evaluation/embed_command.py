@@ -16,26 +16,19 @@ if TYPE_CHECKING:
 
     from pirl_plugin.checkpoints.classifier import Classifier
     from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
+    from pirl_plugin.images.source import ImageSource
+    from pirl_plugin.models.trunks import AnyTrunk
 
 
 def main(argv: list[str]) -> None:
     """Write the file, and print unreadable images."""
     options = _parse(argv)
     from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.feature_store import (
-        FeatureFile,
-        Gallery,
-        describe_images,
-        map_array,
-        predict,
-    )
-    from pirl_plugin.evaluation.features import fill
-    from pirl_plugin.evaluation.network_options import identify_features, load_network
-    from pirl_plugin.evaluation.sorting import check_folder_names, sort_images
+    from pirl_plugin.evaluation.network_options import load_network
+    from pirl_plugin.evaluation.sorting import check_folder_names
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.opening import open_source
-    from pirl_plugin.images.source import content_stamp
     from pirl_plugin.models.trunks import LAST
 
     source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
@@ -59,24 +52,40 @@ def main(argv: list[str]) -> None:
                 "linear or finetune as --checkpoint."
             )
         check_folder_names(classifier.classes)
+    with locked_file(options.out, "--out"):
+        _embed(options, trunk, source, layer, classifier)
+
+
+def _embed(
+    options: argparse.Namespace,
+    trunk: AnyTrunk,
+    source: ImageSource,
+    layer: str,
+    classifier: Classifier | None,
+) -> None:
+    import numpy as np
+
+    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery, describe_images
+    from pirl_plugin.evaluation.features import fill
+    from pirl_plugin.evaluation.network_options import identify_features
+    from pirl_plugin.evaluation.sorting import sort_images
+    from pirl_plugin.images.source import content_stamp
+
     network = identify_features(options, trunk, layer)
-    about: dict[str, Any] = {**network, **describe_images(source)}
+    identity: dict[str, Any] = {**network, **describe_images(source)}
     gallery = None
     if options.nearest is not None:
         gallery = Gallery(options.nearest, network)
-        about["--nearest"] = content_stamp(options.nearest)
-
-    with locked_file(options.out, "--out"):
-        file = FeatureFile(options.out, about, source, options.data)
-        if not file.is_complete:
-            fill(file, [trunk], source, layer, options.batch, options.workers)
-            _write(file, classifier, gallery, options.no_features)
-    rows = file.store.readable.nonzero()[:, 0].tolist()
-    if options.sort_into is not None and classifier is not None:
-        is_npz = options.out.suffix == ".npz"
-        features = map_array(options.out, "features") if is_npz else file.store.features[0]
-        predicted = predict(classifier, features)["predicted"].tolist()
-        sort_images(options.sort_into, source, rows, predicted)
+        identity["--nearest"] = content_stamp(options.nearest)
+    file = FeatureFile(options.out, identity, source, options.data)
+    if file.is_complete:
+        columns = np.load(options.out)
+    else:
+        fill(file, [trunk], source, layer, options.batch, options.workers)
+        columns = _write(file, classifier, gallery, options.no_features)
+    rows = file.readable.nonzero()[:, 0].tolist()
+    if options.sort_into is not None:
+        sort_images(options.sort_into, source, rows, columns["predicted"].tolist())
         print(f"{options.sort_into}: {len(rows):,} images in one folder per class")
     for name in file.unreadable_names():
         print(f"unreadable, skipped: {printable(name)}")
@@ -85,22 +94,23 @@ def main(argv: list[str]) -> None:
 
 def _write(
     file: FeatureFile, classifier: Classifier | None, gallery: Gallery | None, no_features: bool
-) -> None:
-    """Add predictions and nearest images to the features, and write the file."""
+) -> dict[str, NDArray[Any]]:
+    """Write the file with predictions and nearest images, and return these columns."""
     import numpy as np
 
     from pirl_plugin.evaluation.feature_store import predict
 
-    features = file.store.features[0]
+    features = file.features[0]
     columns: dict[str, NDArray[Any]] = {}
     if classifier is not None:
         columns |= predict(classifier, features)
     if gallery is not None:
-        columns |= gallery.find_nearest(file.readable_names(), features, file.store.digests)
+        columns |= gallery.find_nearest(file.readable_names(), features, file.digests)
     order = None
     if no_features and classifier is not None:
         order = np.lexsort((-columns["probability"], columns["predicted"]))
-    file.write(columns, {} if no_features else {"features": features.numpy()}, order)
+    file.write(columns, {} if no_features else {"features": features}, order)
+    return columns
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -15,13 +15,11 @@ import io
 import json
 import logging
 import os
-import struct
-import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -64,100 +62,17 @@ class Batch(NamedTuple):
     digests: Tensor
 
 
-class FeatureStore:
-    """Features on disk, which may exceed the memory.
-
-    Args:
-        num_images: number of images in all batches.
-        folder: folder for unnamed files, so that a killed command leaves nothing behind; None: the
-            temporary folder. They hold float16, see :func:`to_half`.
-        parts: folder for named files instead, which let a stopped command resume. They hold
-            float32.
-
-    Attributes:
-        readable: bool ``(images,)``, whether each image is readable.
-        row_bytes: size of one row in each array.
-    """
-
-    def __init__(
-        self, num_images: int, folder: Path | None = None, parts: Path | None = None
-    ) -> None:
-        self.num_images = num_images
-        self.readable = torch.zeros(0, dtype=torch.bool)
-        self.row_bytes: list[int] = []
-        self._parts = parts
-        self._folder = Path(tempfile.gettempdir()) if folder is None else folder
-        self._remedy = "Choose an output folder on another disk."
-        if folder is None:
-            self._remedy = "Set the environment variable TMPDIR to a folder on another disk."
-        self._files: list[Any] = []  # one per feature array, and the last for digests
-
-    def append(self, batch: Batch) -> None:
-        """Store features for the next images."""
-        encode = to_half if self._parts is None else torch.Tensor.float
-        arrays = [encode(part[batch.readable]) for part in batch.features]
-        arrays.append(batch.digests[batch.readable, None])
-        if not self._files:
-            row_bytes = [array.shape[1] * array.element_size() for array in arrays]
-            check_space(self._folder, self.num_images * sum(row_bytes), self._remedy)
-            self.open_files(row_bytes)
-        with naming_failures(self._folder):
-            for file, array in zip(self._files, arrays, strict=True):
-                file.write(array.cpu().numpy().tobytes())
-                if self._parts is not None:
-                    os.fsync(file.fileno())
-        self.readable = torch.cat([self.readable, batch.readable])
-
-    def open_files(self, row_bytes: list[int]) -> None:
-        """Open a file for each array, with one row per readable image."""
-        self.row_bytes = row_bytes
-        num_rows = int(self.readable.sum())
-        with naming_failures(self._folder):
-            for number, size in enumerate(row_bytes):
-                if self._parts is None:
-                    self._files.append(tempfile.TemporaryFile(dir=self._folder, buffering=0))
-                    continue
-                self._parts.mkdir(exist_ok=True)
-                file = (self._parts / f"{number}.bin").open("a+b", buffering=0)
-                file.truncate(num_rows * size)  # drop a batch that was not counted
-                self._files.append(file)
-
-    def require_readable(self) -> None:
-        """Raise ``Refused``, and remove named files, if no image is readable."""
-        if not self.readable.any():
-            if self._parts is not None:
-                remove(self._parts)
-            raise Refused(
-                f"None of the {self.num_images:,} images could be read; see the warnings above."
-            )
-
-    @property
-    def features(self) -> list[Tensor]:
-        """Each feature array, ``(N, D)`` for the N readable images, mapped from its file."""
-        dtype = np.float16 if self._parts is None else np.float32
-        return [self._map(file, dtype) for file in self._files[:-1]]
-
-    @property
-    def digests(self) -> Tensor:
-        """Digest of each readable image, int64 ``(N,)``."""
-        return self._map(self._files[-1], np.int64)[:, 0]
-
-    def _map(self, file: BinaryIO, dtype: type) -> Tensor:
-        values = np.memmap(file, dtype, "r+")
-        return torch.from_numpy(values.reshape(int(self.readable.sum()), -1))
-
-
 class FeatureFile:
     """A feature file, perhaps still incomplete.
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
-        about: JSON that identifies images and networks, see :func:`describe_images`.
+        identity: JSON that identifies images and networks, see :func:`describe_images`.
         source: the images.
         root: folder that names in the file are relative to; None: absolute names.
 
     Attributes:
-        store: features for the images that have been read.
+        readable: bool ``(images,)``, whether each image read so far is readable.
         is_complete: whether the file has features for all images.
 
     Raises:
@@ -165,28 +80,81 @@ class FeatureFile:
     """
 
     def __init__(
-        self, path: Path, about: Mapping[str, Any], source: ImageSource, root: Path | None = None
+        self, path: Path, identity: Mapping[str, Any], source: ImageSource, root: Path | None = None
     ) -> None:
         self.path = path
-        self.is_complete = False
         self._source = source
         self._prefix = "" if root is None else os.path.join(root, "")
-        self._about: dict[str, Any] = json.loads(json.dumps(about))  # as it will be read back
+        self._identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it will be read back
         self._parts = path.with_name(f"{path.name}.unfinished")
-        self.store = FeatureStore(len(source), path.parent, self._parts)
-        progress = self._read_progress()
-        if progress is None or not self._is_current(progress):
-            return
-        self.store.readable = torch.ones(progress["done"], dtype=torch.bool)
-        self.store.readable[progress["unreadable"]] = False
+        self._files: list[Any] = []  # one for each array of features, and the last for digests
+        self._row_bytes: list[int] = []
+        self.readable = torch.zeros(0, dtype=torch.bool)
         self.is_complete = path.exists()
-        if not self.is_complete:
-            self.store.open_files(progress["row_bytes"])
+        file = path if self.is_complete else self._parts / _PROGRESS
+        if not file.exists():
+            return
+        progress = _read_progress(file)
+        recorded = progress["about"]
+        stored = path if self.is_complete else self._parts
+        require_same(stored, self._identity, recorded, free=[_CONTENT])
+        is_readable_now = any(source[row].is_readable for row in progress["unreadable"])
+        if recorded[_CONTENT] == self._identity[_CONTENT] and not is_readable_now:
+            self.readable = torch.ones(progress["done"], dtype=torch.bool)
+            self.readable[progress["unreadable"]] = False
+            if not self.is_complete:
+                self._open_parts(progress["row_bytes"])
+        else:
+            logging.root.warning(f"{path} is computed again, because its images have changed")
+            path.unlink(missing_ok=True)
+            self.is_complete = False
 
     def append(self, batch: Batch) -> None:
         """Store features for the next images; the same command resumes after them."""
-        self.store.append(batch)
+        arrays = [part[batch.readable].float() for part in batch.features]
+        arrays.append(batch.digests[batch.readable, None])
+        if not self._files:
+            row_bytes = [array.shape[1] * array.element_size() for array in arrays]
+            remedy = "Choose a folder on another disk."
+            check_space(self.path.parent, len(self._source) * sum(row_bytes), remedy)
+            self._open_parts(row_bytes)
+        with naming_failures(self._parts):
+            for file, array in zip(self._files, arrays, strict=True):
+                file.write(array.cpu().numpy().tobytes())
+                os.fsync(file.fileno())
+        self.readable = torch.cat([self.readable, batch.readable])
         write_json(self._parts / _PROGRESS, self._progress())
+
+    def _open_parts(self, row_bytes: list[int]) -> None:
+        """Open a file for each array, with the rows of the readable images."""
+        self._row_bytes = row_bytes
+        with naming_failures(self._parts):
+            self._parts.mkdir(exist_ok=True)
+            for number, size in enumerate(row_bytes):
+                file = (self._parts / f"{number}.bin").open("a+b", buffering=0)
+                file.truncate(int(self.readable.sum()) * size)  # without a batch not yet counted
+                self._files.append(file)
+
+    @property
+    def features(self) -> list[NDArray[np.float32]]:
+        """Each array of features, ``(N, D)`` for the N readable images, mapped from its part."""
+        return [
+            np.memmap(file, np.float32, "r+").reshape(int(self.readable.sum()), -1)
+            for file in self._files[:-1]
+        ]
+
+    @property
+    def digests(self) -> NDArray[np.int64]:
+        """Digest of each readable image, int64 ``(N,)``."""
+        return np.memmap(self._files[-1], np.int64, "r+")
+
+    def require_readable(self) -> None:
+        """Raise ``Refused``, and remove the parts, if no image could be read."""
+        try:
+            require_readable(self.readable)
+        except Refused:
+            remove(self._parts)
+            raise
 
     def write(
         self,
@@ -201,19 +169,23 @@ class FeatureFile:
             features: name → ``(N, D)``.
             order: int64 ``(N,)``, row order in a table; None: as read.
         """
-        readable = self.store.readable.numpy()
-        table = {"file": self.readable_names(), **self._labels(readable), **columns}
+        labels = self._labels()
         if self.path.suffix == ".npz":
-            renamed = {"file": "files", "label": "labels"}
-            arrays = {renamed.get(name, name): values for name, values in table.items()}
-            if arrays.pop("class", None) is not None:
-                arrays["classes"] = np.array(self._source.classes)
-            arrays["digests"] = self.store.digests.numpy()
+            names = self.readable_names()
+            arrays: dict[str, NDArray[Any]] = {"files": names, **columns, **features}
+            if labels is not None:
+                arrays |= {"labels": labels, "classes": np.array(self._source.classes)}
+            arrays["digests"] = self.digests
             arrays["unreadable"] = np.array(self.unreadable_names(), dtype=np.str_)
             arrays["progress"] = np.array(json.dumps(self._progress()))
             with atomic_write(self.path) as file:
-                np.savez(file, **features, **arrays)  # type: ignore[arg-type]
+                np.savez(file, **arrays)  # type: ignore[arg-type]
         else:
+            table: dict[str, NDArray[Any]] = {"file": self.readable_names()}
+            if labels is not None:
+                classes = np.array([*self._source.classes, ""])  # the last is for NO_CLASS, −1
+                table |= {"label": labels, "class": classes[labels]}
+            table |= columns
             for name, values in table.items():
                 if values.dtype.kind == "U":  # file and folder names need not be UTF-8
                     table[name] = np.array(list(map(printable, values.tolist())), object)
@@ -223,91 +195,99 @@ class FeatureFile:
             write = _write_csv if self.path.suffix == ".csv" else _write_parquet
             write(self.path, table, features)
         remove(self._parts)
-        self.is_complete = True
 
     def readable_names(self) -> NDArray[np.str_]:
         """Return the N readable images' names."""
-        rows = self.store.readable.nonzero()[:, 0].tolist()
-        return np.array([self._name_of(row) for row in rows])
+        return np.array(self._names(self.readable))
 
     def unreadable_names(self) -> list[str]:
         """Return the unreadable images' names."""
-        return [self._name_of(row) for row in self._unreadable_rows()]
+        return self._names(~self.readable)
 
-    def _unreadable_rows(self) -> list[int]:
-        rows: list[int] = (~self.store.readable).nonzero()[:, 0].tolist()
-        return rows
+    def _names(self, is_named: Tensor) -> list[str]:
+        paths = map(self._source.path_of, is_named.nonzero()[:, 0].tolist())
+        return [path.removeprefix(self._prefix) for path in paths]
 
-    def _name_of(self, row: int) -> str:
-        return self._source.path_of(row).removeprefix(self._prefix)
-
-    def _labels(self, readable: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-        try:
-            labels = self._source.labels()[readable]
-        except NoLabels:
-            return {}
-        if not self._source.classes:
-            return {}
-        names = np.array([*self._source.classes, ""])  # the last entry is for NO_CLASS, −1
-        return {"label": labels, "class": names[labels]}
+    def _labels(self) -> NDArray[np.int64] | None:
+        """Return the labels of the readable images; None if the source names no classes."""
+        with suppress(NoLabels):
+            if self._source.classes:
+                return self._source.labels()[self.readable.numpy()]
+        return None
 
     def _progress(self) -> dict[str, Any]:
         return {
-            "about": self._about,
-            "done": len(self.store.readable),
-            "unreadable": self._unreadable_rows(),
-            "row_bytes": self.store.row_bytes,
+            "about": self._identity,
+            "done": len(self.readable),
+            "unreadable": (~self.readable).nonzero()[:, 0].tolist(),
+            "row_bytes": self._row_bytes,
         }
 
-    def _read_progress(self) -> dict[str, Any] | None:
-        """Return the progress that an earlier command recorded; None without one."""
-        file = self.path if self.path.exists() else self._parts / _PROGRESS
-        if not file.exists():
-            return None
-        try:
-            if file == self.path:
-                with np.load(file, allow_pickle=False) as npz:
-                    progress = json.loads(str(npz["progress"]))
-            else:
-                progress = json.loads(file.read_text())
-            return {name: progress[name] for name in self._progress()}
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            raise Refused(
-                f"{file} is damaged, or another program wrote it. Choose another file name, or "
-                f"delete it."
-            ) from error
 
-    def _is_current(self, progress: Mapping[str, Any]) -> bool:
-        """Return whether stored features match the current images.
+def _read_progress(file: Path) -> dict[str, Any]:
+    """Return the progress that an earlier command recorded.
 
-        They do not if images have changed, if an unreadable image has become readable, or if a part
-        is truncated.
+    Raises:
+        Refused: the file is damaged, or another program wrote it.
+    """
+    try:
+        text = str(np.load(file)["progress"]) if file.suffix == ".npz" else file.read_text()
+        progress = json.loads(text)
+        return {name: progress[name] for name in ("about", "done", "unreadable", "row_bytes")}
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise Refused(
+            f"{file} is damaged, or another program wrote it. Choose another file name, or delete "
+            f"it."
+        ) from error
 
-        Raises:
-            Refused: the features are for other images or another network.
-        """
-        recorded = progress["about"]
-        differs = differences(self._about, recorded, free=[_CONTENT])
-        if differs:
-            keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
-            path = self.path if self.path.exists() else self._parts
-            raise Refused(
-                f"{path} was computed for a different {keys}. Choose another file name, or delete "
-                f"it."
-            )
-        is_same = recorded.get(_CONTENT) == self._about[_CONTENT]
-        is_readable = any(self._source[row].is_readable for row in progress["unreadable"])
-        num_rows = progress["done"] - len(progress["unreadable"])
-        parts = enumerate([] if self.path.exists() else progress["row_bytes"])
-        is_whole = all(
-            (self._parts / f"{number}.bin").stat().st_size >= num_rows * size
-            for number, size in parts
+
+def require_same(
+    file: Path, identity: Mapping[str, Any], recorded: Mapping[str, Any], free: Sequence[str] = ()
+) -> None:
+    """Refuse a file with features for other images, or from another network or layer.
+
+    Args:
+        file: the file.
+        identity: JSON that identifies the required features.
+        recorded: the JSON in the file.
+        free: keys that may differ.
+    """
+    differs = differences(json.loads(json.dumps(identity)), recorded, free=free)
+    if differs:
+        keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
+        raise Refused(
+            f"{file} was computed for a different {keys}. Choose another file name, or delete it."
         )
-        if is_same and not is_readable and is_whole:
-            return True
-        logging.root.warning(f"recomputing {self.path}, because its images have changed")
-        self.path.unlink(missing_ok=True)
-        return False
+
+
+def require_readable(readable: Tensor) -> None:
+    """Raise ``Refused`` if none of the images could be read."""
+    if not readable.any():
+        raise Refused(
+            f"None of the {len(readable):,} images could be read; see the warnings above."
+        )
+
+
+def gather(batches: Iterable[Batch]) -> Batch:
+    """Return the readable images' features in memory, as float16 ``(N, D)``.
+
+    Args:
+        batches: features for all images.
+
+    Raises:
+        Refused: no image could be read.
+    """
+    halves = []
+    readable = []
+    digests = []
+    for batch in batches:
+        halves.append([to_half(part[batch.readable]).cpu() for part in batch.features])
+        readable.append(batch.readable)
+        digests.append(batch.digests[batch.readable])
+    is_readable = torch.cat(readable)
+    require_readable(is_readable)
+    features = [torch.cat(parts) for parts in zip(*halves, strict=True)]
+    return Batch(features, is_readable, torch.cat(digests))
 
 
 def describe_images(source: ImageSource) -> dict[str, Any]:
@@ -319,12 +299,12 @@ def describe_images(source: ImageSource) -> dict[str, Any]:
     return {"list of images": names, _CONTENT: [content, labels]}
 
 
-def predict(classifier: Classifier, features: Tensor) -> dict[str, NDArray[Any]]:
+def predict(classifier: Classifier, features: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     """Return the columns ``predicted`` (class names) and ``probability`` (float32)."""
     classes = np.array(classifier.classes)
     predicted = []
     probabilities = []
-    for part in features.split(_BLOCK):
+    for part in torch.from_numpy(features).split(_BLOCK):
         index, probability = classifier.predict(part)
         predicted.append(classes[index.numpy()])
         probabilities.append(probability.numpy())
@@ -342,23 +322,19 @@ class Gallery:
         network: JSON that identifies the network and layer, which must match the file's.
 
     Raises:
-        Refused: the file is missing, was written by another program, or is for another network.
+        Refused: the file was written by another program, or is for another network.
     """
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
-        self.features = map_array(path, "features")
-        self.digests = map_array(path, "digests")
-        with np.load(path, allow_pickle=False) as npz:
-            self.names = npz["files"]
-            about = json.loads(str(npz["progress"]))["about"]
-        recorded = {key: about.get(key) for key in network}
-        differs = differences(json.loads(json.dumps(network)), recorded)
-        if differs:
-            keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
-            raise Refused(f"{path} was computed for a different {keys}. Recompute it.")
+        recorded = _read_progress(path)["about"]
+        require_same(path, network, {key: recorded.get(key) for key in network})
+        content = np.load(path)
+        self.features = torch.from_numpy(content["features"])
+        self.digests = content["digests"]
+        self.names = content["files"]
 
     def find_nearest(
-        self, names: NDArray[np.str_], features: Tensor, digests: Tensor
+        self, names: NDArray[np.str_], features: NDArray[np.float32], digests: NDArray[np.int64]
     ) -> dict[str, NDArray[Any]]:
         """Return the columns ``nearest`` (a name) and ``similarity`` (the cosine).
 
@@ -369,35 +345,15 @@ class Gallery:
             features: ``(N, D)``.
             digests: int64 ``(N,)``.
         """
-        rows, cosines = find_neighbors(features, self.features, 2)
+        rows, cosines = find_neighbors(torch.from_numpy(features), self.features, 2)
         first = rows[:, 0]
-        is_itself = (self.names[first] == names) & (self.digests[first] == digests).numpy()
+        is_itself = (self.names[first] == names) & (self.digests[first] == digests)
         choice = is_itself.astype(int) % rows.shape[1]  # a file with one image has no other
         images = np.arange(len(names))
         return {
             "nearest": self.names[rows[images, choice]],
             "similarity": cosines[images, choice].numpy(),
         }
-
-
-def map_array(path: Path, name: str) -> Tensor:
-    """Map an array in an ``.npz`` file, which :func:`numpy.savez` does not compress.
-
-    Raises:
-        Refused: the file lacks this array.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            start = archive.getinfo(f"{name}.npy").header_offset
-        with path.open("rb") as file:
-            file.seek(start + 26)  # the sizes of the last two fields in a zip entry's header
-            file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
-            np.lib.format.read_magic(file)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            # Copy on write, because torch warns about read-only arrays.
-            return torch.from_numpy(np.memmap(path, dtype, "c", file.tell(), shape))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise Refused(f"{path} has no array {name}. Pass a file from pirl-plugin embed.") from error
 
 
 def _write_csv(

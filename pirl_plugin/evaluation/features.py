@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.evaluation.feature_store import Batch, FeatureFile, FeatureStore
+from pirl_plugin.evaluation.feature_store import Batch, FeatureFile, gather
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.labeled import LabeledImages
@@ -180,8 +179,11 @@ def extract_features(
     source = open_source(images)
     config = config_for(trunk, source, rgb)
     config = config.with_values("argument", size=size, mean=mean, std=std)
-    given = ", ".join(f"{name}=" for name in config.defaults)
-    put(f"features for {config}{f'; to change a default: {given}' if given else ''}\n", "stderr")
+    arguments = ", ".join(f"{name}=" for name in config.defaults)
+    put(
+        f"features for {config}{f'; to change a default: {arguments}' if arguments else ''}\n",
+        "stderr",
+    )
     rows = range(len(source))
     features = torch.empty(0)
     readable = torch.empty(len(rows), dtype=torch.bool)
@@ -204,7 +206,7 @@ class LabeledFeatures:
 
     Attributes:
         features: ``(N, D)`` and ``(M, D)`` for each layer of each network, with the first network's
-            features first. They may exceed the memory.
+            features first.
         train_rows: int64 ``(N,)``, rows in the training source.
         test_rows: int64 ``(M,)``, rows in the test source.
         train_labels: int64 ``(N,)``.
@@ -235,7 +237,7 @@ class LabeledFeatures:
             digests: int64 ``(N + M,)``.
 
         Raises:
-            Refused: there are no training images, or only one class, or no test images.
+            Refused: there are no training images, or no test images.
         """
         num_train = int((rows < len(images.train)).sum())
         if num_train in (0, len(rows)):
@@ -245,11 +247,6 @@ class LabeledFeatures:
             )
         train_rows, test_rows = rows.tensor_split([num_train])
         train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])
-        if len(train_labels.unique()) == 1:
-            raise Refused(
-                f"All readable images in {images.train.path} have the class "
-                f"{images.classes[int(train_labels[0])]}. Check the images in the other classes."
-            )
         pairs = []
         for part in features:
             train, test = part.tensor_split([num_train])
@@ -282,7 +279,6 @@ def labeled_features(
     rows: Sequence[int] | None = None,
     batch: int = 128,
     workers: int | None = None,
-    folder: Path | None = None,
 ) -> LabeledFeatures:
     """Compute features at several layers, reading each image once.
 
@@ -294,22 +290,17 @@ def labeled_features(
             images; None: all labeled images.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
-        folder: folder for temporary features; None: the system's temporary folder.
 
     Raises:
-        Refused: no training image, or no test image, is labeled and readable; or the training
-            images have only one class.
+        Refused: no training image, or no test image, is labeled and readable.
     """
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
     sources = [images.train, images.test]
     config = networks[0].network_config
-    store = FeatureStore(len(rows), folder)
-    for part in compute_features(networks, sources, config, rows, batch, workers, layers):
-        store.append(part)
-    store.require_readable()
-    kept_rows = torch.tensor(rows)[store.readable]
-    return LabeledFeatures.of_rows(images, kept_rows, store.features, store.digests)
+    batches = compute_features(networks, sources, config, rows, batch, workers, layers)
+    features, readable, digests = gather(batches)
+    return LabeledFeatures.of_rows(images, torch.tensor(rows)[readable], features, digests)
 
 
 def fill(
@@ -333,12 +324,12 @@ def fill(
     Raises:
         Refused: no image is readable.
     """
-    rows = range(len(file.store.readable), len(source))
+    rows = range(len(file.readable), len(source))
     if rows:
         config = trunks[0].network_config
         for part in compute_features(trunks, [source], config, rows, batch, workers, [layer]):
             file.append(part)
-    file.store.require_readable()
+    file.require_readable()
 
 
 @torch.no_grad()

@@ -90,7 +90,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         networks["untrained"] = untrained(trunk).to(options.device)
     layer = options.layer or LAST
     # Use features from the file or the layer comparison, or compute them.
-    loading = (options.batch, options.workers, options.out)
+    loading = (options.batch, options.workers)
     measured: LabeledFeatures | None = None
     top1_by_layer: dict[str, list[float]] = {}
     charts = []
@@ -131,9 +131,10 @@ def _features_of_file(
     options: argparse.Namespace, trunks: list[AnyTrunk], images: LabeledImages, layer: str
 ) -> LabeledFeatures:
     """Return the features in ``--features``; compute them first if they are missing."""
+    import numpy as np
     import torch
 
-    from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images, map_array
+    from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images
     from pirl_plugin.evaluation.features import LabeledFeatures, fill
     from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.images.classes import NO_CLASS
@@ -141,22 +142,19 @@ def _features_of_file(
 
     source = JoinedSource("the images", [images.train, images.test])
     arrays = ["features", "untrained"][: len(trunks)]
-    about = {**identify_features(options, trunks[0], layer), **describe_images(source)}
-    about["arrays"] = arrays
-    file = FeatureFile(options.features, about, source, options.data)
+    identity = {**identify_features(options, trunks[0], layer), **describe_images(source)}
+    identity["arrays"] = arrays
+    file = FeatureFile(options.features, identity, source, options.data)
     if not file.is_complete:
         fill(file, trunks, source, layer, options.batch, options.workers)
-        values = [features.numpy() for features in file.store.features]
-        file.write({}, dict(zip(arrays, values, strict=True)))
+        file.write({}, dict(zip(arrays, file.features, strict=True)))
     # The file has all readable images, including unlabeled ones.
-    rows = file.store.readable.nonzero()[:, 0]
+    rows = file.readable.nonzero()[:, 0]
     is_labeled = torch.from_numpy(images.labels)[rows] != NO_CLASS
-    columns = []
-    for name in (*arrays, "digests"):
-        column = map_array(options.features, name)
-        # Avoid a copy if possible: the features may exceed the memory.
-        columns.append(column if is_labeled.all() else column[is_labeled])
-    *features, digests = columns
+    content = np.load(options.features)
+    *features, digests = (
+        torch.from_numpy(content[name])[is_labeled] for name in (*arrays, "digests")
+    )
     return LabeledFeatures.of_rows(images, rows[is_labeled], features, digests)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -74,7 +73,6 @@ def compare_layers(
     temperature: float = 0.07,
     batch: int = 128,
     workers: int | None = None,
-    folder: Path | None = None,
 ) -> LayerComparison:
     """Evaluate each layer on at most 5,000 training and 5,000 test images, drawn with seed 0.
 
@@ -87,7 +85,6 @@ def compare_layers(
         temperature: τ in the votes exp(s / τ).
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
-        folder: folder for temporary features; None: the system's temporary folder.
 
     Raises:
         Refused: no training image, or no test image, is labeled and readable.
@@ -97,7 +94,7 @@ def compare_layers(
     train_rows = draw_rows(images.train_labels, _MOST_IMAGES)
     test_rows = draw_rows(images.test_labels, _MOST_IMAGES)
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
-    measured = labeled_features(trunks, layers, images, rows, batch, workers, folder)
+    measured = labeled_features(trunks, layers, images, rows, batch, workers)
     train_labels = measured.train_labels
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
     answers: dict[str, Tensor] = {}  # for the first network, leave-one-out
@@ -149,13 +146,13 @@ def clearly_best(is_right: Mapping[str, Tensor]) -> str | None:
         >>> clearly_best({"res2": torch.arange(100) < 58, LAST: last})  # (8 − 1) / √8 > 2.33
         'res2'
     """
-    others = [layer for layer in is_right if layer != LAST]
-    if not others or LAST not in is_right:
+    other_layers = [layer for layer in is_right if layer != LAST]
+    if not other_layers or LAST not in is_right:
         return None
-    best = max(others, key=lambda layer: int(is_right[layer].sum()))
+    best = max(other_layers, key=lambda layer: int(is_right[layer].sum()))
     gained = int((is_right[best] & ~is_right[LAST]).sum())
     lost = int((is_right[LAST] & ~is_right[best]).sum())
-    chance = NormalDist().inv_cdf(0.99 ** (1 / len(others)))  # in standard deviations
+    chance = NormalDist().inv_cdf(0.99 ** (1 / len(other_layers)))  # in standard deviations
     return best if gained - lost - 1 > chance * math.sqrt(gained + lost) else None
 
 

@@ -41,11 +41,8 @@ def load_network(options: argparse.Namespace, source: ImageSource, device: str =
     print(f"network: {config.name}, {trunk.num_features:,} features")
     print(f"input: {config}", flush=True)
     if config.defaults:
-        given = ", ".join(f"--{name}" for name in config.defaults)
-        print(
-            f"The weights record no image settings. To change a default: {given}",
-            flush=True,
-        )
+        flags = ", ".join(f"--{name}" for name in config.defaults)
+        print(f"The weights record no image settings. To change a default: {flags}", flush=True)
     return trunk.to(device)
 
 

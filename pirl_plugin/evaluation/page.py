@@ -10,12 +10,10 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import center_crop
@@ -27,8 +25,6 @@ from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PICTURE = 112  # side of a small picture in pixels
 _NUM_QUERIES = 6
-_CELL = 26  # side of a confusion matrix cell in pixels
-_NAME = 24  # characters of a class name beside the matrix
 NUM_NEIGHBORS = 6
 """Neighbors shown for each query."""
 
@@ -75,23 +71,6 @@ class Verdict:
 
     kind: str
     text: str
-
-
-@dataclass(frozen=True)
-class Training:
-    """What a page shows about training.
-
-    Attributes:
-        loss: mean loss at the start and at the end.
-        plots: ``<svg>`` elements.
-        task: a sentence about what the network learns.
-        samples: title → ``data:`` URL of an image or view, for some images.
-    """
-
-    loss: tuple[float, float]
-    plots: Sequence[str]
-    task: str
-    samples: Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -154,21 +133,6 @@ class Neighbors:
     queries: Sequence[Query]
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A wrongly classified image.
-
-    Attributes:
-        picture: the image, with its class name.
-        predicted: the predicted class name.
-        probability: probability of the prediction, 0 to 1.
-    """
-
-    picture: Picture
-    predicted: str
-    probability: float
-
-
 def show_neighbors(
     train: ShownImages, queries: ShownImages, nearest: Mapping[str, Tensor]
 ) -> Neighbors:
@@ -196,94 +160,31 @@ def show_neighbors(
     return Neighbors(first_columns[first_network].shape[1], shares, by_success)
 
 
-def write_page(
-    path: Path,
-    title: str,
-    *,
-    settings: Mapping[str, object],
-    introduction: str = "",
-    verdict: Verdict | None = None,
-    charts: Sequence[Chart] = (),
-    chance: float = 0.0,
-    training: Training | None = None,
-    neighbors: Neighbors | None = None,
-    confusion: str = "",
-    mistakes: Sequence[Mistake] = (),
-    commands: Mapping[str, str] | None = None,
-    remark: str = "",
-) -> None:
-    """Write a page.
+def write_page(path: Path, title: str, **sections: Any) -> None:
+    """Write a page with some of these sections, in this order.
 
     Args:
         path: the HTML file.
         title: page title.
-        settings: name → value, for the last table.
-        introduction: the first paragraph.
-        verdict: the first sentence, in large letters.
-        charts: accuracies.
-        chance: percentage of images in the most frequent class.
-        training: how the network was trained.
-        neighbors: nearest neighbors.
-        confusion: from :func:`draw_confusion`.
-        mistakes: wrongly classified test images.
-        commands: purpose → command, for the next steps.
-        remark: a paragraph after the commands.
+        **sections: the contents, by section:
+
+            - ``introduction``: the first paragraph.
+            - ``verdict``: :class:`Verdict`.
+            - ``charts``: sequence of :class:`Chart`, and ``chance``: percentage of the most
+              frequent class.
+            - ``training``: ``plots``, ``<svg>`` elements; ``task``, a sentence; and ``samples``,
+              for some images title → ``data:`` URL of the image or a view.
+            - ``neighbors``: :class:`Neighbors`.
+            - ``confusion``: class → number of test images with each prediction.
+            - ``mistakes``: sequence of :class:`Picture`.
+            - ``commands``: purpose → command, for the next steps, and ``remark``: a paragraph.
+            - ``settings``: name → value, a table.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # torch requires jinja2
+    from jinja2 import Environment, FileSystemLoader  # torch requires jinja2
 
-    pages = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
-    text = pages.get_template("page.html.j2").render(
-        title=title,
-        settings=settings,
-        introduction=introduction,
-        verdict=verdict,
-        charts=charts,
-        chance=chance,
-        training=training,
-        neighbors=neighbors,
-        confusion=confusion,
-        mistakes=mistakes,
-        commands=commands,
-        remark=remark,
-    )
-    write_text(path, text)
-
-
-def draw_confusion(names: Sequence[str], counts: NDArray[np.int64]) -> str:
-    """Draw a confusion matrix.
-
-    Args:
-        names: names of the C classes.
-        counts: ``(C, C)``, image counts by true class (row) and predicted class (column).
-
-    Returns:
-        An ``<svg>`` element.
-    """
-    margin = 4 + 7 * min(_NAME, max(map(len, names)))  # pixels for a name
-    side = margin + _CELL * len(names)
-    parts = [f'<svg class="confusion" viewBox="0 0 {side} {side}" width="{side}">']
-    for row, name in enumerate(names):
-        text = escape(name if len(name) <= _NAME else f"{name[: _NAME - 1]}…")
-        center = margin + _CELL * row + _CELL // 2 + 4
-        parts.append(f'<text x="{margin - 6}" y="{center}" text-anchor="end">{text}</text>')
-        turned = f'transform="translate({center},{margin - 6}) rotate(-90)"'
-        parts.append(f"<text {turned}>{text}</text>")
-        for column in np.flatnonzero(counts[row]).tolist():
-            count = int(counts[row, column])
-            share = count / int(counts[row].sum())
-            left = margin + _CELL * column
-            color = "good" if row == column else "bad"
-            parts.append(
-                f'<rect x="{left}" y="{margin + _CELL * row}" width="{_CELL - 1}" '
-                f'height="{_CELL - 1}" fill="var(--{color})" fill-opacity="{0.1 + share / 2:.2f}"/>'
-                f'<text x="{left + _CELL // 2}" y="{center}" text-anchor="middle">{count}</text>'
-            )
-    return "".join([*parts, "</svg>"])
+    loader = FileSystemLoader(Path(__file__).parent)
+    pages = Environment(loader=loader, autoescape=True, trim_blocks=True)
+    write_text(path, pages.get_template("page.html.j2").render(title=title, **sections))
 
 
 def data_address(image: Tensor) -> str:

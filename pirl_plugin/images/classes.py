@@ -111,12 +111,13 @@ def name_classes(
             f"{context}: an image has the label {several!r}, but classification needs one class "
             f"per image."
         ) from None
-    known = {label: _normalized(label) or label for label in order}
+    ordered = {label: _normalized(label) or label for label in order}
     name_of_label = {
-        label: known[label] if label in known else class_name(label, missing) for label in counts
+        label: ordered[label] if label in ordered else class_name(label, missing)
+        for label in counts
     }
     used = set(filter(None, name_of_label.values()))
-    names = [name for name in dict.fromkeys(known.values()) if name in used]
+    names = [name for name in dict.fromkeys(ordered.values()) if name in used]
     names += natural_order(used.difference(names))
     index_of_name = dict(zip(names, range(len(names)), strict=True))
     index_of_label: dict[Any, int] = {}

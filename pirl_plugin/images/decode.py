@@ -56,11 +56,7 @@ MAX_PIXELS = 64_000_000
 
 # JPEG block markers.
 _SIZES = (0xC0, 0xC1, 0xC2)
-_PROGRESSIVE = 0xC2
 _APP1 = 0xE1
-_JPEG = b"\xff\xd8"
-_START_OF_SCAN = b"\xff\xda"
-_USUAL_SCANS = 16  # in a progressive JPEG with MAX_PIXELS; encoders write about ten
 # Arguments for torchvision's operator: ImageReadMode.RGB, and apply the EXIF orientation.
 _RGB = 3
 _UPRIGHT = True
@@ -75,7 +71,6 @@ _UNSPECIFIED = 0  # an extra sample that is not transparency
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _NPY = b"\x93NUMPY"
 _ORIENTATION = 0x0112
-_LFS_POINTER = b"version https://git-lfs"
 
 
 class UnreadableImageError(ValueError):
@@ -142,7 +137,10 @@ def decode_image(
     except Refused as error:
         raise UnreadableImageError(str(error)) from None
     except Image.UnidentifiedImageError:
-        raise UnreadableImageError(_what_it_is(data)) from None
+        raise UnreadableImageError(
+            f"it is not an image in a known format: {len(data)} bytes, which begin with "
+            f"{bytes(data[:24])!r}"
+        ) from None
     except Exception as error:  # decoders raise about ten types for damaged files
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UnreadableImageError(f"{reason} ({len(data)} bytes)") from error
@@ -151,9 +149,7 @@ def decode_image(
 def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> torch.Tensor:
     needed_side = scaled_to or NEEDED_SIDE
     # The fast path, for nearly all photos: torchvision, at full size.
-    height, width, channels, is_progressive = _jpeg_size(data) or (0, 0, 0, False)
-    if is_progressive:
-        _check_scans(data, height * width, max_pixels)
+    height, width, channels = _jpeg_size(data) or (0, 0, 0)
     is_usual = channels in (1, 3) and height * width <= max_pixels
     if decode_jpeg is not None and is_usual and min(height, width) < 2 * needed_side:
         writable = data if isinstance(data, bytearray) else bytearray(data)  # avoids a warning
@@ -163,19 +159,15 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
 
     if data.startswith(_NPY):
         array = np.load(io.BytesIO(data), allow_pickle=False)
-        _check_size(array.size, 4 * max_pixels)
         return as_pixels(array)
     if data.startswith(_TIFF) and not _fits_pil(data):
-        return _decode_tiff(data, max_pixels)
+        return _decode_tiff(data)
     # All others: PIL reads the header, and decodes the pixels only on request.
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        num_pixels = image.width * image.height  # before draft() changes them
         if min(image.size) >= 2 * needed_side:
             # For formats other than JPEG, this does nothing.
             image.draft(image.mode, (needed_side, needed_side))
         _check(image, max_pixels)
-        if data.startswith(_JPEG):
-            _check_scans(data, num_pixels, max_pixels)
         image.load()  # the EXIF tag may follow the pixels
         upright: Image.Image = image
         with suppress(Exception):  # a damaged tag raises one of many types
@@ -198,14 +190,6 @@ def _check(image: Image.Image, max_pixels: int) -> None:
         )
 
 
-def _check_size(num_values: int, most: int) -> None:
-    """Check a multi-channel array. Raises ``UnreadableImageError`` if it is too large."""
-    if num_values > most:
-        raise UnreadableImageError(
-            f"it has {num_values / 1e6:.0f} million values: expected at most {most / 1e6:.0f}"
-        )
-
-
 def _fits_pil(data: bytes | bytearray) -> bool:
     """Return whether PIL decodes all channels of a TIFF, with the right values."""
     try:
@@ -217,7 +201,7 @@ def _fits_pil(data: bytes | bytearray) -> bool:
         return False
 
 
-def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
+def _decode_tiff(data: bytes | bytearray) -> torch.Tensor:
     """Decode a TIFF with any bands, or with grayscale pages, which become channels."""
     try:
         import tifffile
@@ -228,7 +212,6 @@ def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
         ) from None
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = file.series[0]
-        _check_size(series.size, 4 * max_pixels)
         array = series.asarray()
         is_inverted = file.pages[0].photometric == _WHITE_IS_ZERO
         axes = [series.axes.index(axis) for axis in "YX"]
@@ -236,23 +219,6 @@ def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
         array = np.iinfo(array.dtype).max - array
     bands_first = np.moveaxis(np.atleast_3d(array), axes, (-2, -1))
     return as_pixels(torch.from_numpy(np.array(bands_first, bands_first.dtype.name)))
-
-
-def _check_scans(data: bytes | bytearray, num_pixels: int, max_pixels: int) -> None:
-    """Limit the work for a progressive JPEG, which may have as many scans as bytes.
-
-    A baseline JPEG needs no check: each scan takes at least one byte for 256 pixels.
-
-    Raises:
-        UnreadableImageError: there are too many scans.
-    """
-    scans = data.count(_START_OF_SCAN)
-    most = _USUAL_SCANS * max_pixels // max(1, num_pixels)
-    if scans > max(most, _USUAL_SCANS):
-        raise UnreadableImageError(
-            f"it is a progressive JPEG with {num_pixels / 1e6:.1f} megapixels in {scans} scans: "
-            f"expected at most {most}; save it again"
-        )
 
 
 def _is_misread(image: Image.Image) -> bool:
@@ -267,18 +233,8 @@ def _is_misread(image: Image.Image) -> bool:
     return is_planar and is_deep
 
 
-def _what_it_is(data: bytes | bytearray) -> str:
-    """Explain why bytes are not an image, and quote their beginning."""
-    if data.startswith(_LFS_POINTER):
-        return "it is a Git LFS pointer, not an image: run git lfs pull"
-    beginning = f", which begin with {bytes(data[:24])!r}" if data else ""
-    return f"it is not an image in a known format ({len(data)} bytes{beginning})"
-
-
-def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int, bool] | None:
-    """Return a JPEG's height, width and channels, and whether it is progressive.
-
-    This is 40 times as fast as PIL.
+def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int] | None:
+    """Return a JPEG's height, width and channels, 40 times as fast as PIL.
 
     None if it is not a JPEG, or has a block (XMP) that may hide the EXIF tag from torchvision.
     """
@@ -286,7 +242,7 @@ def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int, bool] | None:
     while data.startswith(b"\xff", at) and at + 10 <= len(data):
         if data[at + 1] in _SIZES:
             height, width, channels = struct.unpack_from(">HHB", data, at + 5)
-            return height, width, channels, data[at + 1] == _PROGRESSIVE
+            return height, width, channels
         if data[at + 1] == _APP1 and not data.startswith(b"Exif", at + 4):
             return None
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")

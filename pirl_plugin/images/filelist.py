@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import IO, TextIO
+from typing import IO, Any, TextIO
 
 import numpy as np
 
@@ -33,8 +33,8 @@ _DELIMITERS = (",", ";", "\t")
 _TABLES = (".csv", ".tsv", ".jsonl")
 _FILES_TO_CHECK = 8
 
-Rows = Iterable[tuple[int, Mapping[str, object]]]
-"""Row numbers in a list, and each row's values by column."""
+Rows = Iterable[Mapping[Any, object]]
+"""The rows in a list: values by column."""
 
 
 class FileListSource(ImageSource):
@@ -72,16 +72,16 @@ class FileListSource(ImageSource):
         paths = []
         self._labels: list[object] = []
         with open(file, "rb", opener=open_regular) as stream:
-            header, rows = _read(stream, file, columns)
+            header, rows = _read(stream, file)
             path_column = columns.find("image", header, file)
             if path_column is None:
                 raise Refused(f"{file}: {choose('image', header)}")
             label_column = columns.find("label", header, file)
-            for number, row in rows:
-                image = row.get(path_column)
+            for number, row in enumerate(rows, 1):
+                image = str(row.get(path_column) or "").strip()
                 if not image:
-                    raise Refused(f"{file}: row {number} has no {path_column!r}. Remove the row.")
-                paths.append(new_prefix + str(image).removeprefix(remove_prefix))
+                    raise Refused(f"{file}: entry {number} has no {path_column!r}. Remove it.")
+                paths.append(new_prefix + image.removeprefix(remove_prefix))
                 self._labels.append(row.get(label_column) if label_column else None)
         self._other_columns: list[str] = []  # of a table without a recognized label column
         if is_table:
@@ -92,11 +92,10 @@ class FileListSource(ImageSource):
         super().__init__(file, paths, os.path.dirname(file))
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
-            ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"
             raise MissingFile(
                 f"None of the first {len(first)} files in {file} exists, such as "
-                f"{printable(first[0])}. Write paths{ending} that are absolute or relative to the "
-                f"list's folder."
+                f"{printable(first[0])}. Write paths that are absolute or relative to the list's "
+                f"folder, with their endings."
             )
 
     def _find_classes(self) -> Classes:
@@ -131,11 +130,10 @@ class FileListSource(ImageSource):
 
     def _check_one_label(self, classes: Classes) -> None:
         label_of_path: dict[str, int] = {}
-        for row, label in enumerate(classes.indices.tolist()):
+        for path, label in zip(self.paths(), classes.indices.tolist(), strict=True):
             if label == NO_CLASS:
                 continue
-            path = os.path.normpath(self.path_of(row))
-            first = label_of_path.setdefault(path, label)
+            first = label_of_path.setdefault(os.path.normpath(path), label)
             if first != label:
                 raise NoLabels(
                     f"{self.path}: {printable(path)} has two labels, {classes.names[first]} and "
@@ -143,20 +141,18 @@ class FileListSource(ImageSource):
                 )
 
 
-def _read(stream: IO[bytes], file: str, columns: Columns) -> tuple[list[str], Rows]:
+def _read(stream: IO[bytes], file: str) -> tuple[list[str], Rows]:
     """Return a list's columns and its remaining rows."""
     kind = os.path.splitext(file)[1].lower()
     if kind == ".npy":
         return ["path"], _rows_of_array(file)
     lines = io.StringIO(_text(stream.read(), file), newline="")
     if kind == ".txt":
-        return ["path", "label"], _rows_of_text(lines, file)
+        return ["path", "label"], _rows_of_text(lines)
     if kind in (".csv", ".tsv"):
-        first = next((line for line in lines if line.strip()), "")
-        delimiter, header = _header(first, file, columns)
-        return header, _rows_of_table(lines, file, delimiter, header)
+        return _table(lines, file)
     if kind == ".jsonl":
-        keys = chain.from_iterable(row for _, row in _rows_of_json(lines, file))
+        keys = chain.from_iterable(_rows_of_json(lines, file))
         columns_of_any_row = list(dict.fromkeys(keys))
         lines.seek(0)
         return columns_of_any_row, _rows_of_json(lines, file)
@@ -177,70 +173,53 @@ def _text(content: bytes, file: str) -> str:
 
 def _rows_of_array(file: str) -> Rows:
     try:
-        array = np.lib.format.open_memmap(file, mode="r")  # it never unpickles, as np.load can
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        if array.ndim != 1 or array.dtype.kind not in "US":
+            raise ValueError(f"it holds {array.shape} of {array.dtype}")
+        paths = array.astype(str, copy=False)
     except ValueError as error:
-        raise Refused(f"{file} is not an array of strings, or is damaged ({error})") from error
-    if array.ndim != 1 or array.dtype.kind not in "US":
-        raise Refused(f"{file} has {array.dtype} of shape {array.shape}: expected (N,) strings")
-    try:
-        paths = array if array.dtype.kind == "U" else np.strings.decode(array, "utf-8")
-    except UnicodeDecodeError as error:
-        raise Refused(f"{file} is not UTF-8: {error.object!r}. Save it again.") from None
-    return ((row, {"path": str(path)}) for row, path in enumerate(paths))
+        raise Refused(f"{file}: expected an array (N,) of strings ({error}).") from error
+    return ({"path": str(path)} for path in paths)
 
 
-def _rows_of_text(lines: TextIO, file: str) -> Rows:
+def _rows_of_text(lines: TextIO) -> Rows:
     endings = "|".join(map(re.escape, [*IMAGE_EXTENSIONS, ARRAY_EXTENSION]))
     # The path ends at the last image extension before a space or tab, or else at a tab.
     with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
     is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)
-    comments = 0
-    for number, line in enumerate(map(str.strip, lines), 1):
+    for line in map(str.strip, lines):
         match = with_label.fullmatch(line)
         if line.startswith("#"):
-            comments += 1
-        elif match and not is_image.fullmatch(line):
-            yield number, {"path": match[1] or match[3], "label": match[2] or match[4]}
+            continue
+        if match and not is_image.fullmatch(line):
+            yield {"path": match[1] or match[3], "label": match[2] or match[4]}
         elif line:
-            yield number, {"path": line}
-    if comments:
-        warn_once(f"{file}: skipped {comments} comments (lines that begin with #)")
+            yield {"path": line}
 
 
-def _header(line: str, file: str, columns: Columns) -> tuple[str, list[str]]:
-    """Return the delimiter and the columns of a table's first line.
-
-    Raises:
-        Refused: there is no image column.
-    """
-    delimiter = max(_DELIMITERS, key=line.count)
-    header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
-    if columns.image not in header and BY_NAME.find("image", header, file) is None:
-        raise Refused(
-            f"{file} needs a header with comma, semicolon or tab in the first line: "
-            f"{choose('image', map(printable, header))} Or write a .txt with lines PATH LABEL."
-        )
-    return delimiter, header
+def _table(lines: TextIO, file: str) -> tuple[list[str], Rows]:
+    """Return the columns of a table, and its rows."""
+    header = next((line for line in lines if line.strip()), "")
+    delimiter = max(_DELIMITERS, key=header.count)
+    columns = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+    return columns, _rows_of_table(csv.DictReader(lines, columns, delimiter=delimiter), file)
 
 
-def _rows_of_table(lines: TextIO, file: str, delimiter: str, header: list[str]) -> Rows:
-    try:
-        for number, cells in enumerate(csv.reader(lines, delimiter=delimiter), 2):
-            if any(cells[len(header) :]):
-                raise Refused(
-                    f"{file}: row {number} has {len(cells)} cells: expected {len(header)}, as in "
-                    f"the header; quote cells that contain {delimiter!r}"
-                )
-            if any(cells):  # a row may lack the last columns
-                yield number, dict(zip(header, map(str.strip, cells), strict=False))
-    except csv.Error as error:
-        raise Refused(f"{file} cannot be read as a table ({error})") from None
+def _rows_of_table(reader: csv.DictReader[str], file: str) -> Rows:
+    for row in reader:
+        if any(row.pop(None, ())):
+            raise Refused(
+                f"{file}: row {reader.line_num + 1} has more cells than the header. Put quotes "
+                f"around a cell with {reader.reader.dialect.delimiter!r} in it."
+            )
+        if any(row.values()):
+            yield row
 
 
-def _rows_of_json(lines: TextIO, file: str) -> Iterator[tuple[int, Mapping[str, object]]]:
+def _rows_of_json(lines: TextIO, file: str) -> Iterator[Mapping[str, object]]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield number, dict(json.loads(line))
+                yield dict(json.loads(line))
             except (ValueError, TypeError) as error:
                 raise Refused(f"{file}: line {number} is not a JSON object ({error})") from None

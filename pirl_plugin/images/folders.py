@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
@@ -34,15 +35,6 @@ _SYSTEM_FOLDERS = frozenset(
         "network trash folder", "temporary items",
     }
 )  # fmt: skip
-
-_REMEDIES = {
-    ".heic": "pip install pillow-heif reads .heic",
-    ".zip": "unzip each .zip to read its images",
-    ".tar": "a run reads tars with +config/pirl/datasets=shards",
-    ".parquet": "pass a quoted pattern to read .parquet files, such as 'DIR/train-*.parquet'; a "
-    "run reads them with +config/pirl/datasets=hf",
-    ".arrow": "a run reads .arrow with +config/pirl/datasets=hf",
-}
 
 TEST_FOLDERS = ("val", "valid", "validation", "test")
 """Names for the test image folder beside ``train``; the first existing one is used."""
@@ -78,12 +70,11 @@ class FolderSource(ImageSource):
             raise Refused(
                 f"{folder} holds {train.name} and {test.name}. Pass one, such as {train}."
             )
-        self._images_of_class: Counter[str] = Counter()
         skipped: Counter[str] = Counter()
-        images = list(find_images(folder, skipped, self._images_of_class))
+        images = list(find_images(folder, skipped))
         if not images and ARRAY_EXTENSION in skipped:
             skipped.clear()
-            images = list(find_images(folder, skipped, self._images_of_class, ARRAY_EXTENSION))
+            images = list(find_images(folder, skipped, ARRAY_EXTENSION))
         if skipped:
             counts = warn_skipped(folder, skipped)
             if not images:
@@ -93,24 +84,20 @@ class FolderSource(ImageSource):
     def _find_classes(self) -> Classes:
         """Return the classes: the first-level subfolders, in order of their names.
 
-        Images in the folder itself are unlabeled. A warning names subfolders without images.
+        Images in the folder itself are unlabeled.
         """
-        top, *folders = self._images_of_class  # in the order of the images
-        if not folders:
-            return Classes([], np.full(len(self), NO_CLASS, np.int64), Counter())
-        labels: list[str | None] = [None] * self._images_of_class[top]
-        empty = []
-        for folder in folders:
-            count = self._images_of_class[folder]
-            labels += [folder] * count
-            if not count:
-                empty.append(folder)
-        if empty:
-            listed = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
-            warn_once(
-                f"{self.path}: {len(empty)} of {len(folders)} classes have no images: {listed}"
-            )
-        return name_classes(labels, order=folders)
+        return classes_of_folders(self._images)
+
+
+def classes_of_folders(names: NDArray[np.bytes_]) -> Classes:
+    """Return classes by the first folder in each image's relative path."""
+    folders: list[str | None] = []
+    for name in map(os.fsdecode, names):
+        folder, separator, _ = name.partition(os.sep)
+        folders.append(folder if separator else None)
+    if not any(folders):
+        return Classes([], np.full(len(names), NO_CLASS, np.int64), Counter())
+    return name_classes(folders, order=sorted(set(filter(None, folders))))
 
 
 def warn_skipped(path: str, skipped: Counter[str]) -> str:
@@ -122,9 +109,6 @@ def warn_skipped(path: str, skipped: Counter[str]) -> str:
     """
     counts = ", ".join(f"{printable(reason)} ({count})" for reason, count in skipped.items())
     counts = textwrap.shorten(counts, 1000, placeholder=" …")
-    for ending, remedy in _REMEDIES.items():
-        if ending in skipped:
-            counts += f"; {remedy}"
     warn_once(f"{path}: skipped {counts}")
     return counts
 
@@ -132,7 +116,6 @@ def warn_skipped(path: str, skipped: Counter[str]) -> str:
 def find_images(
     folder: str,
     skipped: Counter[str] | None = None,
-    of_class: Counter[str] | None = None,
     endings: str | tuple[str, ...] = IMAGE_EXTENSIONS,
 ) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
@@ -140,13 +123,11 @@ def find_images(
     Images in the folder itself come first, then images in each first-level subfolder (a class), by
     name. Within a class, folders are sorted by path and files by name, as in torchvision's
     ``ImageFolder``. Hidden names, system folders (``lost+found``, ``@eaDir``, ``#recycle``, …) and
-    folders without permission are skipped. Links to folders are followed, unless they lead to a
-    folder that contains them.
+    folders without permission are skipped. Links to folders are followed.
 
     Args:
         folder: an existing folder.
         skipped: counts skipped files by extension and skipped folders by name, during the walk.
-        of_class: counts images in the folder itself (``""``) and in each first-level subfolder.
         endings: image extensions, in lower case.
 
     Yields:
@@ -156,20 +137,17 @@ def find_images(
         OSError: ``folder`` cannot be listed, or a subfolder for another reason than permission.
     """
     skipped = Counter() if skipped is None else skipped
-    of_class = Counter() if of_class is None else of_class
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))  # the folder itself
     _, class_names, _ = top
     # Class by class, with folders sorted by their full path, as in torchvision.
     for subfolder in ["", *class_names]:
-        of_class[subfolder] = 0
         walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
         for path, _, names in walk:
             for name in sorted(names):
                 if name.startswith("."):
                     continue
                 if name.lower().endswith(endings):
-                    of_class[subfolder] += 1
                     yield os.path.join(path, name)[start:]
                 else:
                     skipped[os.path.splitext(name)[1].lower() or "no extension"] += 1
@@ -179,21 +157,6 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the sorted names of the class folders: first-level subfolders, without system ones."""
     _, subfolders, _ = next(_walk(os.fspath(folder), Counter()))
     return subfolders
-
-
-def class_names(folder: str | os.PathLike[str]) -> list[str]:
-    """Return a folder's class names like ``FolderSource``, but faster."""
-    names = class_folders(folder)
-    used: list[str] = []
-    for endings in (IMAGE_EXTENSIONS, ARRAY_EXTENSION):
-        if not used:
-            paths = [os.path.join(folder, name) for name in names]
-            used = [
-                name
-                for name, path in zip(names, paths, strict=True)
-                if any(find_images(path, endings=endings))
-            ]
-    return name_classes(used, order=used).names
 
 
 def find_splits(root: str | os.PathLike[str]) -> tuple[Path | None, Path | None]:
@@ -227,16 +190,11 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Return whether a folder is read: not a system folder, readable, and not a circular link."""
+    """Return whether a folder is read: not a system folder, and readable."""
     if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
         return False
-    folder = os.path.join(path, name)
     try:
-        os.scandir(folder).close()
+        os.scandir(os.path.join(path, name)).close()
     except PermissionError:
         return False
-    if not os.path.islink(folder):
-        return True
-    # A link to a folder that contains it would be walked forever.
-    target = os.path.realpath(folder)
-    return os.path.commonpath([target, os.path.realpath(path)]) != target
+    return True

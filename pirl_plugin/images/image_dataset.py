@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,8 @@ from torch.utils.data import Dataset, default_collate
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import LARGEST_SIDE
-from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import ImageSource, open_source
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.source import RGB, evenly_spaced
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.callables import CallableViews
@@ -129,7 +127,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
         Raises:
             IndexError: the row does not exist; negative rows are not supported.
-            ValueError: the views are not tensors, or no image is readable.
+            ValueError: no image is readable.
         """
         row = int(row)
         if not 0 <= row < len(self):
@@ -138,9 +136,9 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         if is_valid:
             epoch = int(self._epoch)
             rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
-            sample = Sample(self.views(pixels, rng))
+            sample = dict(self.views(pixels, rng))
         else:
-            sample = Sample(self.blank_views())
+            sample = self.blank_views()
         sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
         sample["data_valid"] = torch.tensor(is_valid)
         return sample
@@ -158,8 +156,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
     @functools.cached_property
     def _first_readable(self) -> torch.Tensor:
-        distance = math.ceil(len(self) / _ROWS_TO_TRY)
-        rows = range(0, len(self), distance)
+        rows = evenly_spaced(len(self), _ROWS_TO_TRY)
         for row in rows:
             pixels, is_valid = self.source.load(row, self._size, self.pixel_type)
             if is_valid:
@@ -186,9 +183,6 @@ def collate_views(samples: Sequence[Any]) -> Any:
         numbers as a tensor (B,); other values as a list. If ``data_valid`` is false, ``index`` and
         ``label`` are −1, and loss and memory bank ignore the image.
 
-    Raises:
-        ValueError: the samples contain no dictionary of views.
-
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
         >>> rows = [{"images": image, "index": r, "data_valid": r != 1} for r in range(3)]
@@ -199,11 +193,6 @@ def collate_views(samples: Sequence[Any]) -> Any:
     if isinstance(samples[0], (tuple, list)):
         views, *items = zip(*samples, strict=True)
         return [collate_views(views), *(default_collate(list(values)) for values in items)]
-    if not isinstance(samples[0], Mapping):
-        raise Refused(
-            f"collate_views: expected dictionaries of views, got a {type(samples[0]).__name__}. "
-            f"Pass the images to ImageDataset(images, views)."
-        )
     batch: dict[str, Any] = {}
     for name, first in samples[0].items():
         values = [sample[name] for sample in samples]

@@ -21,7 +21,7 @@ from pirl_plugin.images.classes import (
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import UnreadableImageError, read_file
-from pirl_plugin.images.source import DecodedImage, ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
@@ -31,10 +31,6 @@ _ENCODED = {"bytes", "path"}
 
 class WrongItems(Refused):
     """No item in the data set is usable, whichever row is read."""
-
-
-class Sample(dict[str, torch.Tensor]):
-    """The views of one image in an ``ImageDataset``."""
 
 
 class MapSource(ImageSource):
@@ -62,17 +58,12 @@ class MapSource(ImageSource):
         path: str | None = None,
     ) -> None:
         kind = type(dataset).__name__
-        if isinstance(dataset, Mapping):
-            raise Refused(
-                f"data: expected one data set, got a {kind} with {', '.join(map(str, dataset))}. "
-                f"Pass one of its splits."
-            )
         is_map = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-        if not is_map or isinstance(dataset, IterableDataset):
+        if not is_map or isinstance(dataset, (Mapping, IterableDataset)):
             raise Refused(
                 f"data: expected a map-style data set, with len(data) and data[row], got a {kind}. "
-                f"Each image has a row in the memory bank, so load the data without streaming, or "
-                f"pass a list of the images."
+                f"Pass one split, not a dictionary of splits; and load the data without streaming, "
+                f"because each image has a row in the memory bank."
             )
         super().__init__(path or kind, map(str, range(len(dataset))))
         self.dataset = dataset
@@ -111,7 +102,7 @@ class MapSource(ImageSource):
 
         Raises:
             OSError: the file cannot be read.
-            WrongItems: the item has several images without a recognized name, or contains views.
+            WrongItems: the item has several images without a recognized name.
             UnreadableImageError: the data set raises an error for the item, or it has no image.
         """
         try:
@@ -131,16 +122,9 @@ class MapSource(ImageSource):
 
         Raises:
             OSError: the file cannot be read.
-            WrongItems: the item has several images without a recognized name, or contains views.
+            WrongItems: the item has several images without a recognized name.
             UnreadableImageError: it has no image.
         """
-        if isinstance(item, Sample):  # results for random views would be silently wrong
-            raise WrongItems(
-                f"the items in {self.path} are views from an ImageDataset. Pass the ImageDataset "
-                f"itself, or a Subset of it."
-            )
-        if isinstance(item, DecodedImage) and not item.is_readable:
-            raise UnreadableImageError("the source has no readable image")
         if isinstance(item, (tuple, list)):
             item = dict(enumerate(item))
         if isinstance(item, Mapping):
@@ -195,13 +179,7 @@ def _is_image(value: Any) -> bool:
 def _order(dataset: Any) -> list[str]:
     """Return a data set's class names in its own order; empty if it has none."""
     classes = getattr(dataset, "classes", None)
-    if not isinstance(classes, (list, tuple)):
-        return []
-    names = []
-    for name in classes:
-        # torchvision's ImageNet has several names per class.
-        names.append(", ".join(map(str, name)) if isinstance(name, tuple) else str(name))
-    return names
+    return list(map(str, classes)) if isinstance(classes, (list, tuple)) else []
 
 
 def _labels_of(dataset: Any) -> list[Any]:
@@ -213,9 +191,6 @@ def _labels_of(dataset: Any) -> list[Any]:
             f"one class per item."
         )
     labels = np.asarray(values).tolist()
-    transform = getattr(dataset, "target_transform", None)
-    if transform:
-        return [transform(label) for label in labels]
     names = _order(dataset)
     if names and all(isinstance(label, int) and label < len(names) for label in labels):
         return [names[label] if label >= 0 else None for label in labels]
@@ -242,30 +217,18 @@ def _column(kind: str, dataset: Any, columns: Columns, context: str) -> str:
     """
     import datasets
 
-    of_type = []  # images, or classes
-    others = []  # image file bytes, or labels, if the name is recognized or chosen
+    type_of_kind = datasets.Image if kind == "image" else datasets.ClassLabel
+    names = []
+    of_type = []
     for name, value in dataset.features.items():
-        is_scalar = isinstance(value, datasets.Value)
-        is_bytes = is_scalar and "binary" in value.dtype
-        if kind == "image":
-            is_encoded = isinstance(value, dict) and {"bytes"} <= set(value) <= _ENCODED
-            is_of_type = isinstance(value, datasets.Image) or is_encoded
-            may_be = is_bytes
-        else:
-            is_of_type = isinstance(value, datasets.ClassLabel)
-            may_be = is_scalar and not is_bytes
-        if is_of_type:
+        if kind == "label" or getattr(value, "dtype", "") != "string":  # paths are not images
+            names.append(name)
+        if isinstance(value, type_of_kind):
             of_type.append(name)
-        elif may_be:
-            others.append(name)
-    usable = of_type + others
-    content = "images or image file bytes" if kind == "image" else "one value per image"
-    column: str | None = columns.find(kind, usable, context, of_type)
+    column: str | None = columns.find(kind, names, context, of_type)
     if column is None:
         refusal = NoLabels if kind == "label" else Refused
-        if usable:
-            raise refusal(f"{context}: {choose(kind, usable)}")
-        raise refusal(f"{context} has no column with {content}: {dataset.features}")
+        raise refusal(f"{context}: {choose(kind, names)}")
     warn_once(f"{context}: {kind}s from the column {column!r}")
     return column
 

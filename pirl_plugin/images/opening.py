@@ -42,7 +42,6 @@ SOURCE_NAMES: dict[type[ImageSource], str] = {
 
 _TABLES = (".arrow", ".parquet")
 _METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
-_ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
 def open_source(
@@ -131,7 +130,7 @@ def _infer_source(path: str) -> tuple[str, str]:
             if list_name in names and len(class_folders(path)) < 2:
                 return DISK_FILELIST, os.path.join(path, list_name)
         # A tar beside images, for example with masks, does not determine the format.
-        if any(name.endswith(_ARCHIVES) for name in names) and not any(find_images(path)):
+        if any(name.endswith(".tar") for name in names) and not any(find_images(path)):
             return DISK_SHARDS, path
         return DISK_FOLDER, path
     if path.endswith(".tar"):

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -41,24 +41,10 @@ from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"
-_RECORD = ".prepared.jsonl"  # one Entry per line; hidden, so that no reader counts it
+_RECORD = ".prepared.jsonl"  # one [image, stamp] per line; hidden, so that no reader counts it
 _BLOCK = 32  # images copied by a process at a time
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
-
-
-class Entry(NamedTuple):
-    """A line in the record: what a copy was made from.
-
-    Attributes:
-        image: the image's path, relative to its folder.
-        stamp: the image's size and modification time.
-        copy: the copy's path, relative to the output folder.
-    """
-
-    image: str
-    stamp: str
-    copy: str
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Namespace) -> int:
     _claim(out, source, options)
-    copies = _Copies(images, out, options, _read_record(out))
+    copies = _Copies(images, out, options)
     num_removed = copies.forget_removed()
     try:
         with resumable():
@@ -85,7 +71,7 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     finally:
         for unfinished in out.glob(f"{UNFINISHED}*"):  # from killed workers
             remove(unfinished)
-    removed = f", {num_removed} copies of removed images deleted" if num_removed else ""
+    removed = f", {num_removed} removed images deleted" if num_removed else ""
     num_present = len(images) - num_written - len(problems)
     print(
         f"{out}: {num_written} images copied, {num_present} already there, {len(problems)} failed"
@@ -131,22 +117,22 @@ def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
     claim_folder(out, settings)
 
 
-def _read_record(out: Path) -> dict[str, Entry]:
-    """Return the record's latest entry for each image.
+def _read_record(out: Path) -> dict[str, str]:
+    """Return the latest stamp of each copied image.
 
     Raises:
         Refused: the record names a file outside the folder.
     """
-    entries = {}
+    stamps = {}
     if (out / _RECORD).is_file():
         for line in (out / _RECORD).read_text().splitlines():
             with suppress(ValueError, TypeError):  # the last line from a killed process
-                entry = Entry(*json.loads(line))
-                entries[entry.image] = entry
-    for _, _, copy in entries.values():
-        if os.path.isabs(copy) or ".." in Path(copy).parts:
-            raise Refused(f"{out / _RECORD} names {copy}, outside its own folder.")
-    return entries
+                image, stamp, *_ = json.loads(line)
+                stamps[image] = stamp
+    for image in stamps:
+        if os.path.isabs(image) or ".." in Path(image).parts:
+            raise Refused(f"{out / _RECORD} names {image}, outside its own folder.")
+    return stamps
 
 
 def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
@@ -163,114 +149,92 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
     with closing(Progress("copies", len(copies))) as progress:
         with reading(loader, Wait([copies], TIMEOUT_MINUTES)) as batches:
             for batch in batches:
-                entries = [made for made in batch if isinstance(made, Entry)]
-                problems += [made for made in batch if isinstance(made, str)]
+                entries = [result for result in batch if isinstance(result, tuple)]
+                problems += [result for result in batch if isinstance(result, str)]
                 copies.record(entries)
                 num_written += len(entries)
                 progress.update(len(batch))
     return num_written, problems
 
 
-def _lines(entries: Iterable[Entry]) -> str:
-    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
-
-
-class _Copies(Dataset[Entry | str | None]):
+class _Copies(Dataset["tuple[str, str] | str | None"]):
     """Copies of images; a loader worker makes one when it reads it.
 
     Args:
         images: the images.
         out: output folder.
         options: the command's options.
-        entries: entries from earlier calls, by image.
+
+    Raises:
+        Refused: two images would have the same copy.
     """
 
-    def __init__(
-        self,
-        images: FolderSource,
-        out: Path,
-        options: argparse.Namespace,
-        entries: dict[str, Entry],
-    ) -> None:
+    def __init__(self, images: FolderSource, out: Path, options: argparse.Namespace) -> None:
         self._images = images
         self._out = out
         self._options = options
-        self._entries = entries
+        self._stamps = _read_record(out)
+        self._names = {images.name_of(row) for row in range(len(images))}
+        for name in self._names:
+            jpeg = _jpeg_name(name)
+            if jpeg != name and jpeg in self._names:
+                raise Refused(f"The copy of {name} would be {jpeg}. Rename one of these images.")
 
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, row: int) -> Entry | str | None:
-        """Make a copy and return its entry, or the failure; None if the copy exists."""
+    def __getitem__(self, row: int) -> tuple[str, str] | str | None:
+        """Make a copy; return the image's name and stamp, or the failure; None if it exists."""
         path = self._images.path_of(row)
         name = self._images.name_of(row)
         stamp = content_stamp(path)
-        earlier = self._entries.get(name)
-        if earlier and earlier.stamp == stamp and (self._out / earlier.copy).is_file():
+        copies = self._paths(name)
+        if self._stamps.get(name) == stamp and any(map(Path.is_file, copies)):
             return None
         try:
             with self._images.reading(row):
                 content, is_new = self._smaller(path)
         except (OSError, ValueError, MemoryError) as error:
             if isinstance(error, UnreadableImageError):
-                self._remove_copies(name)  # from before the image broke
+                self._remove(name)  # from before the image broke
             return f"{path}: {error or 'too little memory'}"
-        copy = self._jpeg_name(name) if is_new else name
-        target = self._out / copy
+        target = copies[is_new]
         # A killed process leaves an unfinished file, not a partial copy.
         unfinished = self._out / f"{UNFINISHED}{row}"
         with naming_failures(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(content)
-            self._remove_copies(name)  # from before the image changed
+            self._remove(name)  # from before the image changed
             unfinished.replace(target)
-        return Entry(name, stamp, copy)
+        return name, stamp
 
     def being_read(self) -> list[str]:
         """Return the paths of the images being copied."""
         return self._images.being_read()
 
-    def record(self, entries: Sequence[Entry]) -> None:
-        """Append entries to the record."""
+    def record(self, entries: Iterable[tuple[str, str]]) -> None:
+        """Append image names and stamps to the record."""
         file = self._out / _RECORD
         with naming_failures(file), file.open("a") as record:
-            record.write(_lines(entries))
+            record.writelines(f"{json.dumps(entry)}\n" for entry in entries)
 
     def forget_removed(self) -> int:
-        """Delete copies of removed images, and return their number.
+        """Delete copies of removed images, and return the number of these images."""
+        removed = self._stamps.keys() - self._names
+        for name in removed:
+            self._remove(name)
+            del self._stamps[name]
+        (self._out / _RECORD).unlink(missing_ok=True)
+        self.record(self._stamps.items())
+        return len(removed)
 
-        A copy with another image's name, such as a new ``a.png.jpg`` beside ``a.png``, is forgotten
-        too, and both images are copied.
-        """
-        names = {self._images.name_of(row) for row in range(len(self._images))}
-        num_removed = 0
-        for entry in list(self._entries.values()):
-            is_of_other = entry.copy != entry.image and entry.copy in names
-            if entry.image not in names and not is_of_other:
-                num_removed += (self._out / entry.copy).is_file()
-                (self._out / entry.copy).unlink(missing_ok=True)
-            if entry.image not in names or is_of_other:
-                del self._entries[entry.image]
-        write_text(self._out / _RECORD, _lines(self._entries.values()))
-        return num_removed
+    def _paths(self, name: str) -> tuple[Path, Path]:
+        """Return the paths of an image's unchanged copy and of its smaller copy."""
+        return self._out / name, self._out / _jpeg_name(name)
 
-    def _jpeg_name(self, name: str) -> str:
-        """Return the name for an image's JPEG copy; no other copy has this name."""
-        if Path(name).suffix.lower() in _JPEG_SUFFIXES:
-            return name
-        ending = ".jpg"
-        # Such as a.png beside another image a.png.jpg.
-        while os.path.exists(os.path.join(self._images.path, f"{name}{ending}")):
-            ending = f".copy{ending}"
-        return f"{name}{ending}"
-
-    def _remove_copies(self, name: str) -> None:
-        """Delete an image's copies, with or without an entry in the record."""
-        names = {name, self._jpeg_name(name)}
-        if entry := self._entries.get(name):
-            names.add(entry.copy)
-        for copy in names:
-            (self._out / copy).unlink(missing_ok=True)
+    def _remove(self, name: str) -> None:
+        for copy in self._paths(name):
+            copy.unlink(missing_ok=True)
 
     def _smaller(self, path: str) -> tuple[bytes | bytearray, bool]:
         """Return the content of an image's copy, and whether it is a new, smaller JPEG.
@@ -292,3 +256,7 @@ class _Copies(Dataset[Entry | str | None]):
         resized = as_image(pixels).resize(smaller, Image.Resampling.LANCZOS)
         resized.save(file, "JPEG", quality=self._options.quality)
         return file.getvalue(), True
+
+
+def _jpeg_name(name: str) -> str:
+    return name if Path(name).suffix.lower() in _JPEG_SUFFIXES else f"{name}.jpg"

@@ -20,10 +20,14 @@ import numpy as np
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
-from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS, warn_skipped
-from pirl_plugin.images.source import ImageSource, content_stamp
+from pirl_plugin.images.folders import (
+    ARRAY_EXTENSION,
+    IMAGE_EXTENSIONS,
+    classes_of_folders,
+    warn_skipped,
+)
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.text import printable
 
 _LARGEST_LABEL = 4096  # bytes in a .cls
 _LARGEST_PADDING = 1 << 20  # zero bytes at the end of a tar; tar pads to 10,240 by default
@@ -38,31 +42,28 @@ class ShardSource(ImageSource):
         path: ``NAME.tar``, or a folder with ``*.tar``.
 
     Raises:
-        ValueError: there are no images, or a tar is truncated or compressed.
+        ValueError: there are no images, or a tar is truncated.
     """
 
     kind = "tars"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)
-        if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
-            raise Refused(f"{packed[0]} is compressed. Unpack it with gunzip.")
         tars = [folder] if folder.is_file() else sorted(folder.glob("*.tar"))
         self._tars = list(map(str, tars))
-        self._stamps = list(map(content_stamp, tars))
         names: list[str] = []
-        places: list[tuple[int, int, int]] = []  # tar number, offset and size in bytes
+        locations: list[tuple[int, int, int]] = []  # tar number, offset and size in bytes
         self._labels: list[str | None] = []  # texts in the .cls members
         skipped: Counter[str] = Counter()
         for number, tar in enumerate(self._tars):
             contents, label_of_key = scan_tar(tar, skipped)
             for name in _images_of_keys(contents, skipped):
                 names.append(name)
-                places.append((number, contents[name].offset_data, contents[name].size))
+                locations.append((number, contents[name].offset_data, contents[name].size))
                 self._labels.append(label_of_key.get(os.path.splitext(name)[0]))
         if skipped:
             warn_skipped(os.fspath(path), skipped)
-        self._places = np.array(places, np.int64)
+        self._locations = np.array(locations, np.int64)
         super().__init__(path, names)
 
     def read(self, row: int) -> bytes:
@@ -71,8 +72,8 @@ class ShardSource(ImageSource):
         Raises:
             OSError: the tar cannot be read, or has become shorter.
         """
-        number, offset, size = self._places[row].tolist()
-        tar = _opened(self._tars[number], self._stamps[number])
+        number, offset, size = self._locations[row].tolist()
+        tar = _opened(self._tars[number])
         content = os.pread(tar.fileno(), size, offset)
         if len(content) < size:
             raise OSError(f"{self._tars[number]} ends within the image")
@@ -80,7 +81,7 @@ class ShardSource(ImageSource):
 
     def path_of(self, row: int) -> str:
         """Return ``TAR:MEMBER`` for an image, for messages."""
-        tar = self._tars[int(self._places[row, 0])]
+        tar = self._tars[int(self._locations[row, 0])]
         return f"{tar}:{os.fsdecode(self._images[row])}"
 
     def files(self) -> list[str]:
@@ -95,25 +96,16 @@ class ShardSource(ImageSource):
         """
         if any(label is not None for label in self._labels):
             return name_classes(self._labels)
-        folders = [os.fsdecode(name).rpartition("/")[0].partition("/")[0] for name in self._images]
-        names = sorted(set(filter(None, folders)))
-        if not names:
+        classes = classes_of_folders(self._images)
+        if not classes.names:
             raise NoLabels(f"{self.path} has neither class folders nor a KEY.cls for KEY.jpg")
-        return name_classes([folder or None for folder in folders], order=names)
+        return classes
 
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
-def _opened(tar: str, stamp: str) -> FileIO:
-    """Return a tar, which stays open, also in forked processes.
-
-    Raises:
-        OSError: it cannot be opened, or its size or time differs from when it was indexed.
-    """
-    file = open(tar, "rb", buffering=0, opener=open_regular)
-    if content_stamp(tar) != stamp:
-        file.close()
-        raise OSError(f"{tar} was replaced after its headers were read")
-    return file
+def _opened(tar: str) -> FileIO:
+    """Return a tar, which stays open, also in forked processes."""
+    return open(tar, "rb", buffering=0, opener=open_regular)
 
 
 def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInfo], dict[str, str]]:
@@ -153,10 +145,6 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
                 if suffix == ".cls" and content.size <= _LARGEST_LABEL:
                     text = tar.extractfile(content).read()  # type: ignore[union-attr]
                     labels[stem] = text.decode().strip()
-    except UnicodeDecodeError as error:
-        raise Refused(
-            f"{path}: {printable(member.name)} is not UTF-8: {error.object!r}. Write it again."
-        ) from None
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a complete tar ({error}). Create it again.") from None
     return contents, labels

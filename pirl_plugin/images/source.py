@@ -281,11 +281,11 @@ def content_stamp(path: str | os.PathLike[str]) -> str:
 
 def _of_type(pixels: torch.Tensor, pixel_type: PixelType) -> torch.Tensor:
     """Return pixels with this type; for RGB, convert them."""
-    found = PixelType(len(pixels), pixels.dtype)
-    if found == pixel_type:
+    actual = PixelType(len(pixels), pixels.dtype)
+    if actual == pixel_type:
         return pixels
     if pixel_type != RGB:
-        raise UnreadableImageError(f"it has {found}, but most images have {pixel_type}")
+        raise UnreadableImageError(f"it has {actual}, but most images have {pixel_type}")
     try:
         return as_rgb(pixels)
     except Refused as error:

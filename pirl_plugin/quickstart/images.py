@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.feature_store import FeatureStore
+from pirl_plugin.evaluation.feature_store import gather
 from pirl_plugin.evaluation.features import compute_features, labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.page import ShownImages
@@ -66,19 +66,19 @@ def find_data(folder: Path) -> Data:
         ValueError: there are fewer than two images, or ``val`` has different classes.
     """
     train, val = find_splits(folder)
-    has_splits = train is not None and val is not None
-    if len(class_folders(train if train is not None and has_splits else folder)) > 1:
-        images = open_labeled(folder)
-        return Data(Path(images.train.path), Path(images.test.path), len(images.train), images)
-    unlabeled = train if train is not None and has_splits else folder
-    return Data(unlabeled, None, len(FolderSource(unlabeled)))
+    if train is None or val is None:
+        train = folder
+    if len(class_folders(train)) > 1:
+        return _labeled_data(open_labeled(folder))
+    return Data(train, None, len(FolderSource(train)))
 
 
 def save_held_out(data: Data, out: Path) -> Data:
     """Write held-out images as lists, and return these; leave other data unchanged."""
-    if data.labeled is None or data.labeled.held_out_of is None:
-        return data
-    images = save_split(data.labeled, out)
+    return data if data.labeled is None else _labeled_data(save_split(data.labeled, out))
+
+
+def _labeled_data(images: LabeledImages) -> Data:
     return Data(Path(images.train.path), Path(images.test.path), len(images.train), images)
 
 
@@ -117,11 +117,9 @@ def read_unlabeled(folder: Path, networks: Mapping[str, AnyTrunk]) -> Split:
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), _UNLABELED)
     trunks = list(networks.values())
-    store = FeatureStore(len(rows))
-    for batch in compute_features(trunks, [source], trunks[0].network_config, rows, workers=0):
-        store.append(batch)
-    store.require_readable()
-    readable_rows = torch.tensor(rows)[store.readable].tolist()
+    batches = compute_features(trunks, [source], trunks[0].network_config, rows, workers=0)
+    gathered = gather(batches)
+    readable_rows = torch.tensor(rows)[gathered.readable].tolist()
     labels = torch.full((len(readable_rows),), NO_CLASS)
-    features = dict(zip(networks, store.features, strict=True))
+    features = dict(zip(networks, gathered.features, strict=True))
     return Split(source, readable_rows, labels, [], features)

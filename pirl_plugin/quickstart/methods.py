@@ -17,7 +17,7 @@ class Method:
     """A pre-training method.
 
     Attributes:
-        title: the method's name.
+        name: the method's name.
         overrides: overrides for ``pretrain/pirl/quick_jigsaw``.
         views: views as in training.
         task: a sentence that says what the network learns.
@@ -25,7 +25,7 @@ class Method:
             equally long.
     """
 
-    title: str
+    name: str
     overrides: tuple[str, ...]
     views: Views
     task: str

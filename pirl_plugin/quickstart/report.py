@@ -8,9 +8,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import io
-import re
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
-from torch.nn.functional import pad
+from torchvision.utils import make_grid
 
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation import page
@@ -39,8 +37,8 @@ from pirl_plugin.views.pixels import image_generator
 
 _ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
 _BLUE = "#2457c5"
-_PALE_BLUE = "#b9c9ee"
 _GRAY = "#8b929b"
+_POINTS = 60  # of the plotted loss
 _MEASURES = {  # memory bank measure: title, and meaning of the dashed line
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
     "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
@@ -82,19 +80,18 @@ def write_report(
     outcome: dict[str, Any] = {}
     if test is not None and compared is not None:
         test_of_labels = "Labels were used only for the test"
-        outcome = accuracy_facts(results, Counter(test.labels.tolist()), compared.chart())
+        outcome = accuracy_facts(results, test.labels, compared.chart())
     page.write_page(
         out / "report.html",
-        f"{method.title} quickstart",
+        f"{method.name} quickstart",
         introduction=f"A ResNet-{network['DEPTH']} saw {data.num_train:,} images without labels "
         f"for {epochs}. {test_of_labels}.",
-        training=page.Training(
-            loss=_ends(losses[:, 1]),
-            plots=_plots(losses, results["epochs"], measures),
-            task=method.task,
-            samples=_samples(train, results["seed"], method.views),
-        ),
-        neighbors=show_neighbors(train, test, method.title),
+        training={
+            "plots": _plots(losses, results["epochs"], measures),
+            "task": method.task,
+            "samples": _samples(train, results["seed"], method.views),
+        },
+        neighbors=show_neighbors(train, test, method.name),
         commands=longer_trainings(out, data.folder)
         | next_commands(checkpoints["pirl"], data.folder),
         remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
@@ -118,9 +115,9 @@ def longer_trainings(out: Path, images: Path) -> dict[str, str]:
     if not images.is_relative_to(out):
         paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{images}]")
         return {f"{longer} these images": f"{train} {paths}"}
-    own = shlex.quote(str(out.with_name(f"{out.name}_own")))
+    own_out = shlex.quote(str(out.with_name(f"{out.name}_own")))
     return {
-        "The same on your own images": f"{program_name()} quickstart --data DIR --out {own}",
+        "The same on your own images": f"{program_name()} quickstart --data DIR --out {own_out}",
         f"{longer} your own images": f"{train} 'config.DATA.TRAIN.DATA_PATHS=[DIR]'",
     }
 
@@ -131,52 +128,47 @@ def _settings(
     """Return the table at the report's end."""
     network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
     loss = config["LOSS"]["pirl_loss"]
-    train = config["DATA"]["TRAIN"]
-    view = train["TRANSFORMS"][0]
     rate = config["OPTIMIZER"]["param_schedulers"]["lr"]
     packages = ("pirl_plugin", "torch", "vissl")
-    speed = results["images_per_s"]
-    time = f"{results['seconds'] / 60:.1f} min"
     return {
         "Data": f"{data.num_train:,} images in {data.train}",
         "Test": "none" if test is None else f"{len(test.rows):,} images in {data.val}",
         "Network": f"ResNet-{network['DEPTH']}, width {network['WIDTH_MULTIPLIER']}",
-        "Views": f"image of {view['image_size']} px"
-        + (f", nine patches of {view['patch_size']} px" if "patch_size" in view else ""),
-        "Method": METHODS[results["method"]].title,
+        "Method": METHODS[results["method"]].name,
         "Loss": f"{loss['estimator']}, λ = {loss['lambda_invariance']}, "
         f"τ = {loss['temperature']}, N = {loss['num_negatives']:,}",
         "Optimizer": f"SGD, learning rate {rate['start_value']} ({rate['name']}), "
-        f"batch {train['BATCHSIZE_PER_REPLICA']}",
+        f"batch {config['DATA']['TRAIN']['BATCHSIZE_PER_REPLICA']}",
         "Engine": "VISSL, config=pretrain/pirl/quick_jigsaw",
         "Evaluation": "frozen res5 features: VISSL's linear benchmark; kNN, k = 20, cosine",
         "Seed": str(results["seed"]),
         "Processor": f"{results['processor']}, {results['threads']} threads",
         "Versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages),
-        "Date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "Time": f"{time}; pre-training at {speed:.0f} images/s" if speed else time,
+        "Date": datetime.date.today().isoformat(),
+        "Time": f"{results['seconds'] / 60:.1f} min; pre-training at "
+        f"{results['images_per_s']:.0f} images/s",
     }
 
 
 def accuracy_facts(
-    results: dict[str, Any], classes: Counter[int], layers: page.Chart
+    results: dict[str, Any], labels: torch.Tensor, layers: page.Chart
 ) -> dict[str, Any]:
     """Return the page's ``charts``, ``chance`` and ``verdict``.
 
     Args:
         results: as in ``results.json``.
-        classes: number of test images per class; the most frequent gives the chance level.
+        labels: int64 ``(M,)``, test labels.
         layers: chart that compares the layers.
     """
-    count = classes.total()
-    method = METHODS[results["method"]].title
+    count = len(labels)
+    method = METHODS[results["method"]].name
     charts = []
     for key, title in _ACCURACIES.items():
         random = page.Accuracy("Random", results["random"][key], count, is_reference=True)
         pirl = page.Accuracy(method, results["pirl"][key], count)
         charts.append(page.Chart(title, [random, pirl]))
     charts.append(layers)
-    chance = 100 * max(classes.values()) / count
+    chance = 100 * int(labels.bincount().max()) / count
     return {"charts": charts, "chance": chance, "verdict": verdict(results["gain"], method)}
 
 
@@ -186,34 +178,30 @@ def verdict(gains: Mapping[str, Sequence[float]], method: str = "PIRL") -> page.
     Args:
         gains: ``knn_top1`` and ``linear_top1`` → the gain over random weights, and half the width
             of its 95 % interval, in points.
-        method: the method's title.
+        method: name of the method.
 
     Example:
         >>> verdict({"knn_top1": (7.0, 7.5), "linear_top1": (15.5, 4.9)}).kind
         'good'
     """
-    phrases = []
+    details = ""
+    is_gain = set()
     for key, title in _ACCURACIES.items():
         gain, error = gains[key]
-        measure = title[0].lower() + title[1:]
-        phrase = f"{gain:+.1f} ± {error:.1f} points ({measure})".replace("-", "−")
-        phrases.append(f"{phrase}, which may be chance" if abs(gain) <= error else phrase)
-    text = ", and ".join(phrases)
-    is_better = any(gain > error for gain, error in gains.values())
-    is_worse = any(gain < -error for gain, error in gains.values())
-    if is_better and is_worse:
-        return page.Verdict("open", f"Compared with random weights, the measures differ: {text}.")
-    if is_better:
-        return page.Verdict(
-            "good", f"{method} learned: its features beat random weights by {text}."
-        )
-    if is_worse:
-        return page.Verdict("bad", f"{method}'s features are worse than random weights: {text}.")
+        details += f" {title}: {gain:+.1f} ± {error:.1f} points"
+        if abs(gain) > error:
+            is_gain.add(gain > 0)
+        else:
+            details += ", which may be chance"
+        details += "."
+    if is_gain == {True}:
+        return page.Verdict("good", f"{method} learned: its features beat random weights.{details}")
+    if is_gain == {False}:
+        return page.Verdict("bad", f"{method}'s features are worse than random weights.{details}")
+    if is_gain:
+        return page.Verdict("open", f"Compared with random weights, the measures differ.{details}")
     advice = "Train for more epochs or on more images."
-    return page.Verdict(
-        "open",
-        f"This run does not show that {method} learned: {text} over random weights. {advice}",
-    )
+    return page.Verdict("open", f"This run does not show that {method} learned. {advice}{details}")
 
 
 def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> page.Neighbors:
@@ -222,7 +210,7 @@ def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> pa
     Args:
         train: the images to search for neighbors.
         test: the queries; None: the training images, each without itself.
-        method: the trained network's title.
+        method: the trained network's name.
     """
     queries = test or train
     nearest = {}
@@ -235,79 +223,49 @@ def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> pa
     return page.show_neighbors(train, queries, nearest)
 
 
-def _ends(values: NDArray[np.floating]) -> tuple[float, float]:
-    """Return the means over the first and the last tenth."""
-    part = max(1, len(values) // 10)
-    return float(values[:part].mean()), float(values[-part:].mean())
-
-
 def _plots(
     losses: NDArray[np.floating], epochs: int, measures: dict[int, dict[str, dict[str, float]]]
 ) -> list[str]:
     """Plot the loss, and each measure available in every measured epoch.
 
     Args:
-        losses: ``(K, 2)``, step and loss.
+        losses: ``(K, 2)``, step and loss. Each point of the plot is a mean over neighboring steps.
         epochs: number of training epochs.
         measures: epoch → name → ``value`` and ``chance``.
     """
-    plots = [_plot_loss(losses, epochs)]
-    for name in _MEASURES:
+    parts = np.array_split(losses, min(_POINTS, len(losses)))
+    steps, means = np.array([part.mean(axis=0) for part in parts]).T
+    epoch_of_step = steps * epochs / max(losses[-1, 0], 1)  # there may be only step 0
+    plots = [_plot("Loss", epoch_of_step, {"mean loss": means})]
+    for name, (title, dashed) in _MEASURES.items():
         if measures and all(name in of_epoch for of_epoch in measures.values()):
-            plots.append(_plot_measure(name, measures))
+            values = [of_epoch[name]["value"] for of_epoch in measures.values()]
+            chance = [of_epoch[name]["chance"] for of_epoch in measures.values()]
+            plots.append(_plot(title, [*measures], {"measured": values, dashed: chance}))
     return plots
 
 
-def _plot_loss(losses: NDArray[np.floating], epochs: int) -> str:
-    steps, values = losses.T
-    epoch_of_step = steps * epochs / max(steps[-1], 1)  # there may be only step 0
-    figure = _figure("Loss")
-    axes = figure.axes[0]
-    axes.plot(epoch_of_step, values, color=_PALE_BLUE, lw=1, label="each logged step")
-    axes.plot(epoch_of_step, _smoothed(values), color=_BLUE, label="running mean")
-    axes.legend(frameon=False, fontsize=8)
-    return _svg(figure, "Loss")
-
-
-def _plot_measure(name: str, measures: dict[int, dict[str, dict[str, float]]]) -> str:
-    title, dashed = _MEASURES[name]
-    measured_epochs = sorted(measures)
-    values = [measures[epoch][name]["value"] for epoch in measured_epochs]
-    chance = [measures[epoch][name]["chance"] for epoch in measured_epochs]
-    figure = _figure(title)
-    axes = figure.axes[0]
-    axes.plot(measured_epochs, values, color=_BLUE)
-    axes.plot(measured_epochs, chance, color=_GRAY, ls="--", marker=".", label=dashed)
-    axes.legend(frameon=False, fontsize=8)
-    return _svg(figure, title)
-
-
-def _smoothed(values: ArrayLike) -> NDArray[np.floating]:
-    """Return a running mean over a twentieth of the values, with shorter windows at the ends."""
-    values = np.asarray(values, float)
-    half = len(values) // 40
-    windows = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
-    return np.array([window.mean() for window in windows])
-
-
-def _figure(title: str) -> Figure:
-    """Return a figure, 4.2 inches wide, with one pair of axes over epochs."""
+def _plot(title: str, epochs: ArrayLike, curves: Mapping[str, ArrayLike]) -> str:
+    """Plot one or two curves over epochs, the second one dashed; return an ``<svg>`` element."""
     figure = Figure(figsize=(4.2, 2.6), layout="constrained")
     axes = figure.subplots()
+    styles: Sequence[dict[str, Any]] = (
+        {"color": _BLUE},
+        {"color": _GRAY, "ls": "--", "marker": "."},
+    )
+    for (label, values), style in zip(curves.items(), styles, strict=False):
+        axes.plot(epochs, values, label=label, **style)
+    axes.legend(frameon=False, fontsize=8)
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set(xlabel="epoch")
+    axes.set_xlabel("epoch")
+    axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure
-
-
-def _svg(figure: Figure, title: str) -> str:
-    """Return a figure as an ``<svg>`` element in which text stays text."""
-    figure.axes[0].set_xlim(left=0)
     stream = io.StringIO()
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    svg = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
-    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
+        figure.savefig(stream, format="svg", transparent=True, metadata=no_metadata)
+    _, _, svg = stream.getvalue().partition("<svg ")
+    return f'<svg role="img" aria-label="{title}" {svg}'
 
 
 def _samples(train: Split, seed: int, views: Views) -> list[dict[str, str]]:
@@ -318,9 +276,7 @@ def _samples(train: Split, seed: int, views: Views) -> list[dict[str, str]]:
         drawn = views(pixels, image_generator(seed, 0, row))
         pictures = {"Image": pixels, "Image view": drawn["images"]}
         if "patches" in drawn:
-            patches = pad(drawn["patches"], (1, 1, 1, 1), value=255)  # (9, C, h, w), white edges
-            grid = patches.unflatten(0, (3, 3)).permute(2, 0, 3, 1, 4)  # (C, 3, h, 3, w)
-            pictures["Patches"] = grid.flatten(3, 4).flatten(1, 2)  # (C, 3 h, 3 w)
+            pictures["Patches"] = make_grid(drawn["patches"], 3, padding=1, pad_value=255)
         if "transformed" in drawn:
             pictures["Rotated view"] = drawn["transformed"]
         samples.append({name: page.data_address(image) for name, image in pictures.items()})

@@ -145,7 +145,7 @@ def run_quickstart(
     pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
     checkpoints = {"pirl": pretrained, "random": random_init}
 
-    print(f"Evaluating {METHODS[method].title} and random initialization", flush=True)
+    print(f"Evaluating {METHODS[method].name} and random initialization", flush=True)
     results, train, test, compared = _evaluate(data, checkpoints, out, seed, METHODS[method])
     results |= {
         "seed": seed,
@@ -175,7 +175,7 @@ def _evaluate(
     if data.labeled is None:
         return {}, read_unlabeled(data.train, networks), None, None
     compared, train, test = measure_labeled(data.labeled, networks)
-    compared = replace(compared, networks=[method.title, "Random"])
+    compared = replace(compared, networks=[method.name, "Random"])
     _run_linear_benchmarks(data, checkpoints, out, seed)
     print(compared.table(), flush=True)
     results = _accuracies(train, test, out)
@@ -310,7 +310,7 @@ def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any
 def _print_summary(results: dict[str, Any], out: Path) -> None:
     if "pirl" in results:
         print(f"\n{'':24}{'linear':>8}{'kNN':>8}   (top-1, percent)")
-        title = METHODS[results["method"]].title
+        title = METHODS[results["method"]].name
         for name, label in (("random", "random initialization"), ("pirl", title)):
             row = results[name]
             print(f"{label:24}{row['linear_top1']:8.1f}{row['knn_top1']:8.1f}")

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from pirl_plugin.system.failures import check_whole
 from pirl_plugin.views.kernels import render
-from pirl_plugin.views.photometric import Photometric, PhotometricArguments, check_limits
+from pirl_plugin.views.photometric import Photometric, check_limits
 from pirl_plugin.views.pixels import as_generator, as_pixels, random_resized_crop
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _USUAL_SCALE = (0.08, 1.0)
 _CORNER = np.zeros((1, 2), np.int32)
@@ -43,14 +39,10 @@ class Views(ABC):
         self,
         image_size: int = 224,
         image_scale: Sequence[float] = _USUAL_SCALE,
-        **photometric: Unpack[PhotometricArguments],
+        **photometric: Any,
     ) -> None:
-        check_whole("image_size", image_size, least=1)
         self.image_size = image_size
         self.image_scale = area_shares("image_scale", image_scale)
-        unknown = photometric.keys() - PhotometricArguments.__annotations__.keys()
-        if unknown:  # Photometric's own error would not name the views
-            raise TypeError(f"{type(self).__name__} has no argument {min(unknown)!r}")
         self.photometric = Photometric(**photometric)
 
     def __call__(

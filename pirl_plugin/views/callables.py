@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_generator, as_image, as_pixels, is_rgb
 
 
@@ -46,9 +45,6 @@ class CallableViews:
         Args:
             pixels: (C, H, W). RGB in uint8 is passed on as a PIL image, all others as this tensor.
             rng: random generator (default: the global generators).
-
-        Raises:
-            ValueError: the function returns another type.
         """
         image = as_image(pixels) if is_rgb(pixels) else pixels
         if self._takes_generator:
@@ -58,11 +54,6 @@ class CallableViews:
         else:
             with _seeded(int(rng.integers(2**32))):
                 views = self.function(image)
-        if not isinstance(views, (Mapping, Image.Image, torch.Tensor)):
-            raise Refused(
-                f"the views returned a {type(views).__name__}: expected a dictionary of tensors, "
-                f"or a tensor"
-            )
         by_name = views if isinstance(views, Mapping) else {"images": views}
         return {
             name: as_pixels(view) if isinstance(view, Image.Image) else view

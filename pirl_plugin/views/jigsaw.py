@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 from pirl_plugin.system.failures import Refused, check, check_name, check_whole
 from pirl_plugin.views.base import Views, area_shares, size_of_usual_crops
 from pirl_plugin.views.kernels import render
-from pirl_plugin.views.photometric import PhotometricArguments
 from pirl_plugin.views.pixels import random_resized_crop
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _FLIPS = ("patch", "image", "none")
 # Sides of the paper's image, crop and patch, pixels.
@@ -80,16 +76,13 @@ class JigsawViews(Views):
         patches_scale: Sequence[float] = (0.6, 1.0),
         num_permutations: int | None = None,
         flip: str = "patch",
-        **photometric: Unpack[PhotometricArguments],
+        **photometric: Any,
     ) -> None:
         super().__init__(image_size, image_scale, **photometric)
         if patches_crop_size is None:
             patches_crop_size = _in_proportion(_PAPER_CROP, image_size)
         if patch_size is None:
             patch_size = _in_proportion(_PAPER_PATCH, image_size)
-        check_whole("patches_crop_size", patches_crop_size, least=1)
-        check_whole("patch_size", patch_size, least=1)
-        check_whole("grid", grid, least=1)
         cell = patches_crop_size // grid
         if patch_size > cell:
             raise Refused(
@@ -120,7 +113,7 @@ class JigsawViews(Views):
         """Return the order's number in the set, and the patches (grid², C, P, P) in that order."""
         crop = random_resized_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
         if self._turns:
-            crop = _turn(crop, int(rng.integers(4)))
+            crop = np.ascontiguousarray(np.rot90(crop, int(rng.integers(4))))
         number, order = self.permutations.draw(rng)
         corners = patch_offsets(self.patches_crop_size, self.grid, self.patch_size, rng)
         rows = self.photometric.sample(rng, len(corners), crop)
@@ -163,8 +156,6 @@ class JigsawTask(JigsawViews):
     """
 
     def __init__(self, num_permutations: int, **parameters: Any) -> None:
-        number = "a number such as 2000, the number of classes"
-        check("num_permutations", num_permutations, num_permutations is not None, number)
         super().__init__(num_permutations=num_permutations, **parameters)
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
@@ -198,13 +189,6 @@ def patch_offsets(
     inside = rng.integers(0, cell - patch_size + 1, size=(grid * grid, 2), dtype=np.int32)
     corners = np.indices((grid, grid), np.int32).reshape(2, -1).T * np.int32(cell)
     return inside + corners
-
-
-def _turn(canvas: NDArray[Any], quarters: int) -> NDArray[Any]:
-    """Rotate (S, S, C) counterclockwise, pixel by pixel (twice as fast as byte by byte)."""
-    pixel = f"V{canvas.shape[2] * canvas.itemsize}"
-    turned = np.rot90(canvas.view(pixel)[..., 0], quarters)
-    return np.ascontiguousarray(turned).view(canvas.dtype).reshape(canvas.shape)
 
 
 class PermutationSet:

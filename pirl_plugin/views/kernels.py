@@ -25,7 +25,7 @@ splits the work into passes: contrast needs the mean gray level, autocontrast th
 itself computes equalization and blur, which are off by default. Views are flipped while they are
 cut, because no other operation depends on the direction.
 
-Loops run over slices that start at the neighbor. With an index such as ``x - width``, numba would
+Loops begin at the lowest neighbor of a pixel. With an index such as ``x - width``, numba would
 check for negative indices and could not vectorize. Numba recompiles when this file changes, so it
 contains all constants of the kernels.
 """
@@ -155,10 +155,10 @@ def _turn_hue(r, g, b, shift):
         level = np.floor(spread / max(value, _F1) * _BELOW_255 + _LEAST_STEP)
         saturation = _share(level)
         # To RGB: each channel is `value` minus a trapezoid in the hue, in 1/255 of a sector.
-        place = hue * _F6
-        r[x] = _fall(value, saturation, _F510 - abs(place - _F765))
-        g[x] = _fall(value, saturation, abs(place - _F510) - _F255)
-        b[x] = _fall(value, saturation, abs(place - _F1020) - _F255)
+        position = hue * _F6
+        r[x] = _fall(value, saturation, _F510 - abs(position - _F765))
+        g[x] = _fall(value, saturation, abs(position - _F510) - _F255)
+        b[x] = _fall(value, saturation, abs(position - _F1020) - _F255)
 
 
 @_jit
@@ -180,19 +180,13 @@ def _jitter_chunk(r, g, b, row, first, last, shift, mean):
 
 @_jit
 def _cut(canvas, top, left, flip, planes, size):
-    """Copy a view from the interleaved canvas (H, W·C) into its planes (C, P·P)."""
-    channels = planes.shape[0]
+    """Copy a view from the canvas (H, W, 3) into its planes (3, P·P)."""
     for y in range(size):
-        line = canvas[top + y, channels * left : channels * (left + size)]
-        for channel in range(channels):
-            pixels = line[channel::channels]
-            target = planes[channel, y * size : (y + 1) * size]
-            if flip:
-                for x in range(size):
-                    target[size - 1 - x] = pixels[x]
-            else:
-                for x in range(size):
-                    target[x] = pixels[x]
+        row = canvas[top + y, left : left + size]
+        for x in range(size):
+            at = y * size + (size - 1 - x if flip else x)
+            for channel in range(3):
+                planes[channel, at] = row[x, channel]
 
 
 @_jit
@@ -247,28 +241,20 @@ def _jitter(planes, row, chunk):
 def _sharpen(plane, out, size, factor):
     """Blend a channel, except its border, with its 3×3 smoothing (weights 1, center 5, sum 13).
 
-    The plane is one line of P·P bytes, so a pixel's neighbors are P − 1, P and P + 1 bytes away.
-    This is wrong at the ends of rows, which are overwritten.
+    The plane is one line of P·P bytes, so the pixels above and below are P bytes away. The ends of
+    rows get neighbors from other rows, and are overwritten.
     """
     count = plane.size - 2 * size - 2
-    # The neighbors of all inner pixels are the same plane, shifted.
-    top_left = plane[:count]
-    top = plane[1 : count + 1]
-    top_right = plane[2 : count + 2]
-    left = plane[size : size + count]
-    center = plane[size + 1 : size + count + 1]
-    right = plane[size + 2 : size + count + 2]
-    bottom_left = plane[2 * size : 2 * size + count]
-    bottom = plane[2 * size + 1 : 2 * size + count + 1]
-    bottom_right = plane[2 * size + 2 :]
-    inner = out[size + 1 : size + count + 1]
+    middle = plane[size:]
+    bottom = plane[2 * size :]
+    inner = out[size + 1 : size + 1 + count]
     for x in range(count):
-        total = np.uint16(top_left[x]) + np.uint16(top[x]) + np.uint16(top_right[x])
-        total += np.uint16(left[x]) + np.uint16(right[x])
-        total += np.uint16(bottom_left[x]) + np.uint16(bottom[x]) + np.uint16(bottom_right[x])
-        total += np.uint16(5) * np.uint16(center[x])
+        center = middle[x + 1]
+        total = np.uint16(plane[x]) + np.uint16(plane[x + 1]) + np.uint16(plane[x + 2])
+        total += np.uint16(middle[x]) + np.uint16(middle[x + 2]) + np.uint16(5) * np.uint16(center)
+        total += np.uint16(bottom[x]) + np.uint16(bottom[x + 1]) + np.uint16(bottom[x + 2])
         smooth = np.floor(np.float32(np.uint16(total)) * _THIRTEENTH + _HALF)
-        inner[x] = np.uint8(np.int32(_blend(smooth, np.float32(center[x]), factor)))
+        inner[x] = np.uint8(np.int32(_blend(smooth, np.float32(center), factor)))
     # PIL does not filter the border.
     for x in range(size):
         out[x] = plane[x]
@@ -317,14 +303,13 @@ def _grayscale(r, g, b):
 def _render(canvas, corners, rows, out):
     """Fill ``out`` with the views before equalization (with its grayscale) and blur."""
     size = out.shape[3]
-    flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
     chunk = np.empty((3, _CHUNK), np.float32)
     spare = np.empty(size * size, np.uint8)
     for v in range(out.shape[0]):
         row = rows[v]
         planes = flat_out[v]
-        _cut(flat_canvas, corners[v, 0], corners[v, 1], row.flip != _F0, planes, size)
+        _cut(canvas, corners[v, 0], corners[v, 1], row.flip != _F0, planes, size)
         _jitter(planes, row, chunk)
         for channel in range(3):
             if row.extras != _F0:

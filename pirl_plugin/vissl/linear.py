@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
@@ -105,13 +106,7 @@ def _write_page(
 ) -> None:
     import torch
 
-    from pirl_plugin.evaluation.page import (
-        Accuracy,
-        Chart,
-        Mistake,
-        ShownImages,
-        draw_confusion,
-    )
+    from pirl_plugin.evaluation.page import Accuracy, Chart, ShownImages
 
     accuracies = {}
     for fit in fitted.fits:
@@ -128,7 +123,9 @@ def _write_page(
     for number in fitted.confident_mistakes()[:_MISTAKES].tolist():
         predicted = classes[fitted.best.predicted[number]]
         probability = float(fitted.best.probability[number])
-        mistakes.append(Mistake(pictures.picture(number), predicted, probability))
+        picture = pictures.picture(number)
+        label = f"{picture.label}, predicted: {predicted}, {100 * probability:.0f} %"
+        mistakes.append(replace(picture, label=label))
     best = fitted.best
     labeled_run.write_report(
         options,
@@ -144,7 +141,7 @@ def _write_page(
             f"{best.classifier.layer}, the best layer on {fitted.num_held_out:,} held-out training "
             f"images ({best.held_out_top1:.1f} % correct). The test images played no part in this."
         ),
-        confusion=draw_confusion(classes, fitted.confusion(len(classes))),
+        confusion=dict(zip(classes, fitted.confusion(len(classes)).tolist(), strict=True)),
         mistakes=mistakes,
         commands=commands,
     )

@@ -86,7 +86,7 @@ def test_report__has_classes_mistakes_and_the_next_command(checkpoint, tmp_path,
     num_wrong = round(18 * (1 - float(top1) / 100))
     assert html.count("predicted: class") == min(12, num_wrong)
     assert "last (chosen)" in html
-    cells = re.findall(r'text-anchor="middle">(\d+)<', html)
+    cells = re.findall(r'class="(?:right|wrong)">(\d+)<', html)
     assert sum(map(int, cells)) == 18
     next_command = re.findall("^  (pirl-plugin embed .*)$", printed, re.M)[0]
     assert next_command in html

@@ -45,7 +45,7 @@ def test_knn__never_counts_the_row_itself():
     same = torch.ones(6, 3)  # every row is as near as the row itself
     labels = torch.arange(6)
     assert leave_one_out_accuracy(same, labels, k=1) == 0
-    with pytest.raises(ValueError, match="k = 0 of 1 rows: expected at least one"):
+    with pytest.raises(ValueError, match="k = 0 with 1 rows: expected at least one"):
         leave_one_out_accuracy(same[:1], labels[:1])
 
 

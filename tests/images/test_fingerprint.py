@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 
-import numpy as np
 import pytest
 import torch
 
@@ -104,20 +103,6 @@ def test_features__of_images_that_could_not_be_read_are_tried_again(measure, tmp
     assert measure()["unreadable"] == 0
 
 
-def test_features__in_a_part_that_lost_its_end_are_computed_again(measure, tmp_path, monkeypatch):
-    from pirl_plugin.evaluation.feature_store import FeatureFile
-
-    write = FeatureFile.write
-    monkeypatch.setattr(FeatureFile, "write", lambda *columns: exit())
-    with pytest.raises(SystemExit):
-        measure()
-    part = tmp_path / "f.npz.unfinished" / "0.bin"
-    os.truncate(part, part.stat().st_size // 2)
-    monkeypatch.setattr(FeatureFile, "write", write)
-    assert measure()["knn_top1"] == 100
-    assert np.abs(np.load(tmp_path / "f.npz")["features"]).max(axis=1).min() > 0
-
-
 @pytest.fixture
 def copied(tmp_path):
     """A function that prepares ``in`` and returns name → gray level in the copy."""
@@ -189,7 +174,7 @@ def test_prepare__deletes_no_file_outside_that_a_record_names(tmp_path):
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
     prepare.main(words)
     with (tmp_path / "out" / ".prepared.jsonl").open("a") as record:
-        record.write('["0.png", "1 1", "../mine.png"]\n')
+        record.write('["../mine.png", "1 1"]\n')
     with pytest.raises(ValueError, match=r"names \.\./mine\.png, outside its own folder"):
         prepare.main(words)
     assert (tmp_path / "mine.png").is_file()

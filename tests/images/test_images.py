@@ -171,27 +171,6 @@ def test_images__are_decoded_at_the_size_that_views_need(tmp_path, monkeypatch):
         assert shapes == [side], (views, side)
 
 
-def progressive(side, scans):
-    """A gray progressive JPEG that repeats its last scan."""
-    file = io.BytesIO()
-    Image.new("L", (side, side), 9).save(file, "JPEG", progressive=True)
-    parts = file.getvalue().split(b"\xff\xda")
-    return b"\xff\xda".join([*parts, *[parts[-1]] * (scans - len(parts) + 1)])
-
-
-def test_decode__limits_pixels_times_scans():
-    """300 scans of 9 megapixels took 5 seconds, a few MB a minute."""
-    assert decode_image(progressive(400, 300)).shape == (3, 400, 400)
-    xmp = b"\xff\xe1\0\x1ahttp://ns.adobe.com/xap/1."  # then PIL decodes it
-    for data in (
-        progressive(3000, 300),
-        progressive(3000, 300)[:2] + xmp + progressive(3000, 300)[2:],
-    ):
-        with pytest.raises(UnreadableImageError, match="in 300 scans: expected at most"):
-            decode_image(data)
-    assert decode_image(progressive(3000, 12)).shape[0] == 3
-
-
 def test_decode__one_kind_of_error(subtests):
     for data in (b"", b"no image", encoded("JPEG")[:400], encoded("PNG")[:80], b"\xff\xd8\xff\xe0"):
         with subtests.test(size=len(data)), pytest.raises(UnreadableImageError):
@@ -204,7 +183,6 @@ def test_find_images__order_of_torchvision_without_system_folders(
     for name in (".hidden", "lost+found", "@eaDir", "__MACOSX"):
         (folder / name).mkdir()
         make_image(folder / name / "x.png", 9)
-    (folder / "dog" / "up").symlink_to(folder)
     (folder / "shut").mkdir()
     for name in ("a.cr2", "b.CR2"):
         (folder / "cat" / name).touch()
@@ -286,8 +264,6 @@ def test_collate__patches_pretext_labels_and_other_keys():
     assert turned["index"].tolist() == [0, 1, 2]
     views, classes = collate_views([(sample, 5) for sample in samples])  # as of ImageFolder
     assert (len(views["patches"]), classes.tolist()) == (27, [5, 5, 5])
-    with pytest.raises(ValueError, match="expected dictionaries of views"):
-        collate_views(pixels)
 
 
 def test_filelist__arrays_prefixes_and_missing_files(folder):
@@ -319,9 +295,6 @@ def test_shards__of_others(tmp_path):
     assert source[2][1]
     (tmp_path / "b.tar").write_bytes((tmp_path / "a.tar").read_bytes()[:1500])
     with pytest.raises(ValueError, match=r"b\.tar is not a complete tar"):
-        ShardSource(tmp_path)
-    (tmp_path / "c.tar.gz").touch()
-    with pytest.raises(ValueError, match="compressed"):
         ShardSource(tmp_path)
 
 

@@ -57,12 +57,10 @@ def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
             assert f"{name}/ (1)" in caplog.text
 
 
-def test_folder__counts_images_without_a_class_and_classes_without_an_image(folder, caplog):
+def test_folder__counts_unlabeled_images(folder, caplog):
     save_gray(folder / "0.png")
-    (folder / "empty").mkdir()
     assert FolderSource(folder).labels().tolist() == [-1, 0, 1]
     assert "1 of 3 images are unlabeled" in caplog.text
-    assert "1 of 3 classes have no images: empty" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -143,11 +141,11 @@ def test_list__of_several_labels_for_an_image_has_no_classes(label, folder):
 
 def test_table__without_a_known_or_chosen_column_is_refused(folder, subtests):
     for header, columns, words in (
-        ("a/1.png,u", {}, r"header .* none of the columns a/1\.png, u has a known name"),
+        ("a/1.png,u", {}, r"none of the columns a/1\.png, u has a known name"),
         ("scan,finding", {"label": "finding"}, "none of the columns scan, finding has a known"),
         ("path,breed", {}, r"none of the columns breed has .* such as label.* the label_column"),
         ("path,id,sex", {}, "none of the columns id, sex has a known name, such as label"),
-        ("scan,finding", {"image": "scam"}, "none of the columns scan, finding"),
+        ("scan,finding", {"image": "scam"}, "image_column = scam is not a column"),
         ("path,finding", {"label": "findings"}, "label_column = findings is not a column of"),
     ):
         with subtests.test(words):
@@ -166,13 +164,13 @@ def test_table__has_the_columns_that_are_chosen(folder):
 
 def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests):
     for name, text, words in (
-        ("d.csv", "label,path\nx,a/1.png\nx,\n", "row 3 has no 'path'"),
-        ("c.csv", "path,label\na/1.png,x\nb/2.png,x, y\n", "row 3 has 3 cells: expected 2"),
-        ("e.txt", "0001 cat\n0002 dog\n", "paths with their endings, such as .jpg"),
+        ("d.csv", "label,path\nx,a/1.png\nx,\n", "entry 2 has no 'path'"),
+        ("c.csv", "path,label\na/1.png,x\nb/2.png,x, y\n", "row 3 has more cells than the header"),
+        ("e.txt", "0001 cat\n0002 dog\n", "None of the first 2 files .* with their endings"),
         ("f.jsonl", '{"path": "a/1.png"}\nb/2.png\n', "line 2 is not a JSON"),
         ("train.cache", "a/1.png\nb/2.png\n", "not an image, a folder"),
         ("all.zip", "PK", "not an image, a folder.*Unzip it, and pass its folder"),
-        ("g.npy", "a/1.png\nb/2.png\n", "is not an array of strings"),
+        ("g.npy", "a/1.png\nb/2.png\n", "expected an array .* of strings"),
     ):
         with subtests.test(name=name):
             (folder / name).write_text(text)
@@ -180,21 +178,17 @@ def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests
                 open_source(folder / name)
 
 
-def test_folder__of_another_kind_of_data_names_its_overlay(tmp_path):
+def test_folder__of_another_kind_of_data_names_it(tmp_path):
     """Without an overlay, a run reads a folder: it said that an existing list does not exist."""
-    for name, overlay in (("a.csv", "filelist"), ("b.tar", "shards"), ("c.parquet", "hf")):
-        path = tmp_path / overlay / name
-        path.parent.mkdir()
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(ValueError, match=r"a\.csv is a file.* \+config/pirl/datasets=filelist"):
+        open_source(tmp_path / "a.csv", DISK_FOLDER)
+    for name in ("b.tar", "c.parquet", "d.zip"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(exist_ok=True)
         path.touch()
-        read = path if overlay == "filelist" else path.parent
-        with pytest.raises(ValueError, match=rf"\+config/pirl/datasets={overlay}"):
-            open_source(read, DISK_FOLDER)
-
-
-def test_folder__of_an_archive_only_says_so(tmp_path):
-    (tmp_path / "images.zip").touch()
-    with pytest.raises(ValueError, match=r"contains no images, only \.zip \(1\); unzip"):
-        open_source(tmp_path)
+        with pytest.raises(ValueError, match=rf"contains no images, only .*\{path.suffix} \(1\)"):
+            open_source(path.parent, DISK_FOLDER)
 
 
 def write_tar(path, names):
@@ -280,40 +274,11 @@ def test_tar__of_class_folders_has_their_classes(tmp_path):
         open_source(tmp_path / "flat.tar").labels()
 
 
-def test_prepare__copies_every_image_whatever_the_names(tmp_path):
-    names = ("a.png", "a.png.jpg", "a.png.copy.jpg", "b.jpg")
-    for number, name in enumerate(names):
-        save_gray(tmp_path / "in" / name, 40 * number)
-    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "4", "--workers", "0"]
-    prepare.main(command)
-    copies = {
-        path.name: Image.open(path).getpixel((0, 0))[0] for path in tmp_path.glob("out/*.jpg")
-    }
-    assert copies == {
-        "a.png.copy.copy.jpg": 0,
-        "a.png.jpg": 40,
-        "a.png.copy.jpg": 80,
-        "b.jpg": 120,
-    }
-
-
-def test_prepare__copies_again_if_another_image_has_the_copys_name(tmp_path):
-    """The new image's copy replaced it, and both counted as copied."""
-
-    def copied_levels():
-        prepare.main(command)
-        copies = FolderSource(tmp_path / "out")
-        return [int(pixels[0, 0, 0]) for pixels, _ in copies]
-
-    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "4", "--workers", "0"]
-    save_gray(tmp_path / "in" / "a.png", 40)
-    assert copied_levels() == [40]
-    save_gray(tmp_path / "in" / "a.png.jpg", 80)
-    assert sorted(copied_levels()) == [40, 80]
-    (tmp_path / "in" / "a.png.jpg").unlink()
-    assert copied_levels() == [40]
-    save_gray(tmp_path / "in" / "a.png", 120)  # the copy of the image before has another name
-    assert copied_levels() == [120]
+def test_prepare__refuses_two_images_with_the_same_copy(tmp_path):
+    for name in ("a.png", "a.png.jpg"):
+        save_gray(tmp_path / "in" / name)
+    with pytest.raises(ValueError, match=r"The copy of a\.png would be a\.png\.jpg\. Rename"):
+        prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
 
 
 class Items(list):
@@ -348,9 +313,6 @@ def test_labels__of_torchvision_subset_and_joined_data(folder):
     assert open_source(images).labels().tolist() == [0, 1]
     joined = ConcatDataset([Subset(images, [1, 0]), images])
     assert open_source(joined).labels().tolist() == [1, 0, 0, 1]
-    other = ImageFolder(folder, target_transform=lambda label: 5 - label)
-    assert open_source(other).classes == ["4", "5"]
-    assert open_source(other).labels().tolist() == [1, 0]
     with pytest.raises(ValueError, match="no labels"):
         open_source([1, 2]).labels()
 
@@ -365,9 +327,7 @@ def test_hugging_face__folder_of_several_splits_names_what_to_pass(tmp_path):
     with pytest.raises(ValueError, match=r"saved has no state\.json\. Pass .*/saved/train, or"):
         open_source(tmp_path / "saved")
     assert open_labeled(tmp_path / "saved").classes == ["a", "b"]
-    with pytest.raises(
-        ValueError, match=r"contains no images.* \.parquet \(2\); pass a quoted pattern"
-    ):
+    with pytest.raises(ValueError, match=r"contains no images, only \.parquet \(2\)"):
         open_source(tmp_path / "hub" / "data")
     assert len(open_source(tmp_path / "hub" / "data" / "*.parquet")) == 4
     with pytest.raises(FileNotFoundError, match=r"no-\*\.parquet: no such file"):
@@ -386,7 +346,7 @@ def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
     assert (source.classes, source.labels().tolist()) == (["4", "5", "6"], [0, 1, 2])
     with pytest.raises(ValueError, match="expected a map-style data set"):
         open_source(data.to_iterable_dataset())
-    with pytest.raises(ValueError, match="expected one data set, got a DatasetDict with train"):
+    with pytest.raises(ValueError, match=r"expected a map-style data set.* got a DatasetDict"):
         open_source(datasets.DatasetDict({"train": data}))
 
 
@@ -433,7 +393,7 @@ def test_list__is_utf8_or_its_first_other_line_is_named(folder, tmp_path, subtes
                     with pytest.raises(ValueError, match=f"is not UTF-8: line {line} has the byte"):
                         open_source(folder / name)
     np.save(folder / "a.npy", np.array([b"a/1.png", "é/é.png".encode("cp1252")]))
-    with pytest.raises(ValueError, match=r"a\.npy is not UTF-8"):
+    with pytest.raises(ValueError, match=r"a\.npy: expected an array"):
         open_source(folder / "a.npy")
 
 
@@ -442,7 +402,7 @@ def test_tar__with_a_label_that_is_not_utf8_is_refused(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         add_member(tar, "1.png", png(1))
         add_member(tar, "1.cls", "é".encode("cp1252"))
-    with pytest.raises(ValueError, match=r"a\.tar: 1\.cls is not UTF-8"):
+    with pytest.raises(ValueError, match="can't decode byte"):
         open_source(tmp_path)
 
 

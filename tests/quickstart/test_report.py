@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -18,10 +17,10 @@ from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 def test_verdict__follows_from_all_measures(subtests):
     """It was on kNN alone: "does not show that PIRL learned" where linear rose by 15 points."""
     for knn, linear, kind, text in (
-        ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance, and +15.5 ± 4.9 points (linear"),
-        ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learned: +0.6 ± 6.4"),
-        ((-10.0, 6.0), (0.0, 6.0), "bad", "worse than random weights: −10.0 ± 6.0 points (kNN)"),
-        ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ: +10.0 ± 6.0 points (kNN), and −9"),
+        ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance. Linear classifier: +15.5 ± 4.9"),
+        ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learned"),
+        ((-10.0, 6.0), (0.0, 6.0), "bad", "worse than random weights. kNN: -10.0 ± 6.0 points."),
+        ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ. kNN: +10.0 ± 6.0 points."),
     ):
         with subtests.test(text):
             verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})
@@ -46,7 +45,7 @@ def test_accuracy_facts__chance_is_the_most_frequent_class():
     results = {"random": accuracies, "pirl": accuracies, "method": "jigsaw"}
     results["gain"] = {name: (0.0, 6.0) for name in accuracies}
     layers = page.Chart("Layers by kNN", [])
-    facts = accuracy_facts(results, Counter({0: 100, 1: 300}), layers)
+    facts = accuracy_facts(results, torch.tensor([0] * 100 + [1] * 300), layers)
     assert facts["chance"] == 75
     assert [chart.title for chart in facts["charts"]] == [
         "kNN",
@@ -86,15 +85,6 @@ def test_neighbors__without_classes_leave_out_the_query(image_folder):
     for query in neighbors.queries:
         assert query.picture.image not in [near.image for near in query.neighbors["PIRL"]]
         assert len(query.neighbors["PIRL"]) == 6
-
-
-def test_smoothed__is_a_mean_with_shorter_windows_at_the_ends():
-    values = np.zeros(80)
-    values[40] = 5
-    smoothed = report._smoothed(values)  # windows of 2 values to each side
-    assert smoothed[38:43] == pytest.approx([1] * 5)
-    assert smoothed.sum() == pytest.approx(5)
-    assert report._smoothed([3, 1]) == pytest.approx([3, 1])
 
 
 def test_plots__are_of_measures_that_every_epoch_has():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,9 +14,8 @@ from PIL import Image
 from torch.utils.data import default_collate
 
 from pirl_plugin.images import names
-from pirl_plugin.images.classes import NoLabels, join_classes
+from pirl_plugin.images.classes import join_classes
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.paper_datasets import NumberedSource
@@ -166,11 +164,6 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
         return None
     (data_source,) = options["DATA_SOURCES"]
     (path,), _ = get_data_files("TRAIN", cfg["DATA"])
-    if data_source == names.DISK_FOLDER and os.path.isdir(path):
-        used = class_names(path)
-        if not used:
-            raise NoLabels(f"{path} has no class folders")
-        return used
     source = _open(cfg, data_source, path, "TRAIN")
     return None if isinstance(source, NumberedSource) else source.classes
 
