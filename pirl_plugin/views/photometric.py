@@ -165,7 +165,8 @@ class Photometric:
         rows["sharpness"] = _LEAST_SHARPNESS + draws["sharpness"] * _SHARPNESS_SPAN
         rows["solarize"] = np.floor(draws["solarize"] * _NUM_THRESHOLDS)
         is_blurred = draws["blur_p"] < self.blur_p
-        rows["blur"] = is_blurred * _between(*self.blur_sigma, draws["blur_sigma"])
+        low, high = self.blur_sigma
+        rows["blur"] = is_blurred * _between(low, high, draws["blur_sigma"])
         return rows
 
     def _sample_channels(
