@@ -301,17 +301,9 @@ def describe_images(source: ImageSource) -> dict[str, Any]:
 
 def predict(classifier: Classifier, features: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     """Return the columns ``predicted`` (class names) and ``probability`` (float32)."""
-    classes = np.array(classifier.classes)
-    predicted = []
-    probabilities = []
-    for part in torch.from_numpy(features).split(_BLOCK):
-        index, probability = classifier.predict(part)
-        predicted.append(classes[index.numpy()])
-        probabilities.append(probability.numpy())
-    return {
-        "predicted": np.concatenate(predicted),
-        "probability": np.concatenate(probabilities),
-    }
+    index, probability = classifier.predict(torch.from_numpy(features))
+    predicted = np.array(classifier.classes)[index.numpy()]
+    return {"predicted": predicted, "probability": probability.numpy()}
 
 
 class Gallery:

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, default_collate
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import LARGEST_SIDE
+from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.source import RGB, evenly_spaced
 from pirl_plugin.system.failures import Refused
@@ -136,9 +137,9 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         if is_valid:
             epoch = int(self._epoch)
             rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
-            sample = dict(self.views(pixels, rng))
+            sample = Sample(self.views(pixels, rng))
         else:
-            sample = self.blank_views()
+            sample = Sample(self.blank_views())
         sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
         sample["data_valid"] = torch.tensor(is_valid)
         return sample

@@ -2,7 +2,7 @@
 
 It has ten classes of scenes. Only the structure depends on the class: palette, light, scale,
 position, occluders and grain have the same distributions in all classes, so color histograms do not
-help. Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S).
+help. Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S, 1).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def balls(rng: Rng, side: int) -> Array:
     horizon = rng.uniform(0.1, 0.4)
     depth = rng.uniform(0.3, 0.6) / np.clip(down - horizon, 0.01, None)
     checks = (np.floor(across * depth * 5 + rng.random()) + np.floor(depth * 5)) % 2
-    picture = np.where((down > horizon)[..., None], _mix(floor, tile, checks), wall)
+    picture = np.where(down > horizon, _mix(floor, tile, checks), wall)
     light = rng.uniform(-0.7, 0.7)
     # From far to near, so that near balls cover far ones.
     for base in np.sort(rng.uniform(horizon + 0.12, 0.95, rng.integers(2, 6))):
@@ -87,8 +87,8 @@ def balls(rng: Rng, side: int) -> Array:
         shadow = np.clip(1.2 - np.hypot(x + light, 3 * (down - base) / radius), 0, 1)
         height = np.sqrt(np.clip(1 - x**2 - y**2, 0, 1))
         glow = 0.3 + 0.8 * np.clip(light * x - 0.6 * y + 0.6 * height, 0, 1.2)
-        ball = _palette(rng, 1)[0] * glow[..., None]
-        picture = np.where((height > 0)[..., None], ball, picture * (1 - 0.6 * shadow)[..., None])
+        ball = _palette(rng, 1)[0] * glow
+        picture = np.where(height > 0, ball, picture * (1 - 0.6 * shadow))
     return picture
 
 
@@ -100,7 +100,7 @@ def brick_wall(rng: Rng, side: int) -> Array:
     edge = np.minimum((0.5 - abs(u % 1 - 0.5)) * 2.3, 0.5 - abs(v % 1 - 0.5))
     body = np.clip((edge - rng.uniform(0.05, 0.11)) / 0.06, 0, 1)
     mortar, brick = _palette(rng, 2)
-    color = _mix(mortar, brick, body * (1 + 0.2 * _each(rng, u, v)))
+    color = _mix(mortar, brick, body * (1 + 0.2 * _of_cell(rng.uniform(-1, 1, (64, 64)), u, v)))
     return _relief(rng, color, 2 * body + 0.35 * _noise(rng, side, 24, 3))
 
 
@@ -128,7 +128,7 @@ def city(rng: Rng, side: int) -> Array:
 def flowers(rng: Rng, side: int) -> Array:
     """Draw flowers with petals around a center, in grass."""
     ground, blade, petal, eye = _palette(rng, 4)
-    canvas, draw = _canvas(ground * (1 + 0.2 * _noise(rng, side, 4, 4))[..., None])
+    canvas, draw = _canvas(ground * (1 + 0.2 * _noise(rng, side, 4, 4)))
     blades = rng.uniform((0, 0, 0.1), (1, 1.2, 0.3), (100, 3)) * side
     for x, y, tall, lean in np.column_stack([blades, rng.normal(0, 0.05 * side, 100)]).tolist():
         draw.line((x, y, x + lean, y - tall), fill=_pixel(blade), width=max(1, side // 96))
@@ -165,7 +165,7 @@ def forest(rng: Rng, side: int) -> Array:
                 peak = (x, low - tall * 1.1 / tiers)
                 draw.polygon([(x - reach, low), peak, (x + reach, low)], fill=_pixel(tint * 0.8))
                 draw.polygon([(x, low), peak, (x + reach, low)], fill=_pixel(tint))
-    return _floats(canvas) * (1 + 0.08 * _noise(rng, side, 34, 2))[..., None]
+    return _floats(canvas) * (1 + 0.08 * _noise(rng, side, 34, 2))
 
 
 def mountains(rng: Rng, side: int) -> Array:
@@ -174,15 +174,15 @@ def mountains(rng: Rng, side: int) -> Array:
     down, across = _grid(side)
     picture = _mix(sky, haze, down)
     for near in (0.4, 0.7, 1.0):
-        line = np.zeros(side)
+        line = np.zeros((side, 1))
         for k in range(1, 7):
             knots = rng.normal(size=2**k + 1) * 0.55**k
             line += np.interp(across[0], np.linspace(0, 1, len(knots)), knots)
         # Everything below the ridge line is rock.
         below = down - (0.7 * near - 0.1 + rng.uniform(0, 0.15) + 0.16 * line)
         slope = np.gradient(_noise(rng, side, 5, 6), 192 / side, axis=1)
-        face = haze + (rock * (1.1 + 2 * slope)[..., None] - haze) * near
-        picture = np.where((below > 0)[..., None], face, picture)
+        face = haze + (rock * (1.1 + 2 * slope) - haze) * near
+        picture = np.where(below > 0, face, picture)
     return picture
 
 
@@ -190,13 +190,13 @@ def pebbles(rng: Rng, side: int) -> Array:
     """Draw round stones side by side: a jittered Voronoi diagram with domes."""
     u, v = _surface(rng, side, rng.uniform(4, 10))
     stones = rng.uniform(0.08, 0.92, (2, 64, 64)) + np.indices((64, 64))
-    far, nearest = cKDTree(stones.reshape(2, -1).T).query(np.stack([u, v], axis=2), k=2)
+    far, nearest = cKDTree(stones.reshape(2, -1).T).query(np.concatenate([u, v], axis=2), k=2)
     # The two nearest centers are equally far on the border between two stones.
-    gap = np.clip((far[..., 1] - far[..., 0]) / 0.6, 0, 1)
+    gap = np.clip((far[..., 1:] - far[..., :1]) / 0.6, 0, 1)
     dark, light = _palette(rng, 2)
-    tone = rng.uniform(0, 1, 64 * 64)[nearest[..., 0]]
+    tone = rng.uniform(0, 1, 64 * 64)[nearest[..., :1]]
     stone = _mix(dark, light, tone)
-    return _relief(rng, stone * np.clip(gap * 6, 0.25, 1)[..., None], 5 * np.sqrt(gap))
+    return _relief(rng, stone * np.clip(gap * 6, 0.25, 1), 5 * np.sqrt(gap))
 
 
 def roof_tiles(rng: Rng, side: int) -> Array:
@@ -213,7 +213,7 @@ def roof_tiles(rng: Rng, side: int) -> Array:
         far = np.hypot(x, y)
         inside = (far < 0.7) & (y >= -0.05)
         height = np.where(inside, 3 - 8 * far**4 + y, height)
-        tones = np.where(inside, tone[column.astype(int) % 64, row.astype(int) % 64], tones)
+        tones = np.where(inside, _of_cell(tone, column, row), tones)
     gap, tile = _palette(rng, 2)
     return _relief(rng, _mix(gap, tile, 0.6 + 0.4 * tones), height)
 
@@ -226,7 +226,7 @@ def sea(rng: Rng, side: int) -> Array:
     depth = np.clip((down - horizon) / (1 - horizon), 0.001, 1)
     phase = rng.uniform(14, 28) * 0.12 / (0.05 + depth) + 0.8 * _noise(rng, side, 3, 3)
     waves = np.clip(0.5 + 0.35 * np.sin(2 * np.pi * phase) * (0.4 + 0.6 * depth), 0, 1)
-    canvas, draw = _canvas(np.where((down > horizon)[..., None], _mix(water, foam, waves), sky))
+    canvas, draw = _canvas(np.where(down > horizon, _mix(water, foam, waves), sky))
     for far in rng.uniform(0.02, 0.6, rng.integers(1, 4)):
         x = rng.uniform(0.08, 0.92) * side
         base = side * (horizon + (1 - horizon) * far)
@@ -248,9 +248,9 @@ def tartan(rng: Rng, side: int) -> Array:
     # Warp and weft have the same stripes, and the upper thread alternates.
     threads = np.stack(_palette(rng, 4))[[*rng.permutation(4), *rng.integers(0, 4, 2)]]
     widths = rng.dirichlet(np.full(6, 2.5)).cumsum()[:-1]
-    warp, weft = (threads[np.searchsorted(widths, axis % 1)] for axis in (u, v))
+    warp, weft = (threads[np.searchsorted(widths, axis[..., 0] % 1)] for axis in (u, v))
     over = 0.5 + 0.5 * np.sin(2 * np.pi * rng.uniform(10, 22) * (u + v))
-    return _relief(rng, weft + (warp - weft) * over[..., None], 4 * folds)
+    return _relief(rng, weft + (warp - weft) * over, 4 * folds)
 
 
 SCENES: dict[str, Callable[[Rng, int], Array]] = {
@@ -277,7 +277,7 @@ def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:
     light = light * np.where(along > rng.uniform(-0.25, 0.6), rng.uniform(0.5, 0.9), 1)  # shadow
     tint = rng.uniform(0.85, 1.15, 3) * 2 ** rng.uniform(-0.6, 0.6)
     grain = rng.standard_normal(photo.shape, np.float32) * np.float32(rng.uniform(0.002, 0.02))
-    photo = photo * (light[..., None] * tint).astype(np.float32) + grain
+    photo = photo * (light * tint).astype(np.float32) + grain
     return (photo.clip(0, 1) * 255).astype(np.uint8)
 
 
@@ -295,23 +295,23 @@ def _palette(rng: Rng, count: int) -> list[Array]:
 
 
 def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
-    """Draw smooth fractal noise (S, S), mean 0, deviation 1, from finer and finer lattices."""
+    """Draw smooth fractal noise (S, S, 1), mean 0, deviation 1, from finer and finer lattices."""
     total = np.zeros((side, side), np.float32)
     for octave in range(octaves):
         count = min(side, cells * 2**octave) + 1
         lattice = Image.fromarray(rng.standard_normal((count, count), dtype=np.float32))
         total += np.asarray(lattice.resize((side, side), Image.Resampling.BICUBIC)) * 0.5**octave
-    return (total - total.mean()) / total.std()
+    return ((total - total.mean()) / total.std())[..., None]
 
 
 def _relief(rng: Rng, color: Array, height: Array) -> Array:
-    """Light a height map (S, S) from a random side, with Lambert's cosine."""
-    down, across = np.gradient(height, 192 / len(height))
+    """Light a height map (S, S, 1) from a random side, with Lambert's cosine."""
+    down, across = np.gradient(height, 192 / len(height), axis=(0, 1))
     angle = rng.uniform(0, 2 * np.pi)
     depth = rng.uniform(0.5, 1.2)
     slope = across * np.cos(angle) + down * np.sin(angle)
     steep = np.sqrt(1 + depth**2 * (across**2 + down**2))
-    return color * (0.35 + 0.6 * np.clip((1 + depth * slope) / steep, 0, 1.8))[..., None]
+    return color * (0.35 + 0.6 * np.clip((1 + depth * slope) / steep, 0, 1.8))
 
 
 def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
@@ -325,20 +325,20 @@ def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
     return u * cells + rng.uniform(20, 40), v * cells + rng.uniform(20, 40)
 
 
-def _each(rng: Rng, u: Array, v: Array) -> Array:
-    """Draw a number in [-1, 1) per cell, as a map with a constant value in each cell."""
-    return rng.uniform(-1, 1, (64, 64))[u.astype(int) % 64, v.astype(int) % 64]
+def _of_cell(values: Array, u: Array, v: Array) -> Array:
+    """Return the value of each pixel's cell, from values (64, 64) that repeat."""
+    return values[u.astype(int) % 64, v.astype(int) % 64]
 
 
 def _grid(side: int) -> tuple[Array, Array]:
     """Return coordinates (down, across) in [0, 1]."""
     line = np.linspace(0, 1, side, dtype=np.float32)
-    down, across = np.meshgrid(line, line, indexing="ij")
+    down, across, _ = np.meshgrid(line, line, 0, indexing="ij")
     return down, across
 
 
 def _mix(first: Array, second: Array, share: Array) -> Array:
-    return first + (second - first) * share[..., None]
+    return first + (second - first) * share
 
 
 def _canvas(picture: Array) -> tuple[Image.Image, ImageDraw.ImageDraw]:
