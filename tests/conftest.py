@@ -1,4 +1,4 @@
-"""Install the import hook before any test imports it, and make small images to test on."""
+"""Install the import hook before any test imports VISSL, and make small test images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports go up the list of layers only, and only some packages import a host."""
+"""Imports only go up the list of layers, and only some packages import VISSL."""
 
 import ast
 import graphlib

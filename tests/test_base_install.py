@@ -1,4 +1,4 @@
-"""Each command without the packages of any extra: its help, and the extra that it names."""
+"""Each command without any extra: its help, and the extra that it names."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A step of loss and bank on a GPU, counted without one: waits, launches, memory."""
+"""Loss and bank in a step on a GPU, counted without one: waits, launches, memory."""
 
 import contextlib
 from types import SimpleNamespace

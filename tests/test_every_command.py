@@ -1,4 +1,4 @@
-"""Every command: no file of the current folder is code to it."""
+"""No command runs code from the current folder."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""How every command ends: with a full disk, a killed loader process, one Ctrl-C and two.
+"""How every command ends: on a full disk, a killed loader process, one Ctrl-C and two.
 
 It ends soon, with one sentence, and leaves no process, no lock and no temporary file.
 """

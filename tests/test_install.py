@@ -1,4 +1,4 @@
-"""Wheels and editable installs, put into an empty environment and taken out again."""
+"""Install wheels and editable installs into an empty environment, and uninstall them."""
 
 import os
 import shutil

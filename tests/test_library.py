@@ -1,4 +1,4 @@
-"""The package as a library: public names, loaded on first use, with no VISSL installed."""
+"""The package as a library: public names, loaded on first use, without VISSL."""
 
 import subprocess
 import sys

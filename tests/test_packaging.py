@@ -1,4 +1,4 @@
-"""The one list of requirements, in ``pyproject.toml``, agrees with the imports."""
+"""The requirements in ``pyproject.toml`` agree with the imports."""
 
 import ast
 import importlib.util

@@ -1,4 +1,4 @@
-"""A classifier in a file is checked before features are computed."""
+"""Check a file's classifier before computing features."""
 
 import pytest
 import torch

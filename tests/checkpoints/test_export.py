@@ -1,4 +1,4 @@
-"""What is exported has the trunk's bits, from any layout and in any format."""
+"""Exported trunks keep their bits, from any layout and in any format."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Files are read without running code in them; damaged ones are refused in one sentence."""
+"""Read files without running code in them; refuse damaged ones in one sentence."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Networks of timm's families, with random weights: each is read, exported and read back."""
+"""Read, export and read back networks from timm's families, with random weights."""
 
 import pytest
 import timm

@@ -1,4 +1,4 @@
-"""The benchmarks' composed values are the paper's (App. C, Sec. 3.2 and 3.3)."""
+"""The benchmarks' composed values match the paper (App. C, Sec. 3.2 and 3.3)."""
 
 import pytest
 import torch

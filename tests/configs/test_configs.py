@@ -1,4 +1,4 @@
-"""Configs compose through the host's own Hydra entry: their names, own images, quoted paths."""
+"""Configs compose through VISSL's own Hydra entry: names, own images, quoted paths."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The detection yamls say what the paper says; read without Detectron2, by the loader it uses."""
+"""The detection configs match the paper; read without Detectron2, by its own loader."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""The pre-training configs hold the paper's values, and every overlay fits every one of them."""
+"""The pre-training configs hold the paper's values, and every overlay fits each of them."""
 
 import functools
 from operator import getitem

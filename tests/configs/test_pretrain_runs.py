@@ -1,4 +1,4 @@
-"""Every pre-training config trains, through the unmodified host's own script, on a CPU."""
+"""Every pre-training config trains on a CPU through VISSL's own, unmodified script."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING, followed word for word in a copy of the package."""
+"""Follow the recipes in CONTRIBUTING word for word, in a copy of the package."""
 
 import ast
 import re

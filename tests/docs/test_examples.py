@@ -1,4 +1,4 @@
-"""The examples of the documentation run, and the README's loop is the first of them."""
+"""The documentation's examples run, and the README's loop is the first of them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The measured figures of the pages are those of the JSON files in docs/results."""
+"""Measured figures on the pages match the JSON files in docs/results."""
 
 import json
 import math

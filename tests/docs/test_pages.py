@@ -1,4 +1,4 @@
-"""Commands, configs, keys, files and links of the README and the documentation exist."""
+"""Commands, configs, keys, files and links in README and documentation exist."""
 
 import argparse
 import importlib

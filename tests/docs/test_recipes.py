@@ -1,4 +1,4 @@
-"""The programs of data.md, library.md and features.md, run as they are printed, on tiny trees."""
+"""Run the programs in data.md, library.md and features.md as printed, on tiny data."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What is measured together, chance beside each, and when a collapse is named."""
+"""Measures with their chance values, and when a collapse is reported."""
 
 import pytest
 import torch

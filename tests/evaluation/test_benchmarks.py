@@ -1,4 +1,4 @@
-"""Each benchmark from end to end, on generated images, through the host's own scripts."""
+"""Each benchmark from start to finish, on generated images, through VISSL's own scripts."""
 
 import json
 

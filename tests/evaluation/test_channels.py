@@ -1,4 +1,4 @@
-"""Networks on images with other channels or more bits: what they read, and what is refused."""
+"""Networks on images with other channels or more bits: what they read and refuse."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Features of any images: as a file of ``pirl-plugin embed``, and in Python."""
+"""Features for any images, from ``pirl-plugin embed`` and in Python."""
 
 import csv
 import json

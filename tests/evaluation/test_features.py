@@ -1,4 +1,4 @@
-"""Frozen features: where they are computed."""
+"""Where frozen features are computed."""
 
 import torch
 from torchvision.transforms.v2 import functional as tv

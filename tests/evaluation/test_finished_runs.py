@@ -1,4 +1,4 @@
-"""What a finished linear benchmark, or its final checkpoint, says."""
+"""Results from a finished linear benchmark or its final checkpoint."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The weighted kNN against a plain loop, a case worked out by hand, and its refusals."""
+"""Weighted kNN, compared with a plain loop and a case worked out by hand; refusals."""
 
 import math
 

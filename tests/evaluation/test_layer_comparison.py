@@ -1,4 +1,4 @@
-"""The layers of a network, compared by kNN."""
+"""Compare a network's layers by kNN."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""``linear --fit logistic``, and what ``embed`` predicts with the classifier that it writes."""
+"""``linear --fit logistic``, and predictions by ``embed`` with the saved classifier."""
 
 import json
 import re

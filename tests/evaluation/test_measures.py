@@ -1,4 +1,4 @@
-"""The measures against their definitions, written as loops, and at their limits."""
+"""Measures, compared with their definitions written as loops, and at their limits."""
 
 import math
 

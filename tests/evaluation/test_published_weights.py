@@ -1,4 +1,4 @@
-"""``--timm NAME --pretrained``: timm fetches the weights, or has them in its cache."""
+"""``--timm NAME --pretrained``: timm downloads the weights or reads its cache."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Images in a folder for each predicted class."""
+"""Sort images into one folder per predicted class."""
 
 import pytest
 

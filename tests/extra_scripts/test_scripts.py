@@ -1,4 +1,4 @@
-"""All scripts: their help, started by their path from another folder, and what they import."""
+"""All scripts: help, starting by path from another folder, and imports."""
 
 import ast
 import importlib.machinery

@@ -1,1 +1,1 @@
-"""What the tests share."""
+"""Shared by the tests."""

@@ -1,4 +1,4 @@
-"""What a memory bank's update does, one row at a time."""
+"""Update a memory bank one row at a time."""
 
 from __future__ import annotations
 

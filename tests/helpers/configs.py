@@ -1,4 +1,4 @@
-"""Compose a configuration as the host's script does."""
+"""Compose a configuration as VISSL's script does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detectron2 of a checkout, and a network that is small enough to detect with on a CPU."""
+"""Detectron2 from a checkout, and a network small enough to detect with on a CPU."""
 
 import importlib.util
 import os

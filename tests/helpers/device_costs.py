@@ -1,4 +1,4 @@
-"""What operations cost on a GPU, counted on meta tensors: they have shapes, but no values.
+"""Count what operations cost on a GPU, on meta tensors, which have shapes but no values.
 
 An operation that needs a value of a meta tensor fails, as a GPU would have to be waited for.
 """

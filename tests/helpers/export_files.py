@@ -1,4 +1,4 @@
-"""Small trunks and the checkpoints around them, for the tests of export and detection."""
+"""Small trunks and checkpoints, for the export and detection tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of finished runs, as the host leaves them, with configurations that it composed."""
+"""Folders of finished VISSL runs, with configurations that VISSL composed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the unmodified host's own script as a user would, and read what it leaves."""
+"""Run VISSL's own, unmodified script as a user would, and read the output files."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Run the unmodified host's own scripts, and make what the benchmarks read."""
+"""Run VISSL's own, unmodified scripts, and make the files that benchmarks read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small images of one gray level, which identifies them."""
+"""Small images, each identified by its gray level."""
 
 from pathlib import Path
 

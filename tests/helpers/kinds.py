@@ -1,4 +1,4 @@
-"""The same labeled images in every kind of data that the commands read."""
+"""The same labeled images in every format that the commands read."""
 
 from __future__ import annotations
 

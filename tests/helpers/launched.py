@@ -1,4 +1,4 @@
-"""Start the host's launcher, wait for a line of its log, and do something to it."""
+"""Start VISSL's launcher, wait for a line in its log, and act on the run."""
 
 from __future__ import annotations
 

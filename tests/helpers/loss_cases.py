@@ -1,4 +1,4 @@
-"""Eq. 3–5 one image and one negative at a time, in float64: what the loss is compared with."""
+"""Eq. 3–5 one image and one negative at a time, in float64, as reference for the loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a function in several processes and collect what each returns."""
+"""Run a function in several processes and collect the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the tables of finished runs, and a detection run to fill them."""
+"""Rows for tables of finished runs, and a detection run to fill them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the host leaves of finished runs."""
+"""Files that VISSL leaves after finished runs."""
 
 import json
 

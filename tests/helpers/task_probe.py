@@ -1,4 +1,4 @@
-"""A run of the host with a hook that compares its task with ``Task``; prints what differs, as JSON.
+"""A VISSL run with a hook that compares its task with ``Task`` and prints differences as JSON.
 
 It is a script, so that it runs with any VISSL on PYTHONPATH.
 """

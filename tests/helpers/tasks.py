@@ -1,4 +1,4 @@
-"""A stand-in for the host's task, with the attributes of ``pirl_plugin.vissl.task.Task`` only."""
+"""A stand-in for VISSL's task, with only the attributes of ``pirl_plugin.vissl.task.Task``."""
 
 from __future__ import annotations
 

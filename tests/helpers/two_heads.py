@@ -1,4 +1,4 @@
-"""A model with the outputs that the loss takes, small enough to compare by processes."""
+"""A model with the outputs that the loss expects, small enough to compare across processes."""
 
 import torch
 from torch import nn

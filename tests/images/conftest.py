@@ -1,4 +1,4 @@
-"""What the tests of this folder share."""
+"""Shared by the tests in this folder."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Images with any number of channels, in uint8, uint16 and float32, in every kind of data."""
+"""Images with any number of channels, in uint8, uint16 and float32, in every format."""
 
 import io
 import sys

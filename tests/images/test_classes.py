@@ -1,4 +1,4 @@
-"""Classes are names, in every kind of data: what is a name, in which order, and what is none."""
+"""Classes are names, in every format: what is a class, in which order, and what is not."""
 
 import io
 import unicodedata

@@ -1,4 +1,4 @@
-"""Which images are decoded, and which are refused: deep TIFFs, large images, what is no image."""
+"""Which images are decoded or refused: deep TIFFs, large images, files that are not images."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Images that change under their names are noticed, in every kind of data."""
+"""Images replaced under the same name are detected, in every format."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Any function of an image as views, in a data set whose draws can be repeated."""
+"""Any function of an image as views, in a data set with reproducible draws."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Training and test images of a command: two paths, a folder with both, or class folders."""
+"""A command's training and test images: two paths, a folder with both, or class folders."""
 
 import json
 

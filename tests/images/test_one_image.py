@@ -1,4 +1,4 @@
-"""One image is enough for everything but a memory bank, and every place of it works."""
+"""One image is enough for everything but a memory bank."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a source leaves out, counts, refuses or guesses: folders, lists, tars, deep images."""
+"""What sources skip, count, refuse or infer: folders, lists, tars, deep images."""
 
 import io
 import json

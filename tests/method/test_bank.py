@@ -1,4 +1,4 @@
-"""The memory bank: its rows, its update against a loop, and what it refuses."""
+"""The memory bank: rows, its update compared with a loop, and refusals."""
 
 import pytest
 import torch

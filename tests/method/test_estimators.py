@@ -1,4 +1,4 @@
-"""The estimators against values worked out by hand and against a loop, and a new one."""
+"""Estimators, compared with values worked out by hand and with a loop; a new estimator."""
 
 import math
 

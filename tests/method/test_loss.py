@@ -1,4 +1,4 @@
-"""PIRLLoss: Eq. 5 against a loop, alone and on two ranks; its state; what it must survive."""
+"""PIRLLoss: Eq. 5 compared with a loop, on one and two ranks; state; robustness."""
 
 import contextlib
 import inspect

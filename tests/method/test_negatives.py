@@ -1,4 +1,4 @@
-"""What the draw promises: its key, its bounds, and that an image is never its own negative."""
+"""Draws: their key, their bounds, and that an image is never its own negative."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Scores a few images at a time against all at once, in float64, with gradients."""
+"""Scores for a few images at a time, compared with all at once, in float64, with gradients."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Rows dealt to the ranks: looked up, moved and saved as a replicated bank's are."""
+"""Sharded rows: looked up, moved and saved like a replicated bank's."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Triton's kernels against tensor operations: compiled on a GPU, otherwise in its interpreter."""
+"""Triton kernels, compared with tensor operations: compiled on a GPU, else interpreted."""
 
 import importlib
 import logging

@@ -1,4 +1,4 @@
-"""Features of any layer."""
+"""Features at any layer."""
 
 import pytest
 import torch

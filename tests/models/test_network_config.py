@@ -1,4 +1,4 @@
-"""The record of a network: what it is, the images it expects, and who said so."""
+"""A network's record: name, expected images, and where the values come from."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""PIRL in one module against its parts, for each kind of views."""
+"""PIRL in one module, compared with its parts, for each kind of views."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The layers' pooling: the paper's windows on 224-px images, the same grid on others."""
+"""Layer pooling: the paper's windows for 224-px images, the same grid for others."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Normalization of images and patches."""
+"""Normalize images and patches."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the report says follows from what was measured."""
+"""The report's statements follow from the measurements."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The quickstart from end to end, in seconds, and what it refuses."""
+"""The quickstart from start to finish, in seconds, and refusals."""
 
 import json
 import os

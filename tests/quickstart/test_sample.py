@@ -1,4 +1,4 @@
-"""The drawn data set: deterministic, complete, and not solved by color."""
+"""The generated data set: deterministic, complete, and not solvable by color."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What a person reads at the end of a run."""
+"""Console output at the end of a run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Errors at the command line: one sentence; the type decides whether a traceback is kept."""
+"""Errors on the command line: one sentence; the type decides whether to keep a traceback."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""A kernel for which no folder can be written."""
+"""A kernel without a writable cache folder."""
 
 from numba.core import caching
 

@@ -1,4 +1,4 @@
-"""What a loader's worker processes do when they are killed, and what a wait for images names."""
+"""Loader workers that are killed, and what a wait for images reports."""
 
 import multiprocessing
 import os

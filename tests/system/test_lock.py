@@ -1,4 +1,4 @@
-"""One process at a time writes an output, for every command that writes."""
+"""Only one process at a time writes an output, for every command that writes."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""What a process's children import, and how many cores it may use."""
+"""What child processes import, and how many cores a process may use."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The oracle of the fused kernel: the same views through PIL and torchvision, one at a time."""
+"""Reference for the fused kernel: the same views with PIL and torchvision, one at a time."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Views of images with any number of channels in three types, against slow references."""
+"""Views for any number of channels in three dtypes, compared with slow references."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The fused kernel against PIL, operation by operation and as a chain, and what is drawn."""
+"""The fused kernel, compared with PIL by operation and as a chain; the draws."""
 
 import itertools
 import zlib

@@ -1,4 +1,4 @@
-"""Images of any kind as pixels."""
+"""Pixels from images of any kind."""
 
 import numpy as np
 import pytest

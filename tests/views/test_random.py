@@ -1,4 +1,4 @@
-"""Draws: reproducible by (seed, epoch, image), and with the distributions they should have."""
+"""Draws: reproducible by (seed, epoch, image), with the expected distributions."""
 
 import math
 import pickle

@@ -1,4 +1,4 @@
-"""Views of all tasks: bit-equal to PIL, kinds of images, refusals."""
+"""Views for all tasks: bit-equal to PIL, kinds of images, refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""``pirl-plugin finetune``: its overrides, what it exports, and one whole run."""
+"""``pirl-plugin finetune``: overrides, exports, and a complete run."""
 
 import shutil
 import subprocess

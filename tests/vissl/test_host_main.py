@@ -1,4 +1,4 @@
-"""VISSL's git main as the host, in a checkout that ``PIRL_VISSL_MAIN`` names.
+"""VISSL's git main, in a checkout named by ``PIRL_VISSL_MAIN``.
 
 PIRL_VISSL_MAIN=/path/to/vissl bash extra_scripts/run_tests.sh -m host_main
 """

@@ -1,4 +1,4 @@
-"""Every way to start a run trains the same PIRL, and a run that is stopped ends the same."""
+"""Every way to start a run trains the same PIRL, and a stopped run ends the same."""
 
 import os
 import re

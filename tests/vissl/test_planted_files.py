@@ -1,4 +1,4 @@
-"""No file runs code, and no file starts a program, wherever the product reads files.
+"""No file runs code or starts a program, wherever files are read.
 
 A planted file is a pickle that makes a folder, or an image that begins as PostScript, which PIL
 gives to the program ``gs`` on PATH.

@@ -1,4 +1,4 @@
-"""A file's own description of a timm network opens, fetches and runs nothing.
+"""A file's description of a timm network opens, fetches and runs nothing.
 
 timm's constructor options ``checkpoint_path``, ``pretrained`` and ``pretrained_cfg_overlay`` name
 files and addresses, and so do its names of networks that begin with ``hf-hub:`` or ``local-dir:``.

@@ -1,4 +1,4 @@
-"""``Task`` names what the host's task has, in each host that is there."""
+"""``Task`` matches VISSL's task, in each installed VISSL."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The shell blocks of the README and the guides, and folders in which their words mean something.
+"""Shell blocks in README and guides, and folders with the files they name.
 
 A placeholder, such as ``IMAGENET``, is a path in the folder of its page. So a block runs as it is
 printed, but for what :data:`REPLACED` names.

@@ -1,4 +1,4 @@
-"""Run a documented command with more words, so that it ends in seconds on a CPU with tiny data.
+"""Run a documented command with more arguments, so that it ends in seconds on tiny data.
 
 ``python -m tests.walk.small PROGRAM WORD …`` runs ``PROGRAM WORD …``. What the documentation says
 stays; words of this file are added, and a number of GPUs, which this machine may not have, becomes

@@ -1,4 +1,4 @@
-"""For each kind of data: an epoch of pre-training, then each command that the run prints."""
+"""For each data format: an epoch of pre-training, then each command that the run prints."""
 
 import json
 import math

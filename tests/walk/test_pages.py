@@ -1,4 +1,4 @@
-"""Each shell block of the README and the guides runs to its end, on tiny data."""
+"""Each shell block in README and guides runs to the end, on tiny data."""
 
 import json
 import math

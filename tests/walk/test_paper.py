@@ -1,4 +1,4 @@
-"""Every row of the paper's tables that has a config, from made-up runs, in one command."""
+"""Every row in the paper's tables that has a config, from made-up runs, in one command."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""VISSL's own approaches on today's Python, on a CPU: train, resume, and kNN of the checkpoint.
+"""VISSL's own approaches on today's Python, on a CPU: train, resume, checkpoint kNN.
 
 A small network replaces ResNet-50. Images, views, losses and optimizers are those of VISSL's
 configs.

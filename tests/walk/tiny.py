@@ -1,4 +1,4 @@
-"""Tiny data sets in every format that the documentation names: red and blue images of 80 px.
+"""Tiny data sets in every documented format: red and blue 80-px images.
 
 The classes differ so much that every classifier, also on an untrained network, must be right.
 """

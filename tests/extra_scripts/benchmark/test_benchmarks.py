@@ -1,4 +1,4 @@
-"""The benchmarks on sizes of seconds: the keys of their figures, and what they time."""
+"""Run the benchmarks at tiny sizes: the keys of their figures, and what they time."""
 
 import functools
 import importlib.util

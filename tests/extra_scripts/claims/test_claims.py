@@ -1,4 +1,4 @@
-"""extra_scripts/claims: the plan, the runs as subprocesses, verdicts, and the committed tables."""
+"""extra_scripts/claims: the plan, runs as subprocesses, verdicts, and committed tables."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The parts of a detection run that need no Detectron2."""
+"""The parts of a detection run that do not need Detectron2."""
 
 import json
 import sys

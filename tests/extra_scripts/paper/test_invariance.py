@@ -1,4 +1,4 @@
-"""Distances of embeddings of images and of their transformed versions, worked out by hand."""
+"""Embedding distances between images and transformed versions, worked out by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The script on checkpoints with and without heads."""
+"""Run the script on checkpoints with and without heads."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Which finished runs fill a row of the paper's tables, and which do not."""
+"""Which finished runs fill a row in the paper's tables, and which do not."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Finished runs in the form of the paper's tables."""
+"""Finished runs arranged as the paper's tables."""
 
 import json
 

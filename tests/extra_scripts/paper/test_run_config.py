@@ -1,4 +1,4 @@
-"""The configuration of a run, in its checkpoints and beside them."""
+"""A run's configuration, in checkpoints and beside them."""
 
 import torch
 from run_config import run_config

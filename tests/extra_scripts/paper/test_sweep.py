@@ -1,4 +1,4 @@
-"""Sweeps: the paper's values, the runs of a model, resuming, and the table."""
+"""Sweeps: the paper's values, a model's runs, resuming, and the table."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Put on ``PYTHONPATH``, this makes a run fail where the environment says.
+"""Make a run fail where the environment says; used by putting it on ``PYTHONPATH``.
 
 ``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half of its bytes, then the process is killed.
 ``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimizer;

@@ -1,4 +1,4 @@
-"""Runs on images with other channels or more bits, up to the network's input, and one whole run."""
+"""Runs on images with other channels or more bits, up to the network's input."""
 
 import copy
 import itertools

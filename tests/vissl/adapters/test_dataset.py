@@ -1,4 +1,4 @@
-"""What the data set of a run refuses, and what it tells the hooks: images, classes, reads."""
+"""What a run's data set refuses, and what it tells the hooks: images, classes, reads."""
 
 import numpy as np
 import pytest

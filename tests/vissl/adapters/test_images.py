@@ -1,4 +1,4 @@
-"""Our sources, transforms and collate function as VISSL's, and its resuming sampler."""
+"""Our sources, transforms and collate function in VISSL, and the resuming sampler."""
 
 import pytest
 import torch

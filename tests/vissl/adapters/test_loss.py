@@ -1,4 +1,4 @@
-"""The loss in the host's terms."""
+"""The loss in VISSL's terms."""
 
 import torch
 

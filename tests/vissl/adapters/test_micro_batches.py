@@ -1,4 +1,4 @@
-"""Micro-batches: the loss, gradient and bank of the whole batch, but for BatchNorm's statistics."""
+"""Micro-batches: loss, gradient and bank as for the complete batch, except BatchNorm."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""The input of the model: what torchvision's ToTensor and Normalize do, where the model runs."""
+"""Model input: equal to torchvision's ToTensor and Normalize, on the model's device."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""A network of timm through the host: pre-training, linear benchmark, kNN and export."""
+"""A timm network in VISSL: pre-training, linear benchmark, kNN and export."""
 
 import pytest
 import timm

@@ -1,4 +1,4 @@
-"""Weights that fit nothing are refused when the host loads them; all legal ones pass."""
+"""Weights that fit nothing are refused when VISSL loads them; all valid ones load."""
 
 import pytest
 import timm

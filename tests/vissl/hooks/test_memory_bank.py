@@ -1,4 +1,4 @@
-"""When the bank is moved, when it is not, and what is reported of it."""
+"""When the bank is updated, when it is not, and what is reported."""
 
 import logging
 import signal

@@ -1,4 +1,4 @@
-"""What is measured at the end of an epoch, on any number of ranks."""
+"""Measures after an epoch, on any number of ranks."""
 
 import json
 import logging

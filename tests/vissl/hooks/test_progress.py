@@ -1,4 +1,4 @@
-"""What is reported of several ranks, and what a person sees of a run."""
+"""Reports from several ranks, and what a run shows on the console."""
 
 import sysconfig
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The import hook: it costs nothing where the host is not imported, and is there where it is."""
+"""The import hook costs nothing without VISSL, and works wherever VISSL is imported."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""What the table lists is in the host's registries, once, and never over someone else."""
+"""Names in the table are in VISSL's registries, once, and overwrite nothing."""
 
 import importlib
 from pkgutil import resolve_name

@@ -1,4 +1,4 @@
-"""The copy of a batch to a GPU beside the step of the batch before."""
+"""Copying a batch to a GPU during the previous batch's step."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""The broadcast of a checkpoint between ranks."""
+"""Broadcasting a checkpoint between ranks."""
 
 import os
 import pickle

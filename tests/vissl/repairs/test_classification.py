@@ -1,4 +1,4 @@
-"""Images without a class are neither trained nor scored."""
+"""Unlabeled images are neither trained nor scored."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The host's extraction of features on a CPU."""
+"""VISSL's feature extraction on a CPU."""
 
 from types import SimpleNamespace
 

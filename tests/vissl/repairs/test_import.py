@@ -1,4 +1,4 @@
-"""Replacements for what the host imports and current packages no longer have."""
+"""Replacements for imports in VISSL that current packages lack."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""Paths and labels of data that no catalog lists."""
+"""Paths and labels for data that no catalog lists."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The host's SVMs on current numpy."""
+"""VISSL's SVMs on current numpy."""
 
 import numpy as np
 import pytest

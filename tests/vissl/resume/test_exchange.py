@@ -1,4 +1,4 @@
-"""A run stops on a loss that is not finite, and where too many images cannot be read."""
+"""A run stops on a non-finite loss, and on too many unreadable images."""
 
 import logging
 from types import SimpleNamespace

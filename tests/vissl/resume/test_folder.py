@@ -1,4 +1,4 @@
-"""The newest checkpoint that loads, and which checkpoints stay."""
+"""The newest loadable checkpoint, and which checkpoints are kept."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""When a run saves, on all ranks after the same step; what it writes, and what it keeps."""
+"""When a run saves, on all ranks after the same step; what it writes and keeps."""
 
 import copy
 import json

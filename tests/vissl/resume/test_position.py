@@ -1,4 +1,4 @@
-"""Where in an epoch a run continues."""
+"""Where in an epoch a run resumes."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Is this the same run, and is it the paper's: one comparison of whole configurations."""
+"""Whether a run is the same, or the paper's: one comparison of complete configurations."""
 
 import json
 

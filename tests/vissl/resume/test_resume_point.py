@@ -1,4 +1,4 @@
-"""What a run goes on from, and what it refuses."""
+"""What a run resumes from, and what it refuses."""
 
 import os
 

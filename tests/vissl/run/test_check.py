@@ -1,4 +1,4 @@
-"""Mistakes in the values of keys end in one sentence that names the key, before a run starts."""
+"""Invalid values end in one sentence that names the key, before a run starts."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""What users write on the command line: paths without quotes, and mistakes with their remedy."""
+"""Command lines as users write them: unquoted paths, and mistakes with remedies."""
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser

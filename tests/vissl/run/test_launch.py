@@ -1,4 +1,4 @@
-"""Runs by several processes, torchrun and signals; failures."""
+"""Runs with several processes, torchrun and signals; failures."""
 
 import multiprocessing
 import os

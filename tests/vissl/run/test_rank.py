@@ -1,4 +1,4 @@
-"""What ranks take from torchrun, and report: ranks that differ, and how several ended."""
+"""What ranks read from torchrun, and report: differing ranks, and how several ended."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A run ends if the read of an image does not return."""
+"""A run ends if reading an image does not return."""
 
 import os
 

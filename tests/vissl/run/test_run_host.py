@@ -1,4 +1,4 @@
-"""The unmodified host's own script, run as a user would run it."""
+"""VISSL's own, unmodified script, run as a user would run it."""
 
 import shutil
 
