@@ -36,7 +36,7 @@ _FIRST = (  # the modules that take longest, so that none of them is alone on a 
 
 finder.install()
 # Small tensors, and the suite runs beside the processes that it starts: with threads in these, too,
-# a loop of 7 s of processor time took 40 s, because threads that wait do not sleep.
+# a loop of 7 s of CPU time took 40 s, because threads that wait do not sleep.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -131,7 +131,7 @@ def make_image() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: Any) -> Path:
-    """A folder ``{train,val}/{ants,bees}/*.jpg`` with 2 × 10 and 2 × 4 images of 48 px."""
+    """A folder ``{train,val}/{ants,bees}/*.jpg`` with 2 × 10 and 2 × 4 48-px images."""
     root: Path = tmp_path_factory.mktemp("images")
     for split, count in (("train", 10), ("val", 4)):
         for label, name in enumerate(("ants", "bees")):

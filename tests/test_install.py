@@ -76,7 +76,7 @@ def test_install__starts_the_bootstrap_and_uninstall_leaves_nothing(
     before = set(site_packages.iterdir())
     pip("--python", str(python), "install", "--no-deps", *source)
     assert all((site_packages / name).is_file() for name in BOOTSTRAP)
-    # A package called vissl stands in for the host: its import must install the import hook.
+    # A package called vissl stands in for VISSL: its import must install the import hook.
     (site_packages / "vissl.py").write_text("")
     code = (
         "import sys; names = lambda: [type(f).__name__ for f in sys.meta_path];"

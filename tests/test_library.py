@@ -7,7 +7,7 @@ import pytest
 
 import pirl_plugin
 
-# The host and what the extras of pyproject.toml install; torch itself imports some of the latter.
+# VISSL and what the extras of pyproject.toml install; torch itself imports some of the latter.
 HIDDEN = (
     *("vissl", "classy_vision", "hydra", "omegaconf", "fvcore", "iopath", "sklearn", "scipy"),
     *("submitit", "tabulate", "tensorboard", "matplotlib", "timm", "datasets", "pandas"),

@@ -16,7 +16,7 @@ LINEAR |= {"linear_inaturalist18": (84, 8142), "ensemble_imagenet1k": (56, 1000)
 
 
 def rates(config, epochs):
-    """Learning rate of each epoch, as the host's optimizer asks for it."""
+    """Learning rate of each epoch, as VISSL's optimizer asks for it."""
     schedule = build_param_scheduler(
         {**config.OPTIMIZER.param_schedulers.lr, "num_epochs": config.OPTIMIZER.num_epochs}
     )
@@ -49,7 +49,7 @@ def test_linear__is_the_papers(subtests):
 
 
 def test_linear__of_timm_converts_no_batch_norm():
-    # On a GPU only, the host would convert the trunk too, and TimmTrunk refuses that.
+    # On a GPU only, VISSL would convert the trunk too, and TimmTrunk refuses that.
     config = compose("config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=timm")
     assert not config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN
 

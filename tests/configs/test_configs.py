@@ -24,7 +24,7 @@ def test_names__are_all_tested():
     bases = [name for name in NAMES if name.startswith("pirl/base/")]  # complete ones build on them
     tested = [*cases("pretrain"), *cases("benchmark")]
     assert sorted(bases + tested) == NAMES
-    assert not list(config_root().rglob("__init__.py"))  # would shadow the host's own configs
+    assert not list(config_root().rglob("__init__.py"))  # would shadow VISSL's own configs
 
 
 def test_quick_jigsaw__is_one_process_on_a_cpu():

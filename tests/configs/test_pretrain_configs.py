@@ -116,7 +116,7 @@ def test_jigsaws__cut_the_papers_patches():
 
 
 def test_patches__follow_the_size_of_the_image(subtests):
-    """Patches of 64 px of images of 64 px were nine times the pixels of the image."""
+    """64-px patches of 64-px images had nine times the image's pixels."""
     for name, options, expected in (
         ("jigsaw_8node", ["image_size=112"], [112, 128, 32]),  # half of the paper's
         ("own_images", ["image_size=64"], [64, 73, 18]),

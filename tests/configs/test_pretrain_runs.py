@@ -54,7 +54,7 @@ def check_trained(name, out):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_config__trains(name, image_folder, tmp_path):
-    """NPID trains in the ordinary tests too, in that of the host's task."""
+    """NPID trains in the ordinary tests too, in that of VISSL's task."""
     run(*overrides_of(name, image_folder / "val", tmp_path), "+config/pirl/models=resnet18")
     check_trained(name, tmp_path)
 

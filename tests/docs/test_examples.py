@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory, make_image):
-    """A folder that holds ``photos``, 32 images of 48 px: one batch of the README's."""
+    """A folder that holds ``photos``, 32 48-px images: one batch of the README's."""
     folder = tmp_path_factory.mktemp("loop")
     (folder / "photos").mkdir()
     for i in range(32):

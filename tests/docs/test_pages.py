@@ -41,7 +41,7 @@ def is_training(words):
 
 
 def test_training_commands__compose(image_folder, tmp_path, monkeypatch):
-    """Through the host's own Hydra entry; what stands before the first override is the launcher."""
+    """Through VISSL's own Hydra entry; what stands before the first override is the launcher."""
     (tmp_path / "DIR").symlink_to(image_folder)  # own_images counts the images
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")  # a cluster's srun

@@ -151,7 +151,7 @@ def svm(voc, out, checkpoint):
 
 
 def extracted(out, split, layer):
-    """Features (N, D) and targets (N, classes) that the host wrote, in the order of the images."""
+    """Features (N, D) and targets (N, classes) that VISSL wrote, in the order of the images."""
     rows = {}
     for file in out.glob(f"rank*_{split}_{layer}_features.npy"):
         parts = [

@@ -26,7 +26,7 @@ def array(channels, dtype, level):
 
 @pytest.fixture
 def network(tmp_path):
-    """A network of timm for RGB, as a file from elsewhere."""
+    """A timm network for RGB, as a file from elsewhere."""
     torch.manual_seed(0)
     torch.save(timm.create_model("resnet10t").state_dict(), tmp_path / "rgb.pth")
     return ["--timm", "resnet10t", "--checkpoint", str(tmp_path / "rgb.pth"), "--size", "32"]

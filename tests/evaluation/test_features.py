@@ -11,7 +11,7 @@ from pirl_plugin.models.resnet import ResNetTrunk
 
 
 def test_features__take_a_batch_at_a_time_to_the_trunk():
-    """All at once they filled a GPU: 100,000 images of 128 px take 4.9 GB."""
+    """All at once they filled a GPU: 100,000 128-px images take 4.9 GB."""
     trunk = ResNetTrunk(10, 0.25).to("meta").eval()
     images = MapSource([torch.zeros(3, 32, 32, dtype=torch.uint8)] * 5)
     batches = compute_features([trunk], [images], NetworkConfig(size=32), range(5), batch=2)

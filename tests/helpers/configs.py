@@ -21,7 +21,7 @@ OVER = {  # group of overlays -> the config that they are composed over
 
 
 def compose(*overrides: str) -> Any:
-    """The host's configuration of some overrides, such as ``config=pretrain/pirl/jigsaw_8node``."""
+    """VISSL's configuration of some overrides, such as ``config=pretrain/pirl/jigsaw_8node``."""
     return copy.deepcopy(_composed(overrides))
 
 

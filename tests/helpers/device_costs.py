@@ -21,7 +21,7 @@ class DeviceCosts(TorchDispatchMode):
 
     Attributes:
         launches: operations that write a meta tensor; views and allocations do not count.
-        waits: copies of a meta tensor to the host that the host waits for.
+        waits: copies of a meta tensor to the CPU that the CPU waits for.
         bytes: of meta tensors in memory.
         peak_bytes: the most of them at a time; tensors from before do not count.
     """

@@ -83,7 +83,7 @@ def measured(
 
 
 def write_metrics(folder: Path, top1: dict[str, float], epochs: int = 3) -> None:
-    """What the host leaves of a linear model: in the last epoch, this top-1 and 5 more top-5."""
+    """What VISSL leaves of a linear model: in the last epoch, this top-1 and 5 more top-5."""
     folder.mkdir(parents=True, exist_ok=True)
     meter = {"top_1": top1, "top_5": {layer: value + 5 for layer, value in top1.items()}}
     early, last = {"top_1": {"conv1": 99.0}, "top_5": {}}, epochs - 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-# Not the clone, nor a folder with modules: `python -m` would find them before the host's `configs`.
+# Not the clone, nor a folder with modules: `python -m` would find them before VISSL's `configs`.
 ELSEWHERE = Path(__file__).parents[1] / "helpers"
 
 
@@ -40,7 +40,7 @@ def run(*overrides, command=None, check=True, environment=None, folder=ELSEWHERE
 
 
 def settings(data, out, epochs, processes=1, workers=0):
-    """A tiny run: 20 images of 48 px, batches of 4, patches of 8 px."""
+    """A tiny run: 20 48-px images, batches of 4, patches of 8 px."""
     return [
         "config=pretrain/pirl/quick_jigsaw",
         f"config.DATA.TRAIN.DATA_PATHS=[{data / 'train'}]",

@@ -24,7 +24,7 @@ LINEAR = ["+config/pirl/linear=resnet18", *CPU]
 def run_tool(
     name: str, *overrides: str, check: bool = True, python: str | Path = sys.executable
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``tools/NAME`` of the host that is installed; another Python sees no clone."""
+    """Run ``tools/NAME`` from the installed VISSL; another Python sees no clone."""
     spec = importlib.util.find_spec("vissl")
     script = Path(str(spec and spec.origin)).parents[1] / "tools" / name
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -51,7 +51,7 @@ def top1(out: Path) -> dict[str, float]:
 
 
 def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:
-    """A random trunk, ResNet-18 unless said, in the host's format."""
+    """A random trunk, ResNet-18 unless said, in VISSL's format."""
     torch.manual_seed(seed)
     save_trunk(ResNetTrunk(**resnet_arguments(section)), path)
     return path

@@ -7,7 +7,7 @@ import yaml
 
 
 def finish(folder, top1=None, tested=True):
-    """What the host leaves of two epochs; of a linear benchmark where ``top1`` is given."""
+    """What VISSL leaves of two epochs; of a linear benchmark where ``top1`` is given."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model_final_checkpoint_phase1.torch").touch()
     if top1 is not None:
@@ -21,7 +21,7 @@ def finish(folder, top1=None, tested=True):
 
 
 def finish_svm(folder, mean_ap):
-    """What the host leaves of the SVMs of one layer."""
+    """What VISSL leaves of the SVMs of one layer."""
     (folder / "res5").mkdir(parents=True)
     np.save(folder / "res5" / "test_ap.npy", np.full((20, 1), mean_ap / 100))
     settings = {"LINEAR_EVAL_FEAT_POOL_OPS_MAP": [["res5", ["Identity", []]]]}

@@ -20,7 +20,7 @@ class FakeTask:
     """A task with the attributes that a test gives.
 
     A hook that reads or sets an attribute that is not one of ``Task`` fails. ``more``: attributes
-    that only a test, or code of the host, uses.
+    that only a test, or code of VISSL, uses.
     """
 
     more: frozenset[str] = frozenset()

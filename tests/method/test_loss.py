@@ -266,7 +266,7 @@ def test_section__has_the_arguments_of_the_constructor_and_their_defaults():
     assert arguments.pop("num_train_samples").default is inspect.Parameter.empty
     assert arguments.pop("bank").default is None
     section = {field.name: field.default for field in fields(PIRLLossConfig)}
-    assert section.pop("num_train_samples") == -1  # the host fills it in
+    assert section.pop("num_train_samples") == -1  # VISSL fills it in
     del section["bank"]
     assert PIRLLoss(9).config.bank == PIRLLossConfig().bank == BankConfig()
     assert {name: argument.default for name, argument in arguments.items()} == section

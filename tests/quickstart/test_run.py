@@ -32,7 +32,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     results = json.loads((out / "results.json").read_text())
     assert set(results) == {"random", "pirl", "gain", "layers", *_ABOUT}
     for measure, (gain, error) in results["gain"].items():
-        # Of the same answers: those of the host's classifiers are computed again.
+        # Of the same answers: those of VISSL's classifiers are computed again.
         difference = results["pirl"][measure] - results["random"][measure]
         assert gain == pytest.approx(difference, abs=0.02)
         assert error > 0

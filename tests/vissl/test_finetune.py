@@ -34,7 +34,7 @@ STATISTICS = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
 
 
 def finished_run(folder, trunk):
-    """The final checkpoint of a fine-tuning to three classes, on images of 48 px."""
+    """The final checkpoint of a fine-tuning to three classes, on 48-px images."""
     width = trunk(torch.zeros(1, 3, 48, 48))[0].shape[1]
     classifier = torch.nn.Linear(width, 3)
     file = folder / "model_final_checkpoint_phase1.torch"

@@ -29,7 +29,7 @@ RATE = [
 def train(data, out, placement, *overrides, command=None, processes=2, fault=None, workers=0):
     """Two epochs of three steps on two ranks, with a fault where one is named.
 
-    Without a command, the unmodified host's own script starts the run.
+    Without a command, VISSL's own, unmodified script starts the run.
     """
     return run(
         *settings(data, out, epochs=2, processes=processes, workers=workers),
@@ -114,7 +114,7 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
     assert "stopped by SIGUSR1 after step" in stopped.stdout
     a.rename(b)
     assert os.readlink(b / "checkpoint.torch").startswith("model_iteration")
-    # The fourth torch.save of rank 0 writes its last shard: the host's broadcast is the first.
+    # The fourth torch.save of rank 0 writes its last shard: VISSL's broadcast is the first.
     fault = {"FAULT_IN_SAVE": "4"} if placement == "sharded" else None
     result = train(image_folder, b, placement, ALL, fault=fault)
     assert f"Resume from file: {b}/model_iteration" in result.stdout

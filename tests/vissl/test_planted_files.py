@@ -199,7 +199,7 @@ def in_torchvision(folder):
 
 
 def in_host(folder):
-    """The host's own source opens images with all decoders of PIL, in our runs too."""
+    """VISSL's own source opens images with all decoders of PIL, in our runs too."""
     np.save(folder / "list.npy", [str(folder / "cat" / name) for name in ("0.png", "1.jpg")])
     config = compose("config=benchmark/pirl/quick_linear")
     return DiskImageDataset(config, "disk_filelist", str(folder / "list.npy"), "TRAIN", "list")

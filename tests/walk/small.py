@@ -66,7 +66,7 @@ def smaller(words: list[str]) -> list[str]:
 
 
 def smaller_run(words: list[str], config: str) -> list[str]:
-    """Return a run of the host that is an epoch of tiny batches on a CPU."""
+    """Return a run of VISSL that is an epoch of tiny batches on a CPU."""
     words = [word for word in words if not re.match(r"config\.SLURM|\+config/pirl/machines=", word)]
     if "/pirl/" not in config:  # an approach of VISSL
         return [*words, "+config/pirl/machines=vissl_cpu", *EPOCH]

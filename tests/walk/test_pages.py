@@ -63,7 +63,7 @@ def test_block__runs_to_its_end(page, number, text, folder_of):
 
 
 def check_run(folder):
-    """What the host leaves of a run is complete, and its figures are possible."""
+    """What VISSL leaves of a run is complete, and its figures are possible."""
     config = yaml.safe_load((folder / "train_config.yaml").read_text())
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]:
         for layer in ("conv1", "res2", "res3", "res4", "res5"):

@@ -109,7 +109,7 @@ def jigsaw(permutations: Path) -> str:
 
 
 def train(name: str, data: Path, out: Path, *more: str) -> str:
-    """Train two epochs of two batches, or the rest of them; return the host's log."""
+    """Train two epochs of two batches, or the rest of them; return VISSL's log."""
     config, network, overrides = APPROACHES[name]
     return run(
         f"config=pretrain/{config}",

@@ -29,7 +29,7 @@ def images(tmp_path_factory):
 
 
 def checkpoint(folder, transform="PIRLJigsaw", heads=True, seed=0, **parameters):
-    """A checkpoint in the host's form, with the configuration of its run beside it."""
+    """A checkpoint in VISSL's form, with the configuration of its run beside it."""
     torch.manual_seed(seed)
     trunk = ResNetTrunk(10, 0.25)
     patches = 9 if transform == "PIRLJigsaw" else 1

@@ -228,7 +228,7 @@ def test_row__ensemble_random_and_a_link(tmp_path):
     assert read_run(measured(tmp_path / "linked", link)).differs == {}
 
 
-FOREIGN_PRETRAININGS = {  # key -> another value: of the host, of the loss, of a list, of hooks
+FOREIGN_PRETRAININGS = {  # key -> another value: of VISSL, of the loss, of a list, of hooks
     "OPTIMIZER.momentum": 0.99,
     "OPTIMIZER.num_epochs": 801,
     "DATA.MEAN": [0.5, 0.5, 0.5],

@@ -31,7 +31,7 @@ def _options(image_folder, out, **changed):
 
 @pytest.fixture
 def host(monkeypatch):
-    """In place of the host: notes the runs, leaves what it would, fails at will."""
+    """In place of VISSL: notes the runs, leaves what it would, fails at will."""
     made = SimpleNamespace(runs=[], failing=())
 
     def run_host(overrides, folder, title, threads, script=None):

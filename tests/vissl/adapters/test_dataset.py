@@ -50,7 +50,7 @@ def test_reads__are_those_of_our_source_alone(tmp_path):
     assert data.unreadable_paths() == [str(tmp_path / "2.png")]
     with data.data_objs[0].source.reading(0):
         assert data.being_read() == [str(tmp_path / "1.png")]
-    data.data_objs = [[]]  # a source of the host
+    data.data_objs = [[]]  # a source of VISSL
     assert data.unreadable_paths() == data.being_read() == []
 
 

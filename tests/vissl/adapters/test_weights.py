@@ -21,7 +21,7 @@ def _here(tmp_path, monkeypatch):
 
 
 def load(overrides, checkpoint, **weights_init):
-    """Build the host's model, and load a file with ``checkpoint``."""
+    """Build VISSL's model, and load a file with ``checkpoint``."""
     torch.save(checkpoint, "FILE")
     config = compose(*overrides)
     config.MODEL.WEIGHTS_INIT.update({"PARAMS_FILE": "FILE", **weights_init})
@@ -72,7 +72,7 @@ def test_load__leaves_out_what_the_user_says():
 
 
 def test_load__takes_the_network_that_timm_describes_beside_its_file(tmp_path):
-    """The host knows neither safetensors nor config.json."""
+    """VISSL knows neither safetensors nor config.json."""
     torch.save(timm.create_model("test_vit", num_classes=0).state_dict(), tmp_path / "in.pth")
     export_checkpoint(tmp_path / "in.pth", tmp_path / "out", "timm", timm="test_vit")
     config = compose(
@@ -98,7 +98,7 @@ def test_options_of_git_main__are_passed_on():
         def init_model_from_weights_params_file(self, config, content, **options):
             seen.update(options)
 
-    config.MODEL.WEIGHTS_INIT.APPEND_PREFIX = "trunk."  # then the host compares the names
+    config.MODEL.WEIGHTS_INIT.APPEND_PREFIX = "trunk."  # then VISSL compares the names
     load_initial_weights(config, Model(), strict=True)
     assert seen == {"strict": True}
 
@@ -107,7 +107,7 @@ def test_approaches_of_vissl__start_as_without_the_plugin():
     name = "benchmark/linear_image_classification/imagenet1k/eval_resnet_8gpu_transfer_in1k_linear"
     config = compose(f"config={name}")
     model = build_model(config.MODEL, config.OPTIMIZER)
-    # The host says of each weight that it is not there.
+    # VISSL says of each weight that it is not there.
     empty = {"classy_state_dict": {"base_model": {"model": {"trunk": {}, "heads": {}}}}}
     model.init_model_from_weights_params_file(config, empty)
     assert config.TRAINER.TASK_NAME == "self_supervision_task"

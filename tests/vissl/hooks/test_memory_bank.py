@@ -22,7 +22,7 @@ ROWS, DIM = 20, 4
 
 
 class TaskOfAnEpoch(FakeTask):
-    """With what the host uses to collate a batch, and what a test looks at."""
+    """With what VISSL uses to collate a batch, and what a test looks at."""
 
     more = frozenset({"data_and_label_keys", "batches", "begun_again"})
 
@@ -127,7 +127,7 @@ def filling(task):
     task.config["MODEL"] = {"MULTI_INPUT_HEAD_MAPPING": [["patches", []], ["images", []]]}
 
     def model(inputs):
-        # as the host, which computes each input of the mapping
+        # as VISSL, which computes each input of the mapping
         return [norm(inputs[name]) for name, _ in task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]]
 
     task.model = model

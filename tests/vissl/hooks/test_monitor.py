@@ -22,7 +22,7 @@ LABELS = np.arange(ROWS) // 20
 
 
 class Lines:
-    """What the host's logger of losses writes to stdout.json."""
+    """What VISSL's logger of losses writes to stdout.json."""
 
     def __init__(self):
         self.lines = []
@@ -41,13 +41,13 @@ def make_task(loss):
 
 
 def make_outputs(lines=None, written=None):
-    """What the host has open."""
+    """What VISSL has open."""
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
     return Outputs(None if written is None else writer, lines)
 
 
 def epoch(hook, task, rank=0, world_size=1, steps=5, seed=0, same=0.0):
-    """A few steps of the host's loop around the loss; ``same``: how alike all embeddings are."""
+    """A few steps of VISSL's loop around the loss; ``same``: how alike all embeddings are."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         target = torch.randperm(ROWS, generator=generator)[:BATCH]

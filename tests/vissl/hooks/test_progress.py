@@ -55,7 +55,7 @@ def test_report__is_of_all_ranks(placement):
 
 
 class Images(list):
-    """A data set of the host; its paths come from the configuration or from a catalog."""
+    """A data set of VISSL; its paths come from the configuration or from a catalog."""
 
     data_paths = ("photos",)
 

@@ -20,7 +20,7 @@ class Stream:
 
 @pytest.fixture
 def said(monkeypatch):
-    """A GPU as far as the host's loader sees one."""
+    """A GPU as far as VISSL's loader sees one."""
     said = []
     main = Stream("main", said)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -9,7 +9,7 @@ from vissl.trainer.trainer_main import SelfSupervisionTrainer
 
 
 def _trainer(owner_of_dummy_layer, seen):
-    """The host's trainer with what its extraction uses of a task on a CPU.
+    """VISSL's trainer with what its extraction uses of a task on a CPU.
 
     ``owner_of_dummy_layer``: the trainer in VISSL 0.1.6, the task in git main.
     """

@@ -34,7 +34,7 @@ def test_pkg_resources__is_there_while_the_host_imports_it(monkeypatch):
     stub.provide_pkg_resources(None)
     stand_in = sys.modules["pkg_resources"]
     catalog = Path(stand_in.resource_filename("configs", "config/dataset_catalog.json"))
-    # beside the host, whatever else is named configs
+    # beside VISSL, whatever else is named configs
     assert catalog.parents[2] == Path(vissl.__file__).parents[1]
     assert torch.__version__.startswith(stand_in.get_distribution("torch").version)
     stub.withdraw_pkg_resources(None)

@@ -13,7 +13,7 @@ from pirl_plugin.vissl.resume.folder import (
 
 
 def write(folder, name, iteration, bank=None, **content):
-    """A checkpoint of the host with next to nothing in it, and shards of a bank."""
+    """A VISSL checkpoint with next to nothing in it, and shards of a bank."""
     section = {"config": '{"LOSS": {"name": "pirl_loss"}}'}
     shards = None
     if bank is not None:

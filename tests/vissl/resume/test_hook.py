@@ -36,7 +36,7 @@ class Loss:
 
 
 class Run(FakeTask):
-    """A run of the hook, with a state that the host can save."""
+    """A run of the hook, with a state that VISSL can save."""
 
     more = frozenset({"hooks", "base_model"})
 
@@ -176,7 +176,7 @@ def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
     task, hook, exchange = run_of(
         tmp_path, 1e-9, amp_grad_scaler=scaler, num_updates=40, train_phase_idx=2
     )
-    task.config.LOSS.pirl_loss = {"name": "pirl_loss"}  # as the host does in a run
+    task.config.LOSS.pirl_loss = {"name": "pirl_loss"}  # as VISSL does in a run
     hook.on_start(task)
     hook.on_phase_start(task)
     task.local_iteration_num = 5
@@ -187,7 +187,7 @@ def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
     assert section["images"] == {split: {"count": 20} for split in ("TRAIN", "TEST")}
     assert json.loads(section["config"])["LOSS"] == {"name": "pirl_loss"}
     assert section["grad_scaler"]["scale"] == 8.0
-    # The host adds 1 to both when the epoch resumes.
+    # VISSL adds 1 to both when the epoch resumes.
     assert content["train_phase_idx"] == 1
     assert content["iteration_num"] == 5
     assert task.local_iteration_num == 6
@@ -229,7 +229,7 @@ def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
 
     again = Loss(ShardedMemoryBank(20, 4, seed=1))
     again.step = 4
-    again.bank.awaits_load = True  # as the host's loading of the loss leaves it
+    again.bank.awaits_load = True  # as VISSL's loading of the loss leaves it
     resumed = {"checkpoint": newest.content, "checkpoint_path": str(newest.path)}
     task, hook, _ = run_of(tmp_path, loss=again, **resumed)
     hook.on_start(task)

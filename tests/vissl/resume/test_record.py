@@ -97,7 +97,7 @@ def test_another_run__is_named_by_the_one_key_that_was_set_for_each_difference()
 def test_rates__are_compared_as_configured_whatever_the_batch():
     lr = "OPTIMIZER.param_schedulers.lr"
     batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=2"
-    for config in (PAPERS, LINEAR):  # a cosine, and steps: the host scales all of their rates
+    for config in (PAPERS, LINEAR):  # a cosine, and steps: VISSL scales all of their rates
         assert changed(RESUMING, config, batch) == {}
         base = changed(RESUMING, config, batch, f"config.{lr}.auto_lr_scaling.base_value=0.3")
         assert list(base) == [f"{lr}.auto_lr_scaling.base_value"]

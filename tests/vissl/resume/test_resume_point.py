@@ -23,7 +23,7 @@ def compose(*overrides):
 
 
 def write(folder, name, config, **content):
-    """A checkpoint of the host with next to nothing in it."""
+    """A VISSL checkpoint with next to nothing in it."""
     section = {**make_checkpoint_record(config, {}), "samples_done": 0}
     content = {
         "classy_state_dict": {"hooks": {SECTION: section}},

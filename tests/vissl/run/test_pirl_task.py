@@ -9,7 +9,7 @@ from tests.helpers.configs import compose
 
 @pytest.fixture
 def hooks_of(tmp_path):
-    """The names of a run's hooks; the host makes the run's folder."""
+    """The names of a run's hooks; VISSL makes the run's folder."""
     from vissl.hooks import default_hook_generator
 
     def names(*overrides):
@@ -25,10 +25,10 @@ def test_hooks__are_added_for_our_loss_and_for_tests(hooks_of):
     ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
     hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
     assert hooks[:4] == ["ExchangeHook", *ours]
-    # Ours is the host's hook that saves, and follows the hook that sets the bank's size.
+    # Ours is VISSL's hook that saves, and follows the hook that sets the bank's size.
     assert hooks.count("CheckpointHook") == 1
     assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
-    # A covariant baseline: our uint8 views, a loss of the host's.
+    # A covariant baseline: our uint8 views, a loss of VISSL's.
     hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node")
     assert hooks[0] == "ExchangeHook"
     assert "CheckpointHook" in hooks
