@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DEFAULTS = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
-def find_images(config: AttrDict, source: ImageSource, checkpoint: str | None) -> NetworkConfig:
+def identify_images(config: AttrDict, source: ImageSource, checkpoint: str | None) -> NetworkConfig:
     """Return channels, type and statistics of a run's images, the same on all ranks. Collective.
 
     Args:
@@ -59,7 +59,7 @@ def set_images(config: AttrDict, images: NetworkConfig) -> None:
     Args:
         config: VISSL's complete configuration, changed in place; for RGB in uint8 it stays as it
             is.
-        images: from :func:`find_images`.
+        images: from :func:`identify_images`.
 
     Raises:
         Refused: the trunk is VISSL's, which reads RGB only.

@@ -91,21 +91,29 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 
 def _half_of_images(*, _root_: DictConfig) -> int:
     """Return half the number of training images, at most 4,096."""
-    from pirl_plugin.images.folders import find_images
+    from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
     from pirl_plugin.images.opening import open_source
 
     data = _root_.config.DATA.TRAIN
     try:
         (path,) = data.DATA_PATHS
         (source,) = data.DATA_SOURCES
-        if source == DISK_FOLDER:  # stop counting where the result no longer changes
-            count = sum(1 for _ in islice(find_images(path), 2 * _MOST_NEGATIVES))
+        if source == DISK_FOLDER:
+            count = _count(path, IMAGE_EXTENSIONS) or _count(path, ARRAY_EXTENSION)
         else:
             columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
             count = len(open_source(path, source, columns=columns))
     except (OSError, ValueError):
         count = 0  # later checks name the mistake
     return min(count // 2, _MOST_NEGATIVES) or _MOST_NEGATIVES
+
+
+def _count(folder: str, endings: str | tuple[str, ...]) -> int:
+    """Count the images in a folder, up to the number that no longer changes the result."""
+    from pirl_plugin.images.folders import find_images
+
+    images = find_images(folder, endings=endings)
+    return sum(1 for _ in islice(images, 2 * _MOST_NEGATIVES))
 
 
 def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:

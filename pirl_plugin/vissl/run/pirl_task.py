@@ -15,7 +15,7 @@ from vissl.utils.checkpoint import get_checkpoint_folder
 from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.watcher import Wait, current
-from pirl_plugin.vissl.adapters.channels import find_images, set_images, show_images
+from pirl_plugin.vissl.adapters.channels import identify_images, set_images, show_images
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.model_input import prepare_model
@@ -59,7 +59,7 @@ class PIRLTask(SelfSupervisionTask):
         first = datasets["train" if "train" in datasets else "test"]
         data = first.data_objs[0]
         if isinstance(data, PIRLDiskDataset):
-            images = find_images(self.config, data.source, self.checkpoint_path)
+            images = identify_images(self.config, data.source, self.checkpoint_path)
             set_images(self.config, images)
             for dataset in datasets.values():
                 dataset.read_as(images.pixel_type)

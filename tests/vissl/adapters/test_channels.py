@@ -13,7 +13,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.channels import find_images, set_images
+from pirl_plugin.vissl.adapters.channels import identify_images, set_images
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.networks import run_network
@@ -44,7 +44,7 @@ def opened(data, *overrides, checkpoint=None):
     config = compose(*overrides, *paths)
     splits = ["TRAIN", "TEST"] if LINEAR in overrides else ["TRAIN"]
     datasets = open_datasets(config, splits)
-    images = find_images(config, datasets["train"].data_objs[0].source, checkpoint)
+    images = identify_images(config, datasets["train"].data_objs[0].source, checkpoint)
     set_images(config, images)
     for dataset in datasets.values():
         dataset.read_as(images.pixel_type)
@@ -74,6 +74,12 @@ def test_pretraining__reads_the_channels_of_the_images(channels, dtype, tmp_path
     torch.testing.assert_close(
         model(views[None])[0], expected.flatten().float(), rtol=1e-3, atol=1e-3
     )
+
+
+def test_negatives__of_a_folder_of_arrays_are_half_of_them(tmp_path):
+    train = save_arrays(tmp_path, 2, np.uint8) / "train"
+    own = compose("config=pretrain/pirl/own_images", f"config.DATA.TRAIN.DATA_PATHS=[{train}]")
+    assert own.LOSS.pirl_loss.num_negatives == 8
 
 
 def test_benchmark__reads_what_the_weights_record(tmp_path):
