@@ -161,7 +161,7 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         array = np.load(io.BytesIO(data), allow_pickle=False)
         return as_pixels(array)
     if data.startswith(_TIFF) and not _fits_pil(data):
-        return _decode_tiff(data)
+        return _decode_tiff(data, max_pixels)
     # All others: PIL reads the header, and decodes the pixels only on request.
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         if min(image.size) >= 2 * needed_side:
@@ -201,7 +201,7 @@ def _fits_pil(data: bytes | bytearray) -> bool:
         return False
 
 
-def _decode_tiff(data: bytes | bytearray) -> torch.Tensor:
+def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
     """Decode a TIFF with any bands, or with grayscale pages, which become channels."""
     try:
         import tifffile
@@ -212,6 +212,9 @@ def _decode_tiff(data: bytes | bytearray) -> torch.Tensor:
         ) from None
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = file.series[0]
+        # A small compressed file may claim any size.
+        if series.size > 4 * max_pixels:
+            raise UnreadableImageError(f"it has {series.size / 1e6:.0f} million values")
         array = series.asarray()
         is_inverted = file.pages[0].photometric == _WHITE_IS_ZERO
         axes = [series.axes.index(axis) for axis in "YX"]
