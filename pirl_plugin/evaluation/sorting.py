@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 import torch
 from PIL import Image
 
-from pirl_plugin.images.decode import read_file
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import naming_failures
@@ -56,32 +55,30 @@ def _place(folder: Path, source: ImageSource, row: int) -> None:
     """Link or copy an image, under the first free name."""
     original = os.path.abspath(source.path_of(row))
     name = PurePath(source.name_of(row))
-    content: bytes | bytearray = b""
-    suffix = name.suffix
-    if not os.path.isfile(original):
-        content, kind = _encoded(source, row)
-        suffix = suffix or kind
-    path = folder / f"{name.stem}{suffix}"
-    for number in itertools.count(2):
-        if path.is_symlink() and os.readlink(path) == original:
-            return
-        if not os.path.lexists(path):
-            break
-        path = folder / f"{name.stem}_{number}{suffix}"
-    if not content:
+    for number in itertools.count(1):
+        suffix = f"_{number}" if number > 1 else ""
+        path = folder / f"{name.stem}{suffix}{name.suffix}"
         try:
-            path.symlink_to(original)
-            return
+            if os.path.isfile(original):
+                path.symlink_to(original)
+                return
+        except FileExistsError:
+            if path.is_symlink() and os.readlink(path) == original:
+                return
+            continue
         except OSError:  # a file system without links
-            content = read_file(original)
-    path.write_bytes(content)
-
-
-def _encoded(source: ImageSource, row: int) -> tuple[bytes | bytearray, str]:
-    """Return the content of an image without a file of its own, and the suffix of a file for it."""
-    content = source.read(row)
-    if isinstance(content, torch.Tensor):
-        stream = io.BytesIO()
-        as_image(content).save(stream, "PNG")
-        return stream.getvalue(), ".png"
-    return content, f".{(Image.open(io.BytesIO(content)).format or '').lower()}"
+            pass
+        content = source.read(row)
+        if isinstance(content, torch.Tensor):
+            stream = io.BytesIO()
+            as_image(content).save(stream, "PNG")
+            content = stream.getvalue()
+        if not name.suffix:
+            kind = Image.open(io.BytesIO(content)).format or ""
+            path = path.with_name(f"{path.name}.{kind.lower()}")
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+            return
+        except FileExistsError:
+            continue

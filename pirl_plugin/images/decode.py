@@ -167,27 +167,18 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         if min(image.size) >= 2 * needed_side:
             # For formats other than JPEG, this does nothing.
             image.draft(image.mode, (needed_side, needed_side))
-        _check(image, max_pixels)
+        if image.width * image.height > max_pixels:  # before the pixels are decoded
+            raise UnreadableImageError(
+                f"it has {image.width} × {image.height} pixels: expected at most "
+                f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with pirl-plugin "
+                f"prepare"
+            )
         image.load()  # the EXIF tag may follow the pixels
         upright: Image.Image = image
         with suppress(Exception):  # a damaged tag raises one of many types
             if image.getexif().get(_ORIENTATION, 1) != 1:  # otherwise it would make a copy
                 upright = ImageOps.exif_transpose(image)
         return as_pixels(upright)
-
-
-def _check(image: Image.Image, max_pixels: int) -> None:
-    """Check an image before decoding the pixels.
-
-    Raises:
-        UnreadableImageError: the image is too large, or PIL would decode it wrongly.
-    """
-    if image.width * image.height > max_pixels:
-        raise UnreadableImageError(
-            f"it has {image.width} × {image.height} pixels: expected at most "
-            f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with pirl-plugin "
-            f"prepare"
-        )
 
 
 def _fits_pil(data: bytes | bytearray) -> bool:

@@ -100,6 +100,7 @@ def test_kernel__hue_equals_pil_for_colors_of_all_kinds():
     np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
 
 
+@pytest.mark.slow
 def test_kernel__hue_equals_pil_for_all_colors():
     colors = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
     canvas = np.ascontiguousarray(colors[..., :3])
