@@ -84,6 +84,8 @@ def _arrow_files(folder: Path) -> list[str]:
         names = [entry["filename"] for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise Refused(f"{folder / STATE} is damaged ({error}). Save the data set again.") from None
+    if not names:
+        raise Refused(f"{folder / STATE} names no files. Save the data set again.")
     for name in names:
         if not isinstance(name, str) or os.path.basename(name) != name:
             raise Refused(f"{folder / STATE} names {name}, outside its own folder.")

@@ -427,6 +427,12 @@ def test_hugging_face__file_that_is_damaged_is_named(kind, content, tmp_path):
         open_source(path_of(kind, root, "train"))
 
 
+def test_hugging_face__state_without_files_is_named(tmp_path):
+    (tmp_path / "state.json").write_text('{"_data_files": []}')
+    with pytest.raises(ValueError, match=r"state\.json names no files"):
+        open_source(tmp_path)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["a[1]", "a?{b,c}"])
 def test_folder__name_is_no_pattern(name, kind, tmp_path):
