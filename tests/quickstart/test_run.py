@@ -167,7 +167,7 @@ def test_parse__photos_default_to_npid(tmp_path):
 def test_parse__refuses_in_one_sentence(tmp_path, capsys):
     for words, said in (
         (["--data", str(tmp_path / "nowhere")], "expected an existing folder with images"),
-        (["--method", "npid"], "--method npid: expected --data DIR"),
+        (["--method", "npid"], "--method npid: this option needs --data DIR"),
         (["--epochs=0"], "argument --epochs: 0: expected"),
     ):
         with pytest.raises(SystemExit) as stopped:
