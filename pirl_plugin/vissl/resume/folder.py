@@ -204,7 +204,7 @@ class RunFolder:
 
     def _is_kept(self, name: str) -> bool:
         parts = CheckpointName.parse(name)
-        assert parts is not None, "the host names it"
+        assert parts is not None, "VISSL names it"
         every = self.keep.KEEP_EVERY
         is_nth_epoch = every > 0 and parts.kind == "phase" and parts.number % every == 0
         return parts.is_final or is_nth_epoch
