@@ -105,8 +105,8 @@ def _measure(
     timed = [seconds_between(step, options.device) for _ in range(options.steps)]
 
     def share(*parts: str) -> float:
-        places = [_PARTS.index(part) for part in parts]
-        shares = [sum(seconds[place] for place in places) / sum(seconds) for seconds in timed]
+        indices = [_PARTS.index(part) for part in parts]
+        shares = [sum(seconds[index] for index in indices) / sum(seconds) for seconds in timed]
         return statistics.median(shares)
 
     total = statistics.median(map(sum, timed))

@@ -120,19 +120,17 @@ def make_scene(package: Path, out: Path) -> None:
     pixels = pixels.astype(np.uint16)
     half = TILE // 2
     rows, columns = classes.nonzero()
-    is_inside = [
-        (half <= place % BLOCK) & (place % BLOCK < BLOCK - half) for place in (rows, columns)
-    ]
+    is_inside = [(half <= axis % BLOCK) & (axis % BLOCK < BLOCK - half) for axis in (rows, columns)]
     is_test = (rows // BLOCK + columns // BLOCK) % 2 == 1
     labels = classes[rows, columns]
     for label in np.unique(labels):
         chosen = is_inside[0] & is_inside[1] & (labels == label)
         if min((chosen & is_test).sum(), (chosen & ~is_test).sum()) < FEWEST_TILES:
             continue
-        for place in chosen.nonzero()[0]:
-            row, column = rows[place], columns[place]
+        for pixel in chosen.nonzero()[0]:
+            row, column = rows[pixel], columns[pixel]
             tile = pixels[row - half : row + half + 1, column - half : column + half + 1]
-            split = "val" if is_test[place] else "train"
+            split = "val" if is_test[pixel] else "train"
             save_array(tile, out / split / f"{label:02}" / f"{row}_{column}.npy")
 
 

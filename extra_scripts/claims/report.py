@@ -134,9 +134,9 @@ def _spread(values: Iterable[float]) -> str:
     numbers = pd.Series([*values], dtype=float).dropna()
     if numbers.empty:
         return ""
-    places = 1 if numbers.iloc[0] < 100 else 0
-    mean = f"{numbers.mean():,.{places}f}"
-    return mean if len(numbers) == 1 else f"{mean} ± {numbers.std():.{places}f}"
+    decimals = 1 if numbers.iloc[0] < 100 else 0
+    mean = f"{numbers.mean():,.{decimals}f}"
+    return mean if len(numbers) == 1 else f"{mean} ± {numbers.std():.{decimals}f}"
 
 
 def _label(value: float) -> str:
@@ -181,8 +181,8 @@ def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> 
                 if len(y) > 1:
                     axes.fill_between(y.columns, y.min(), y.max(), color=color, alpha=0.12, lw=0)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    place: Any = f"outside {legend}"
-    figure.legend(handles, labels, loc=place, frameon=False, fontsize=8)
+    location: Any = f"outside {legend}"
+    figure.legend(handles, labels, loc=location, frameon=False, fontsize=8)
     return figure
 
 

@@ -11,7 +11,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
 from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked_file
 
@@ -129,20 +129,20 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
     )
 
 
-def main(arguments: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run ``pirl-plugin export --checkpoint FILE --to FORMAT --out OUT``."""
-    parser = kinds.command_parser(
+    parser = arguments.command_parser(
         "export",
         "Write the trunk in a checkpoint for another program, and print how to load it there.",
         "--checkpoint IN --to torchvision --out OUT.pth",
-        kinds.NETWORK,
-        weights=kinds.CHECKPOINT,
+        arguments.NETWORK,
+        weights=arguments.CHECKPOINT,
     )
     add = parser.add_argument
     add("--to", choices=FORMATS, required=True, help="the format")
-    add("--out", type=kinds.user_path, required=True, help=".pkl, .pth, …; for timm a folder")
-    options = parser.parse_args(arguments)
-    check_output = kinds.output_folder if options.to == "timm" else kinds.OutputFile()
+    add("--out", type=arguments.user_path, required=True, help=".pkl, .pth, …; for timm a folder")
+    options = parser.parse_args(argv)
+    check_output = arguments.output_folder if options.to == "timm" else arguments.OutputFile()
     try:
         check_output(str(options.out))
     except argparse.ArgumentTypeError as error:

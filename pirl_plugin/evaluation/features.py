@@ -262,7 +262,7 @@ class LabeledFeatures:
             is_shared=torch.isin(test_digests, train_digests),
         )
 
-    def warn_of_shared_images(self, images: LabeledImages) -> None:
+    def warn_about_shared_images(self, images: LabeledImages) -> None:
         """Log the number of test images that are also training images."""
         rows = self.test_rows[self.is_shared].tolist()
         if rows:

@@ -74,7 +74,7 @@ class MapSource(ImageSource):
         self._items = dataset
         self._columns = columns
         self._key: Any = columns.image
-        if _is_of_package(dataset):
+        if _is_hugging_face(dataset):
             import datasets
 
             if dataset.format["type"] == "custom":
@@ -173,7 +173,7 @@ class MapSource(ImageSource):
         Raises:
             NoLabels: the data set has no such list.
         """
-        if _is_of_package(self.dataset):
+        if _is_hugging_face(self.dataset):
             return _classes_in(self.dataset, self._columns, self.path)
         return name_classes(_labels_of(self.dataset), _order(self.dataset), self.path)
 
@@ -206,7 +206,7 @@ def _labels_of(dataset: Any) -> list[Any]:
     return labels
 
 
-def _is_of_package(dataset: Any) -> bool:
+def _is_hugging_face(dataset: Any) -> bool:
     """Return whether this is a data set from the package ``datasets``."""
     package = sys.modules.get("datasets")  # if it is not imported, it created no data set
     return package is not None and isinstance(dataset, package.Dataset)

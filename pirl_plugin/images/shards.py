@@ -129,7 +129,7 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
             open(path, "rb", opener=open_regular) as file,
             tarfile.open(fileobj=file, mode="r:") as tar,
         ):
-            for member in _members_to_the_end(tar, file):
+            for member in _complete_members(tar, file):
                 if member.isdir():
                     continue
                 name = os.path.normpath(member.name)  # for ./cat/1.jpg
@@ -189,7 +189,7 @@ def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
     return images
 
 
-def _members_to_the_end(tar: tarfile.TarFile, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+def _complete_members(tar: tarfile.TarFile, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
     """Yield a tar's members, and check that it ends like a tar.
 
     ``tarfile`` mistakes the end of the file, or a damaged header, for the end of the archive.

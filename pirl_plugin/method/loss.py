@@ -258,7 +258,7 @@ class PIRLLoss(nn.Module):
         self.step += 1
         self._batches_since_update = 0
         if self.step == _MANY_STEPS:
-            self._warn_of_few_rows(len(index))
+            self._warn_about_few_rows(len(index))
 
     def fill_bank(self, index: Tensor, f_image: Tensor) -> None:
         """Set rows to f(v_I) before training; arguments as in :meth:`update`. Collective."""
@@ -325,7 +325,7 @@ class PIRLLoss(nn.Module):
                 f"batches. Call update() after each batch."
             )
 
-    def _warn_of_few_rows(self, batch: int) -> None:
+    def _warn_about_few_rows(self, batch: int) -> None:
         """Warn if the first steps visited few rows of the bank."""
         expected = min(_MANY_STEPS * batch, len(self.bank.rows))
         visited = int(self.bank.visited.sum())

@@ -379,7 +379,7 @@ def killed_worker(workers: Sequence[Any]) -> str:
     error is a refused or closed connection. Otherwise torch notices the end, and raises a
     RuntimeError.
     """
-    with _deaf_to_ends():
+    with _ignoring_worker_ends():
         # A worker's connection closes shortly before it ends.
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
         for worker in workers:
@@ -392,7 +392,7 @@ def killed_worker(workers: Sequence[Any]) -> str:
 
 def kill_workers() -> None:
     """Kill this process's loader workers."""
-    with _deaf_to_ends():
+    with _ignoring_worker_ends():
         workers = loader_workers()
         for worker in workers:
             worker.kill()
@@ -401,7 +401,7 @@ def kill_workers() -> None:
 
 
 @contextmanager
-def _deaf_to_ends() -> Iterator[None]:
+def _ignoring_worker_ends() -> Iterator[None]:
     """Disable torch's SIGCHLD handler, which raises an exception when a worker ends."""
     if threading.current_thread() is not threading.main_thread():  # handlers run only in that one
         yield

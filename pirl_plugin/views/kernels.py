@@ -164,8 +164,8 @@ def _turn_hue(r, g, b, shift):
 @_jit
 def _jitter_chunk(r, g, b, row, first, last, shift, mean):
     """Apply the jitter operations at positions ``first`` … ``last`` − 1 in the order."""
-    for place in range(first, last):
-        operation = int(row.order[place])
+    for position in range(first, last):
+        operation = int(row.order[position])
         if operation == 0:
             if row.brightness != _F1:
                 _blend_chunk(r, g, b, _F0, row.brightness)
@@ -228,9 +228,9 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
 def _jitter(planes, row, chunk):
     """Apply color jitter in two passes: up to contrast, which needs the mean, and from there."""
     contrast_at = 4  # after all operations, for no contrast
-    for place in range(4):
-        if row.order[place] == _F1 and row.contrast != _F1:
-            contrast_at = place
+    for position in range(4):
+        if row.order[position] == _F1 and row.contrast != _F1:
+            contrast_at = position
     total = _jitter_pass(planes, row, 0, contrast_at, _F0, chunk)
     if contrast_at < 4:
         mean = np.float32(int(total / planes.shape[1] + 0.5))  # rounded, as in PIL

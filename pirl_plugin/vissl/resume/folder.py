@@ -91,7 +91,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
         raise Refused(
             f"{folder}: none of {names} can be loaded. Restore one, or delete them to start again."
         )
-    if not point.is_final or (config.TEST_MODEL and _last_test_is_left(point)):
+    if not point.is_final or (config.TEST_MODEL and _is_last_test_unfinished(point)):
         return point
     _refuse_other_images(config, point)
     logging.warning(f"{point.path}: this run is finished. For another run, choose another folder.")
@@ -108,7 +108,7 @@ def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:
     refuse_other_images(images, section, Path(str(point.path)))
 
 
-def _last_test_is_left(point: ResumePoint) -> bool:
+def _is_last_test_unfinished(point: ResumePoint) -> bool:
     """Return whether a run was stopped after its final checkpoint, before its test ended.
 
     ``metrics.json`` has a line for each finished phase.

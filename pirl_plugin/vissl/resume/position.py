@@ -37,7 +37,7 @@ def steps_done(task: Task, phase: str) -> int:
     return samples_done(task) // int(task.datasets["train"].get_global_batchsize())
 
 
-def find_place_in_schedule(task: Task) -> None:
+def restore_schedule_position(task: Task) -> None:
     """Set a resumed run's image count and learning rate.
 
     VISSL counts batches. With a different batch size than the stopped run's, the position in the

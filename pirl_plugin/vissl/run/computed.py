@@ -89,7 +89,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 """Functions for our YAML files, by name."""
 
 
-def _half_of_images(*, _root_: DictConfig) -> int:
+def _half_the_images(*, _root_: DictConfig) -> int:
     """Return half the number of training images, at most 4,096."""
     from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
     from pirl_plugin.images.opening import open_source
@@ -156,7 +156,7 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "DATA.TRAIN.RESIZE": _square,
     "DATA.TRAIN.CROP_SIZE": _size,
     "DATA.TEST.RESIZE": _test_resize,  # after DATA.TRAIN.CROP_SIZE, which TEST.CROP_SIZE refers to
-    "LOSS.pirl_loss.num_negatives": _half_of_images,
+    "LOSS.pirl_loss.num_negatives": _half_the_images,
 }
 """Keys in ``config`` and the functions that compute their values, in this order."""
 

@@ -130,7 +130,7 @@ class PIRLTask(SelfSupervisionTask):
         if state_dict is not None:
             self._set_classy_state(state_dict)
             if self.train:
-                position.find_place_in_schedule(self)
+                position.restore_schedule_position(self)
         return self
 
 

@@ -10,7 +10,7 @@ from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
 from pirl_plugin.vissl.resume.position import (
     ResumingSampler,
-    find_place_in_schedule,
+    restore_schedule_position,
     samples_done,
     steps_done,
 )
@@ -51,7 +51,7 @@ def test_images_done__are_at_most_an_epoch_of_this_batch():
 
 def test_schedule__continues_at_the_image_where_it_stopped():
     task = stopped_run(phase=2)
-    find_place_in_schedule(task)
+    restore_schedule_position(task)
     assert task.num_updates == 3 * 3 * 8 + 20
 
 
