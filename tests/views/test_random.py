@@ -162,7 +162,7 @@ def test_permutations__draws_the_whole_finite_set():
 
 def test_permutations__refuses_impossible_sizes(subtests):
     words = r"num_permutations = .*: expected"
-    for size in (0, -1, 362_881, 1.5, True, "all"):
+    for size in (0, -1, 362_881, 1.5, "all"):
         with subtests.test(size=size), pytest.raises(ValueError, match=words):
             PermutationSet(size)
 

@@ -158,7 +158,7 @@ def test_views__refuse_bad_parameters(subtests):
         ),
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
         ({"image_scale": 0.5}, r"image_scale = 0.5: expected two fractions of the image's area"),
-        ({"image_scale": ("a", 1)}, r"image_scale = \('a', 1\): expected two shares"),
+        ({"image_scale": ("a", 1)}, r"image_scale = \('a', 1\): expected two fractions"),
         ({"blur_sigma": 1.0}, "blur_sigma = 1.0: expected two standard deviations"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
         ({"num_permutations": 0}, "num_permutations = 0:"),
