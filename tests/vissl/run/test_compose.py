@@ -1,9 +1,13 @@
 """Command lines as users write them: unquoted paths, and mistakes with remedies."""
 
+from types import SimpleNamespace
+
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl import host_config
 from pirl_plugin.vissl.host_config import quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS
 from pirl_plugin.vissl.run.overrides import readable_override
@@ -69,3 +73,11 @@ def test_workers__on_a_cpu_leave_a_thread_to_the_process(monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", limit)
         config = OmegaConf.create({"config": section})
         assert RESOLVERS["pirl_cpu_workers"](_root_=config) == workers
+
+
+def test_host__is_refused_without_docstrings(monkeypatch):
+    """Classy Vision reads them as it is imported."""
+    flags = SimpleNamespace(optimize=2)  # of python -OO
+    monkeypatch.setattr(host_config, "sys", SimpleNamespace(flags=flags))
+    with pytest.raises(Refused, match="without -OO"):
+        host_config.require_host()
