@@ -197,7 +197,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     [
         ("starts", ("imagenette", "clothing", "tiny_imagenet"), "What to start from"),
         ("channels", ("cells", "indian_pines"), "Images with other channels"),
-        ("unlike_photos", ("spoken_digits",), "Images unlike photos"),
+        ("unlike_photos", ("spoken_digits", "steel"), "Images unlike photos"),
     ],
 )
 def test_committed_rows__give_the_committed_tables(name, sets, title, monkeypatch, tmp_path):
