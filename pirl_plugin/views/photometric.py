@@ -46,21 +46,23 @@ _DRAWS_TYPE = np.dtype(
 )
 
 # The parameters for a view, float32.
-_PARAMETERS = [
-    ("flip", "f4"),  # 0 or 1
-    ("grayscale", "f4"),  # 0 or 1
-    ("order", "f4", 4),  # order of brightness 0, contrast 1, saturation 2 and hue 3
-    ("brightness", "f4"),  # factor; 1 skips the operation
-    ("contrast", "f4"),  # factor; 1 skips it
-    ("saturation", "f4"),  # factor; 1 skips it
-    ("hue", "f4"),  # shift in turns; 0 skips it
-    ("extras", "f4"),  # 0 or 1: posterize, sharpness, solarize and autocontrast
-    ("posterize", "f4"),  # bits
-    ("sharpness", "f4"),  # factor
-    ("solarize", "f4"),  # threshold
-    ("equalize", "f4"),  # 0 or 1
-    ("blur", "f4"),  # standard deviation in pixels; 0 skips it
-]
+_PARAMETERS = np.dtype(
+    [
+        ("flip", "f4"),  # 0 or 1
+        ("grayscale", "f4"),  # 0 or 1
+        ("order", "f4", 4),  # order of brightness 0, contrast 1, saturation 2 and hue 3
+        ("brightness", "f4"),  # factor; 1 skips the operation
+        ("contrast", "f4"),  # factor; 1 skips it
+        ("saturation", "f4"),  # factor; 1 skips it
+        ("hue", "f4"),  # shift in turns; 0 skips it
+        ("extras", "f4"),  # 0 or 1: posterize, sharpness, solarize and autocontrast
+        ("posterize", "f4"),  # bits
+        ("sharpness", "f4"),  # factor
+        ("solarize", "f4"),  # threshold
+        ("equalize", "f4"),  # 0 or 1
+        ("blur", "f4"),  # standard deviation in pixels; 0 skips it
+    ]
+)
 
 # Ranges in VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
 _FEWEST_BITS = 4
