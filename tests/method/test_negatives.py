@@ -88,7 +88,7 @@ def test_draw__of_a_batch_that_repeats_its_images():
         drawn = draw_for_batch(index, 5, 3, 0, 0, replacement)
         assert set(drawn[0].tolist()) <= {0, 1, 3}
     assert sorted(drawn[0].tolist()) == [0, 1, 3]  # without replacement
-    with pytest.raises(ValueError, match="there are 0 of 2"):
+    with pytest.raises(ValueError, match="only 0 of 2"):
         draw_negatives(torch.tensor([0, 1, 1]), 2, 3, seed=0, step=0, per_batch=True)
 
 
