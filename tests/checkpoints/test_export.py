@@ -316,10 +316,16 @@ def test_export__names_an_output_that_cannot_be_written(tmp_path, capsys):
     (tmp_path / "in.torch").touch()
     (tmp_path / "mine").mkdir()
     command = ["--checkpoint", str(tmp_path / "in.torch")]
-    for to, out in (("timm", "in.torch"), ("torchvision", "mine"), ("vissl", "in.torch/a.torch")):
+    for to, out, reason in (
+        ("timm", "in.torch", "in.torch is a file"),
+        ("torchvision", "mine", "expected a file"),
+        ("vissl", "in.torch/a.torch", "in.torch is a file"),
+    ):
         with pytest.raises(SystemExit):
             main([*command, "--to", to, "--out", str(tmp_path / out)])
-        assert f"argument --out: {tmp_path / out}: expected" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert f"argument --out: {tmp_path / out}: " in error
+        assert reason in error
 
 
 def authors_convnext(net):

@@ -180,7 +180,7 @@ def test_knn_accuracy__refuses(subtests):
             {"test_features": torch.ones(0, 3), "test_labels": torch.ones(0).long()},
             "test_features = .*: expected at least one row",
         ),
-        ({"k": 0}, "k = 0 of 4 rows: expected at least one neighbor"),
+        ({"k": 0}, "k = 0 with 4 rows: expected at least one neighbor"),
         ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0, such as 0.07"),
     ):
         with subtests.test(message):

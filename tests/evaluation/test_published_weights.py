@@ -91,5 +91,6 @@ def test_weights__come_from_a_file_or_from_timm(command, tmp_path, capsys):
     for name in ("0.png", "1.png"):
         for split in ("train/a", "train/b", "val/a", "val/b"):
             save_gray(tmp_path / split / name)
+    data = tmp_path / "val" if command == "embed" else tmp_path
     with pytest.raises(Refused, match="weights need the network's timm name"):
-        run([command, "--data", str(tmp_path), *out, "--pretrained"])
+        run([command, "--data", str(data), *out, "--pretrained"])

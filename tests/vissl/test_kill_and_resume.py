@@ -89,7 +89,6 @@ def test_torchrun__trains_pirl_in_two_processes(whole):
     assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps an epoch
     assert "Warning" not in result.stdout + result.stderr
     # Rows that agree with what moves them keep their norm of 1; beside random ones it is 0.71.
-    assert result.stdout.count("PIRL: filled the memory bank in ") == 1
     norms = re.findall(r"row norm: ([\d.]+); rows visited: 1.0000", result.stdout)
     assert norms[0] == "1.0000"
     assert len(norms) == 6

@@ -151,7 +151,8 @@ def test_description__is_refused_by_every_command_that_takes_a_checkpoint(
         if "--checkpoint" not in words:
             continue
         arguments = ["--checkpoint", str(file)]
-        arguments += ["--data", str(tmp_path / "data")] if "--data" in words else []
+        data = tmp_path / "data" / ("val" if command == "embed" else "")
+        arguments += ["--data", str(data)] if "--data" in words else []
         arguments += ["--out", str(tmp_path / command / "out.npz")] if "--out" in words else []
         arguments += ["--to", "torchvision"] if "--to" in words else []
         with pytest.raises(Refused, match="checkpoint_path"):
