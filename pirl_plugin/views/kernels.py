@@ -180,13 +180,19 @@ def _jitter_chunk(r, g, b, row, first, last, shift, mean):
 
 @_jit
 def _cut(canvas, top, left, flip, planes, size):
-    """Copy a view from the canvas (H, W, 3) into its planes (3, P·P)."""
+    """Copy a view from the interleaved canvas (H, W·C) into its planes (C, P·P)."""
+    channels = planes.shape[0]
     for y in range(size):
-        row = canvas[top + y, left : left + size]
-        for x in range(size):
-            at = y * size + (size - 1 - x if flip else x)
-            for channel in range(3):
-                planes[channel, at] = row[x, channel]
+        line = canvas[top + y, channels * left : channels * (left + size)]
+        for channel in range(channels):
+            pixels = line[channel::channels]
+            target = planes[channel, y * size : (y + 1) * size]
+            if flip:
+                for x in range(size):
+                    target[size - 1 - x] = pixels[x]
+            else:
+                for x in range(size):
+                    target[x] = pixels[x]
 
 
 @_jit
@@ -303,13 +309,14 @@ def _grayscale(r, g, b):
 def _render(canvas, corners, rows, out):
     """Fill ``out`` with the views before equalization (with its grayscale) and blur."""
     size = out.shape[3]
+    flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
     chunk = np.empty((3, _CHUNK), np.float32)
     spare = np.empty(size * size, np.uint8)
     for v in range(out.shape[0]):
         row = rows[v]
         planes = flat_out[v]
-        _cut(canvas, corners[v, 0], corners[v, 1], row.flip != _F0, planes, size)
+        _cut(flat_canvas, corners[v, 0], corners[v, 1], row.flip != _F0, planes, size)
         _jitter(planes, row, chunk)
         for channel in range(3):
             if row.extras != _F0:
