@@ -49,23 +49,22 @@ _DRAWS_TYPE = np.dtype(
 )
 
 # The parameters for a view, float32.
-_PARAMETERS = np.dtype(
-    [
-        ("flip", "f4"),  # 0 or 1
-        ("grayscale", "f4"),  # 0 or 1
-        ("order", "f4", 4),  # order of brightness 0, contrast 1, saturation 2 and hue 3
-        ("brightness", "f4"),  # factor; 1 skips the operation
-        ("contrast", "f4"),  # factor; 1 skips it
-        ("saturation", "f4"),  # factor; 1 skips it
-        ("hue", "f4"),  # shift in turns; 0 skips it
-        ("extras", "f4"),  # 0 or 1: posterize, sharpness, solarize and autocontrast
-        ("posterize", "f4"),  # bits
-        ("sharpness", "f4"),  # factor
-        ("solarize", "f4"),  # threshold
-        ("equalize", "f4"),  # 0 or 1
-        ("blur", "f4"),  # standard deviation in pixels; 0 skips it
-    ]
-)
+_PARAMETERS = [
+    ("flip", "f4"),  # 0 or 1
+    ("grayscale", "f4"),  # 0 or 1
+    ("order", "f4", 4),  # order of brightness 0, contrast 1, saturation 2 and hue 3
+    ("brightness", "f4"),  # factor; 1 skips the operation
+    ("contrast", "f4"),  # factor; 1 skips it
+    ("saturation", "f4"),  # factor; 1 skips it
+    ("hue", "f4"),  # shift in turns; 0 skips it
+    ("extras", "f4"),  # 0 or 1: posterize, sharpness, solarize and autocontrast
+    ("posterize", "f4"),  # bits
+    ("sharpness", "f4"),  # factor
+    ("solarize", "f4"),  # threshold
+    ("equalize", "f4"),  # 0 or 1
+    ("blur", "f4"),  # standard deviation in pixels; 0 skips it
+]
+_PARAMETERS_TYPE = np.dtype(_PARAMETERS)
 
 # Ranges in VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
 _FEWEST_BITS = 4
@@ -155,7 +154,7 @@ class Photometric:
         if canvas.dtype != np.uint8 or canvas.shape[2] != 3:
             return self._sample_channels(rng, num_views, canvas.shape[2])
         draws = rng.random((num_views, _NUM_DRAWS)).view(_DRAWS_TYPE)[:, 0]
-        parameters = np.zeros(num_views, _PARAMETERS)
+        parameters = np.zeros(num_views, _PARAMETERS_TYPE)
         _set_parameters(draws, self._options, parameters)
         return parameters
 
@@ -226,7 +225,7 @@ def _set_parameters(draws, options, parameters):
     Args:
         draws: ``_DRAWS_TYPE`` (n,), uniform in [0, 1).
         options: the options (1,).
-        parameters: ``_PARAMETERS`` (n,), overwritten.
+        parameters: ``_PARAMETERS_TYPE`` (n,), overwritten.
     """
     option = options[0]
     for v in range(parameters.shape[0]):
