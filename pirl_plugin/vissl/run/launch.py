@@ -111,10 +111,8 @@ def launch_distributed(
     from vissl.utils import distributed_launcher as host
 
     from pirl_plugin.vissl.hooks.progress import show_start
-    from pirl_plugin.vissl.repairs.svm import remove_old_results
     from pirl_plugin.vissl.repairs.transfers import link_checkpoint
     from pirl_plugin.vissl.resume.folder import resume_point
-    from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, write_run_config
     from pirl_plugin.vissl.run.overrides import replaced_configs
 
     prepare_streams()
@@ -135,10 +133,7 @@ def launch_distributed(
         if is_first:
             stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
-                # In this order, so that old results cannot pass for the new configuration's.
-                remove_old_results(cfg)
-                write_run_config(cfg[RECORD].config, folder)
-                write_json(folder / RUN_WEIGHTS, cfg[RECORD].weights)
+                _begin_extraction(cfg, folder)
         # Find the checkpoint to resume from.
         show_start(cfg, is_first)
         for file in replaced_configs() if is_first else ():
@@ -166,6 +161,17 @@ def launch_distributed(
         else:
             _start_ranks(cfg, folder, node_id, work)
         host.shutdown_logging()
+
+
+def _begin_extraction(config: AttrDict, folder: Path) -> None:
+    """Replace the results and the record of an earlier feature extraction in the run's folder."""
+    from pirl_plugin.vissl.repairs.svm import remove_old_results
+    from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, write_run_config
+
+    # In this order, so that old results cannot pass for the new configuration's.
+    remove_old_results(config)
+    write_run_config(config[RECORD].config, folder)
+    write_json(folder / RUN_WEIGHTS, config[RECORD].weights)
 
 
 def _resumes(config: AttrDict, folder: Path) -> bool:
