@@ -18,7 +18,7 @@ from pirl_plugin.views.base import ImageViews
 from tests.helpers.images import save_gray
 from tests.helpers.kinds import add_member
 
-tifffile = pytest.importorskip("tifffile")
+tifffile = pytest.importorskip("tifffile", reason="needs pip install pirl-plugin[tiff]")
 
 VIEWS = ImageViews(image_size=8)
 TYPES = [np.uint8, np.uint16, np.float32]

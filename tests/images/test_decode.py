@@ -23,7 +23,7 @@ def test_tiff__of_32_bit_values_has_no_scale_and_is_unreadable(dtype, folder, ca
 @pytest.mark.parametrize("planes", [False, True])
 @pytest.mark.parametrize(("photometric", "channels"), [(0, 1), (1, 1), (2, 3), (2, 4)])
 def test_tiff__is_decoded_right_or_not_at_all(photometric, channels, planes, dtype):
-    pytest.importorskip("tifffile")
+    pytest.importorskip("tifffile", reason="needs pip install pirl-plugin[tiff]")
     most = np.iinfo(dtype).max
     values = np.random.default_rng(0).integers(0, most + 1, (6, 5, channels)).astype(dtype)
     pixels = decode_image(tiff(values, planes, photometric)).permute(1, 2, 0).numpy()

@@ -1,6 +1,7 @@
 """PIRL in one module, compared with its parts, for each kind of views."""
 
 import pytest
+import timm
 import torch
 import torchvision
 from torch import nn
@@ -121,14 +122,14 @@ def without_classifier(network):
 TRUNKS = {
     "ours": lambda: pirl.WideResNet(10, width=0.125),
     "torchvision": lambda: without_classifier(torchvision.models.resnet18()),
-    "timm": lambda: pytest.importorskip("timm").create_model("resnet10t", num_classes=0),
+    "timm": lambda: timm.create_model("resnet10t", num_classes=0),
 }
 
 
 @pytest.mark.parametrize("channels", [1, 2, 7])
 @pytest.mark.parametrize("kind", TRUNKS)
 def test_trunk__is_adapted_to_the_channels_as_in_timm(kind, channels, tmp_path, caplog):
-    adapt_input_conv = pytest.importorskip("timm.models").adapt_input_conv
+    adapt_input_conv = timm.models.adapt_input_conv
     photos = [torch.rand(channels, 40, 50) * 900 for _ in range(4)]
     data = pirl.ImageDataset(photos, VIEWS["image only"])
     trunk = TRUNKS[kind]()
