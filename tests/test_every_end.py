@@ -56,12 +56,17 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture
-def folders(tmp_path):
-    """Folders of a command: its output, temporary files, and a module ``sitecustomize``."""
+def folders(tmp_path_factory):
+    """Folders of a command: its output, temporary files, and a module ``sitecustomize``.
+
+    Their names are short: multiprocessing puts sockets below TMPDIR, whose paths have at most 107
+    bytes.
+    """
+    parent = tmp_path_factory.mktemp("end")
     names = ("out", "temporary", "site")
     for name in names:
-        (tmp_path / name).mkdir()
-    return [tmp_path / name for name in names]
+        (parent / name).mkdir()
+    return [parent / name for name in names]
 
 
 def start(words, folders, fault, **options):
