@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing.queues
 import multiprocessing.util
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pirl_plugin.system.failures import FailedProcess
 from pirl_plugin.system.watcher import (
@@ -48,7 +50,7 @@ def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int
 
 
 def start_worker(worker: int) -> None:
-    """Let a loader worker's parent handle signals, and end the worker with its parent.
+    """Let a loader worker's parent handle signals and all errors, and end the worker with it.
 
     In a process that is not watched, the worker still handles SIGTERM, which torch sends to end it.
 
@@ -62,6 +64,28 @@ def start_worker(worker: int) -> None:
     for number in STOPPING if is_watched else [signal.SIGINT]:
         signal.signal(number, signal.SIG_IGN)
     _prctl_pr_set_pdeathsig(signal.SIGKILL)  # even within a read
+    queue = multiprocessing.queues.Queue
+    queue._on_queue_feeder_error = _send_error  # type: ignore[attr-defined]
+
+
+def _send_error(queue: Any, error: Exception, item: tuple[int, object]) -> None:
+    """Send an error instead of a batch that cannot be sent.
+
+    By default, the worker only logs the error, and its parent waits forever.
+
+    Args:
+        queue: the queue between the worker and its parent.
+        error: why the batch cannot be sent.
+        item: the batch's number and the batch.
+    """
+    from torch._utils import ExceptionWrapper
+
+    cause = FailedProcess(
+        f"a loader process cannot send images: {error}. Check the length of the temporary folder's "
+        f"path ({tempfile.gettempdir()}), and the free space in /dev/shm."
+    )
+    number, _ = item
+    queue.put((number, ExceptionWrapper((FailedProcess, cause, error.__traceback__))))
 
 
 @contextmanager

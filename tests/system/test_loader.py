@@ -46,6 +46,24 @@ def test_worker__that_is_killed_is_the_cause():
             list(batches)
 
 
+def test_worker__that_cannot_send_a_batch_says_why():
+    """Its parent would wait forever for the batch."""
+    locks = [threading.Lock()]
+    batches = DataLoader(
+        locks,
+        collate_fn=list,
+        num_workers=1,
+        worker_init_fn=loader.start_worker,
+        multiprocessing_context="fork",
+        timeout=10,
+    )
+    with (
+        pytest.raises(FailedProcess, match="cannot send images: cannot pickle '_thread.lock'"),
+        loader.reading(batches, Wait([], 30)) as read,
+    ):
+        next(read)
+
+
 def test_workers__end_before_an_error_leaves_their_block():
     """Also those of a failing write in the main process; what cleans up must not race with them."""
 
