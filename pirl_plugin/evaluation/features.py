@@ -213,6 +213,7 @@ class LabeledFeatures:
         test_labels: int64 ``(M,)``.
         num_unreadable: number of labeled, unreadable images, if all images were read.
         is_shared: bool ``(M,)``, whether a test image's pixels equal a training image's.
+        is_contradicted: bool ``(N + M,)``, whether another image has the same pixels and another label.
     """
 
     features: list[tuple[Tensor, Tensor]]
@@ -222,6 +223,7 @@ class LabeledFeatures:
     test_labels: Tensor
     num_unreadable: int
     is_shared: Tensor
+    is_contradicted: Tensor
 
     @classmethod
     def of_rows(
@@ -246,12 +248,15 @@ class LabeledFeatures:
                 f"{images.test.path} has {len(rows) - num_train}. Both need at least one."
             )
         train_rows, test_rows = rows.tensor_split([num_train])
-        train_labels, test_labels = torch.from_numpy(images.labels)[rows].tensor_split([num_train])
+        labels = torch.from_numpy(images.labels)[rows]
+        train_labels, test_labels = labels.tensor_split([num_train])
         pairs = []
         for part in features:
             train, test = part.tensor_split([num_train])
             pairs.append((train, test))
         train_digests, test_digests = digests.tensor_split([num_train])
+        different = torch.stack([digests, labels]).unique(dim=1)
+        values, num_labels = different[0].unique(return_counts=True)
         return cls(
             features=pairs,
             train_rows=train_rows,
@@ -260,15 +265,26 @@ class LabeledFeatures:
             test_labels=test_labels,
             num_unreadable=int((images.labels != NO_CLASS).sum()) - len(rows),
             is_shared=torch.isin(test_digests, train_digests),
+            is_contradicted=torch.isin(digests, values[num_labels > 1]),
         )
 
-    def warn_about_shared_images(self, images: LabeledImages) -> None:
-        """Log the number of test images that are also training images."""
+    def warn_about_equal_images(self, images: LabeledImages) -> None:
+        """Log the numbers of test images in the training set, and of images with two labels."""
         rows = self.test_rows[self.is_shared].tolist()
         if rows:
             logging.root.warning(
                 f"{len(rows)} of {len(self.test_rows)} test images are also training images, so "
                 f"accuracies are too high (first: {printable(images.test.path_of(rows[0]))})."
+            )
+        names = [
+            *map(images.train.path_of, self.train_rows.tolist()),
+            *map(images.test.path_of, self.test_rows.tolist()),
+        ]
+        contradicted = self.is_contradicted.nonzero().flatten().tolist()
+        if contradicted:
+            logging.root.warning(
+                f"{len(contradicted)} of {len(names)} images have the same pixels as an image with "
+                f"another label (first: {printable(names[contradicted[0]])})."
             )
 
 

@@ -107,7 +107,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         measured = labeled_features(list(networks.values()), [layer], images, None, *loading)
 
     accuracies, nearest = _classify(options, measured)
-    measured.warn_about_shared_images(images)
+    measured.warn_about_equal_images(images)
     results = {
         **accuracies,
         "layer": layer,

@@ -324,7 +324,7 @@ def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) ->
             test_right=predicted == test_labels,
         )
     chosen = choose_layer(held_out_right, len(train_labels))
-    measured.warn_about_shared_images(images)
+    measured.warn_about_equal_images(images)
     return LogisticFits(
         fits=list(fits.values()),
         best=fits[chosen],

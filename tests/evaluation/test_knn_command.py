@@ -207,7 +207,21 @@ def test_knn__counts_test_images_that_are_training_images(
     knn(checkpoint, folder, tmp_path / "out", *options)
     message = f"1 of 7 test images are also training images.*first: {folder}/val/class1/copy.png"
     assert len(re.findall(message, caplog.text)) == 1
+    assert "another label" not in caplog.text
     assert len(read) == 19
+
+
+def test_knn__counts_images_that_have_two_labels(checkpoint, data, tmp_path, caplog):
+    """Whatever they are called: here, the second is a symbolic link."""
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    link = folder / "train" / "class0" / "link.png"
+    link.symlink_to(folder / "train" / "class1" / "1.png")
+    knn(checkpoint, folder, tmp_path / "out", "--size", "32", "--no-untrained", "--workers", "0")
+    assert (
+        "2 of 19 images have the same pixels as an image with another label "
+        f"(first: {link})." in caplog.text
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
