@@ -213,7 +213,7 @@ class LabeledFeatures:
         test_labels: int64 ``(M,)``.
         num_unreadable: number of labeled, unreadable images, if all images were read.
         is_shared: bool ``(M,)``, whether a test image's pixels equal a training image's.
-        is_contradicted: bool ``(N + M,)``, whether another image has the same pixels and another label.
+        is_contradicted: bool ``(N + M,)``, whether an equal image has another label.
     """
 
     features: list[tuple[Tensor, Tensor]]

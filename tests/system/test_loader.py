@@ -58,7 +58,7 @@ def test_worker__that_cannot_send_a_batch_says_why():
         timeout=10,
     )
     with (
-        pytest.raises(FailedProcess, match="cannot send images: cannot pickle '_thread.lock'"),
+        pytest.raises(FailedProcess, match="cannot send images: cannot pickle '_thread"),
         loader.reading(batches, Wait([], 30)) as read,
     ):
         next(read)
