@@ -24,7 +24,8 @@ from layer_accuracy import (
     layer_features,
     percent,
 )
-from peer_methods import METHODS, PIRL, Method
+from peer_methods import METHODS, Method
+from starts_rows import FROM_SCRATCH
 from timm.models import adapt_input_conv
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -39,17 +40,22 @@ RATE = 0.03  # from random weights, as in own_images; see recipes.py
 HEAD_PASSES = 2  # passes over the photos that train only a continued network's heads
 FINE_TUNING_STEPS = 500
 FINE_TUNING_RATE = 0.0125  # for 32 images, as in config=benchmark/pirl/finetune
-# PIRL (jigsaw) with one setting changed: views, then the recipe.
+WIDE: dict[str, Any] = {"image_scale": (0.5, 1.0)}
+NO_JITTER: dict[str, Any] = {"jitter_p": 0.0, "photometric_p": 0.0, "grayscale_p": 0.0}
+# Changed settings, for views and then for the recipe; see VARIANT_LABELS.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "pirl_jigsaw_no_flip": {"flip_p": 0.0},
-    "pirl_jigsaw_wide": {"image_scale": (0.5, 1.0)},
-    "pirl_jigsaw_no_jitter": {"jitter_p": 0.0, "photometric_p": 0.0, "grayscale_p": 0.0},
-    "pirl_jigsaw_four": {"num_patches": 4},
-    "pirl_jigsaw_mlp_blur": {"hidden_dim": 512, "blur_p": 0.5},
-    "pirl_jigsaw_cold": {"temperature": 0.07},
+    "no_flip": {"flip_p": 0.0},
+    "wide": WIDE,
+    "no_jitter": NO_JITTER,
+    "plain": WIDE | NO_JITTER,
+    "four": {"num_patches": 4},
+    "mlp_blur": {"hidden_dim": 512, "blur_p": 0.5},
+    "cold": {"temperature": 0.07},
 }
 ALL_METHODS = METHODS | {
-    name: partial(PIRL, task="jigsaw", **changes) for name, changes in VARIANTS.items()
+    f"{method}_{variant}": partial(METHODS[method], **changes)
+    for method in FROM_SCRATCH
+    for variant, changes in VARIANTS.items()
 }
 PACKAGES = ("pirl-plugin", "torch", "torchvision", "timm", "scikit-learn")
 

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from starts_rows import (
     ALL_LABELS,
     FEW_LABELS,
+    FROM_SCRATCH,
     HANDMADE,
     LABELS,
     PUBLISHED,
@@ -243,7 +244,7 @@ def main() -> None:
     sets = [Accuracies(json.loads(file.read_text("utf-8"))) for file in options.files]
     rows = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)
     frozen = [row for row in rows if not row.is_tuned]
-    trained = [row for row in frozen if row.start in ("npid", "pirl_rotation", "pirl_jigsaw")]
+    trained = [row for row in frozen if row.start in FROM_SCRATCH]
     gains = [layer_gain(row) for row in trained]
     main_passes = max((row.passes for row in trained if row.passes <= SHORT_PASSES), default=0)
     questions = [*questions_of(sets, rows, lambda passes: passes == main_passes)]
@@ -251,9 +252,10 @@ def main() -> None:
         between(row, Row("published", 0, row.size)) for row in frozen if "continued" in row.start
     ]
     questions += [
-        between(row, Row("pirl_jigsaw", main_passes, row.size))
+        between(row, Row(method, row.passes, row.size))
         for row in frozen
-        if row.start in VARIANTS
+        for method in FROM_SCRATCH
+        if row.start in VARIANTS and row.start.startswith(method)
     ]
     others = [*questions_of(sets, rows, lambda passes: passes != main_passes)]
     tables = {

@@ -11,19 +11,31 @@ from typing import Any
 import pandas as pd
 from intervals import Accuracy, unpacked
 
+FROM_SCRATCH = {
+    "npid": "NPID",
+    "pirl_rotation": "PIRL (rotation)",
+    "pirl_jigsaw": "PIRL (jigsaw)",
+}
+VARIANT_LABELS = {
+    "no_flip": "no flips",
+    "wide": "crops of 50 to 100 %",
+    "no_jitter": "no photometric changes",
+    "plain": "crops of 50 to 100 %, no photometric changes",
+    "four": "4 of 9 patches",
+    "mlp_blur": "MLP heads and blur",
+    "cold": "temperature 0.07",
+}
+VARIANTS = {
+    f"{method}_{variant}": f"{name}, {change}"
+    for method, name in FROM_SCRATCH.items()
+    for variant, change in VARIANT_LABELS.items()
+}
 LABELS = {
     "mean_deviation": "mean and deviation of each channel, no network",
     "histograms": "histograms, no network",
     "random": "untrained",
-    "npid": "NPID",
-    "pirl_rotation": "PIRL (rotation)",
-    "pirl_jigsaw": "PIRL (jigsaw)",
-    "pirl_jigsaw_no_flip": "PIRL (jigsaw), no flips",
-    "pirl_jigsaw_wide": "PIRL (jigsaw), crops of 50 to 100 %",
-    "pirl_jigsaw_no_jitter": "PIRL (jigsaw), no photometric changes",
-    "pirl_jigsaw_four": "PIRL (jigsaw), 4 of 9 patches",
-    "pirl_jigsaw_mlp_blur": "PIRL (jigsaw), MLP heads and blur",
-    "pirl_jigsaw_cold": "PIRL (jigsaw), temperature 0.07",
+    **FROM_SCRATCH,
+    **VARIANTS,
     "published": "published weights, frozen",
     "published_components": "published weights on three principal components, frozen",
     "published_adapted": "published weights, first layer adapted, frozen",
@@ -33,7 +45,6 @@ LABELS = {
 HANDMADE = ("mean_deviation", "histograms")
 PUBLISHED = ("published", "published_components", "published_adapted")
 WITHOUT_SEED = (*HANDMADE, *PUBLISHED)  # a seed only draws the labels of a fraction
-VARIANTS = [start for start in LABELS if start.startswith("pirl_jigsaw_")]
 ALL_LABELS = {"knn": "kNN", "linear": "linear"}
 FEW_LABELS = {"linear_0.05": "5 %", "linear_0.1": "10 %"}
 HEAD_PASSES = 2  # as in starting_points.py
