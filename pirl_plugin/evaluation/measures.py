@@ -154,8 +154,7 @@ def measure_bank(
     """Compute all measures that the given tensors allow, each with the value expected by chance.
 
     Chance is the frequency of the most common class for kNN; the value for random vectors for
-    effective rank, uniformity and spread; and the value between different images for alignment and
-    cosines.
+    effective rank and uniformity; and the value between different images for alignment and cosines.
 
     Args:
         rows: (N, D) floating, N at least 2: rows of the memory bank, or a sample.
@@ -168,9 +167,8 @@ def measure_bank(
 
     Returns:
         By name, if the required tensors are given: ``knn_top1`` (percent), ``effective_rank``,
-        ``uniformity``, ``alignment``, ``cos_f_m`` and ``cos_g_m`` (mean cosine with the image's
-        row), and ``score_spread``: the root mean over rows m of the variance of cos(f, m) over
-        images. It is 0 if no row distinguishes the images.
+        ``uniformity``, ``alignment``, and ``cos_f_m`` and ``cos_g_m`` (mean cosine with the image's
+        row).
 
     Raises:
         ValueError: a tensor has the wrong shape, or is not finite.
@@ -220,13 +218,6 @@ def measure_bank(
             unit = _unit(embeddings, (len(embeddings), dim))
             value = (unit * _unit(m, unit.shape)).sum(dim=1).mean()
             measures[name] = Measure(float(value), float(unit.mean(dim=0) @ table.mean(dim=0)))
-    if f is not None and len(f) > 1:
-        unit = _unit(f, (len(f), dim))
-        centered = unit - unit.mean(dim=0)
-        # Σ_nm (c_n · m_m)² = tr(CᵀC MᵀM): D × D products instead of N × M
-        total = ((centered.T @ centered) * (table.T @ table)).sum().clamp(min=0)
-        spread = float((total / (len(unit) * len(table))).sqrt())
-        measures["score_spread"] = Measure(spread, dim**-0.5)
     return measures
 
 
@@ -234,7 +225,8 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     """Return a sentence if the embeddings have collapsed, or None.
 
     They have collapsed if the rows' effective rank exceeds the minimum, 1, by less than a hundredth
-    of the distance to random vectors, or if the same holds for the score spread and 0.
+    of the distance to random vectors, or if the same holds for the alignment of different images
+    and 0.
 
     Args:
         measured: from :func:`measure_bank`.
@@ -242,22 +234,19 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     Example:
         >>> collapse(measure_bank(torch.eye(4))) is None
         True
-        >>> collapse(measure_bank(torch.ones(4, 4))).split(":")[:2]
-        ['the embeddings have collapsed', ' effective rank 1, floor 1, random 3.76']
+        >>> collapse(measure_bank(torch.ones(4, 4))).split(":")[0]
+        'the embeddings have collapsed'
     """
-    signs = []
-    for name, words, floor in (
-        ("effective_rank", "effective rank", 1.0),
-        ("score_spread", "score spread", 0.0),
-    ):
-        value, chance = measured.get(name, (1.0, 0.0))
-        if not value > floor + 0.01 * (chance - floor):
-            signs.append(f"{words} {value:.3g}, floor {floor:.3g}, random {chance:.3g}")
-    if not signs:
+    rank, random_rank = measured["effective_rank"]
+    # Between f and g for different images; 2 for random vectors.
+    distance = measured["alignment"].chance if "alignment" in measured else 2.0
+    if rank > 1 + 0.01 * (random_rank - 1) and distance > 0.01 * 2:
         return None
     return (
-        f"the embeddings have collapsed: {'; '.join(signs)}: most images look the same to the "
-        f"network; lower the learning rate, start with bank.init = embeddings, or check the images"
+        f"the embeddings have collapsed: effective rank {rank:.3g} (random {random_rank:.3g}), "
+        f"squared distance between images {distance:.3g} (random 2). Most images look the same to "
+        f"the network. Lower the learning rate, start with bank.init = embeddings, or check the "
+        f"images."
     )
 
 
