@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -228,18 +228,6 @@ class PIRLLoss(nn.Module):
         )
         self._note_batch(len(index))
         return loss.masked_fill(outside.any(), torch.nan)
-
-    # nn.Module's own takes and returns anything. pyright does not see `__call__ = forward`.
-    if TYPE_CHECKING:
-
-        def __call__(
-            self,
-            f_image: Tensor,
-            g_transformed: Tensor | Sequence[Tensor] | None,
-            index: Tensor,
-            negatives: Tensor | None = None,
-        ) -> Tensor:
-            """See :meth:`forward`."""
 
     @torch._disable_dynamo
     def update(self, index: Tensor, f_image: Tensor) -> None:

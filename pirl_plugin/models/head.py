@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor, nn
 
 
@@ -59,9 +57,3 @@ class PIRLHead(nn.Module):
         if self.merge is None:
             return projected
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
-
-    # nn.Module's own is untyped, and pyright does not see `__call__ = forward`.
-    if TYPE_CHECKING:
-
-        def __call__(self, features: Tensor | list[Tensor]) -> Tensor:
-            """See :meth:`forward`."""

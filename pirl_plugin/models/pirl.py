@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -160,12 +159,6 @@ class PIRL(nn.Module):
         if self.training and torch.is_grad_enabled():
             self._last_batch = (index, f_image.detach())
         return value
-
-    # nn.Module's own is untyped, and pyright does not see `__call__ = forward`.
-    if TYPE_CHECKING:
-
-        def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
-            """See :meth:`forward`."""
 
     def update(self) -> None:
         """Move the bank's rows for the last batch toward f(v_I), after the optimizer's step.
