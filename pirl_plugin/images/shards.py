@@ -13,6 +13,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterator
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -130,9 +131,9 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
             tarfile.open(fileobj=file, mode="r:") as tar,
         ):
             for member in _complete_members(tar, file):
-                if member.isdir():
-                    continue
                 name = os.path.normpath(member.name)  # for ./cat/1.jpg
+                if member.isdir() or os.path.basename(name).startswith("."):
+                    continue
                 target = os.path.normpath(member.linkname)
                 content = contents.get(target) if member.islnk() else member
                 stem, suffix = os.path.splitext(name)
@@ -161,32 +162,25 @@ def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
     extensions: tuple[str, ...] = IMAGE_EXTENSIONS
     if not any(name.lower().endswith(extensions) for name in names):
         extensions = (ARRAY_EXTENSION,)
-    best: dict[str, str] = {}  # name without extension → image
+    images_by_rank: list[list[str]] = [[] for _ in extensions]
     for name in names:
-        stem, suffix = os.path.splitext(name)
-        if os.path.basename(name).startswith("."):
-            continue
-        if suffix.lower() not in extensions:
-            if suffix != ".cls":
-                skipped[suffix.lower() or "no extension"] += 1
-            continue
-        taken = best.setdefault(stem, name)
-        if taken != name:
-            skipped["images beside an image with the same key"] += 1
-            # Among several images with one name, the extension that comes first wins.
-            rank = extensions.index(os.path.splitext(taken)[1].lower())
-            if extensions.index(suffix.lower()) < rank:
-                best[stem] = name
-    # WebDataset's key ends at the first dot: KEY.seg.png is skipped beside KEY.png.
-    images = []
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix in extensions:
+            images_by_rank[extensions.index(suffix)].append(name)
+        elif suffix != ".cls":
+            skipped[suffix or "no extension"] += 1
+    best: dict[str, str] = {}  # name without extension → image
+    for name in chain.from_iterable(images_by_rank):
+        best.setdefault(os.path.splitext(name)[0], name)
+    chosen = set()
     for stem, name in best.items():
         folder, basename = os.path.split(stem)
         key = os.path.join(folder, basename.partition(".")[0])
         if key == stem or key not in best:
-            images.append(name)
-        else:
-            skipped["images beside an image with the same key"] += 1
-    return images
+            chosen.add(name)
+    if num_others := sum(map(len, images_by_rank)) - len(chosen):
+        skipped["images beside an image with the same key"] += num_others
+    return [name for name in names if name in chosen]
 
 
 def _complete_members(tar: tarfile.TarFile, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
