@@ -13,10 +13,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import logging
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +41,6 @@ from pirl_plugin.system.files import (
 )
 from pirl_plugin.system.text import printable
 
-_CONTENT = "content of images"
 _PROGRESS = "progress.json"
 _BLOCK = 4096  # images at a time when reading or writing a file
 _MOST_HALF = torch.finfo(torch.float16).max
@@ -95,19 +93,12 @@ class FeatureFile:
         if not file.exists():
             return
         progress = _read_progress(file)
-        recorded = progress["about"]
         stored = path if self.is_complete else self._parts
-        require_same(stored, self._identity, recorded, free=[_CONTENT])
-        is_readable_now = any(source[row].is_readable for row in progress["unreadable"])
-        if recorded[_CONTENT] == self._identity[_CONTENT] and not is_readable_now:
-            self.readable = torch.ones(progress["done"], dtype=torch.bool)
-            self.readable[progress["unreadable"]] = False
-            if not self.is_complete:
-                self._open_parts(progress["row_bytes"])
-        else:
-            logging.root.warning(f"{path} is computed again, because its images have changed")
-            path.unlink(missing_ok=True)
-            self.is_complete = False
+        require_same(stored, self._identity, progress["about"])
+        self.readable = torch.ones(progress["done"], dtype=torch.bool)
+        self.readable[progress["unreadable"]] = False
+        if not self.is_complete:
+            self._open_parts(progress["row_bytes"])
 
     def append(self, batch: Batch) -> None:
         """Store features for the next images; the same command resumes after them."""
@@ -241,18 +232,15 @@ def _read_progress(file: Path) -> dict[str, Any]:
         ) from error
 
 
-def require_same(
-    file: Path, identity: Mapping[str, Any], recorded: Mapping[str, Any], free: Sequence[str] = ()
-) -> None:
+def require_same(file: Path, identity: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
     """Refuse a file with features for other images, or from another network or layer.
 
     Args:
         file: the file.
         identity: JSON that identifies the required features.
         recorded: the JSON in the file.
-        free: keys that may differ.
     """
-    differs = differences(json.loads(json.dumps(identity)), recorded, free=free)
+    differs = differences(json.loads(json.dumps(identity)), recorded)
     if differs:
         keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
         raise Refused(
@@ -296,7 +284,7 @@ def describe_images(source: ImageSource) -> dict[str, Any]:
     labels = ""
     with suppress(NoLabels):
         labels = digest_of([*source.classes, *map(str, source.labels())])
-    return {"list of images": names, _CONTENT: [content, labels]}
+    return {"list of images": names, "version of the images or labels": [content, labels]}
 
 
 def predict(classifier: Classifier, features: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
