@@ -1,7 +1,8 @@
 """``pirl-plugin prepare``: copy a folder of images at a smaller size, for faster reading.
 
-The copy has the same folders and names. The same command completes an interrupted copy, updates
-copies of changed images, and deletes copies of removed images.
+The copy has the same folders and names, so lists of images fit both. Smaller copies are JPEGs,
+whatever their names end in: readers recognize an image by its content. The same command completes
+an interrupted copy, updates copies of changed images, and deletes copies of removed images.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ from pirl_plugin.views.pixels import as_image, is_rgb
 _PROBLEMS = "unreadable.txt"
 _RECORD = ".prepared.jsonl"  # one [image, stamp] per line; hidden, so that no reader counts it
 _BLOCK = 32  # images copied by a process at a time
-_JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
 
@@ -113,6 +113,7 @@ def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
         "source": str(source),
         "size": options.size,
         "quality": options.quality,
+        "names": "as in the source",
     }
     claim_folder(out, settings)
 
@@ -164,9 +165,6 @@ class _Copies(Dataset["tuple[str, str] | str | None"]):
         images: the images.
         out: output folder.
         options: the command's options.
-
-    Raises:
-        Refused: two images would have the same copy.
     """
 
     def __init__(self, images: FolderSource, out: Path, options: argparse.Namespace) -> None:
@@ -175,10 +173,6 @@ class _Copies(Dataset["tuple[str, str] | str | None"]):
         self._options = options
         self._stamps = _read_record(out)
         self._names = {images.name_of(row) for row in range(len(images))}
-        for name in self._names:
-            jpeg = _jpeg_name(name)
-            if jpeg != name and jpeg in self._names:
-                raise Refused(f"The copy of {name} would be {jpeg}. Rename one of these images.")
 
     def __len__(self) -> int:
         return len(self._images)
@@ -188,23 +182,21 @@ class _Copies(Dataset["tuple[str, str] | str | None"]):
         path = self._images.path_of(row)
         name = self._images.name_of(row)
         stamp = content_stamp(path)
-        copies = self._paths(name)
-        if self._stamps.get(name) == stamp and any(map(Path.is_file, copies)):
+        target = self._out / name
+        if self._stamps.get(name) == stamp and target.is_file():
             return None
         try:
             with self._images.reading(row):
-                content, is_new = self._smaller(path)
+                content = self._smaller(path)
         except (OSError, ValueError, MemoryError) as error:
             if isinstance(error, UnreadableImageError):
-                self._remove(name)  # from before the image broke
+                target.unlink(missing_ok=True)  # from before the image broke
             return f"{path}: {error or 'too little memory'}"
-        target = copies[is_new]
         # A killed process leaves an unfinished file, not a partial copy.
         unfinished = self._out / f"{UNFINISHED}{row}"
         with naming_failures(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(content)
-            self._remove(name)  # from before the image changed
             unfinished.replace(target)
         return name, stamp
 
@@ -222,22 +214,14 @@ class _Copies(Dataset["tuple[str, str] | str | None"]):
         """Delete copies of removed images, and return the number of these images."""
         removed = self._stamps.keys() - self._names
         for name in removed:
-            self._remove(name)
+            (self._out / name).unlink(missing_ok=True)
             del self._stamps[name]
         (self._out / _RECORD).unlink(missing_ok=True)
         self.record(self._stamps.items())
         return len(removed)
 
-    def _paths(self, name: str) -> tuple[Path, Path]:
-        """Return the paths of an image's unchanged copy and of its smaller copy."""
-        return self._out / name, self._out / _jpeg_name(name)
-
-    def _remove(self, name: str) -> None:
-        for copy in self._paths(name):
-            copy.unlink(missing_ok=True)
-
-    def _smaller(self, path: str) -> tuple[bytes | bytearray, bool]:
-        """Return the content of an image's copy, and whether it is a new, smaller JPEG.
+    def _smaller(self, path: str) -> bytes | bytearray:
+        """Return the content of an image's copy, a smaller JPEG.
 
         If the image's shorter side has at most ``size`` pixels, or the image is not RGB in uint8,
         the bytes do not change.
@@ -249,14 +233,10 @@ class _Copies(Dataset["tuple[str, str] | str | None"]):
             pixels = decode_image(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
         height, width = pixels.shape[1:]
         if min(height, width) <= size or not is_rgb(pixels):
-            return data, False
+            return data
         scale = size / min(height, width)
         smaller = (max(size, round(width * scale)), max(size, round(height * scale)))
         file = io.BytesIO()
         resized = as_image(pixels).resize(smaller, Image.Resampling.LANCZOS)
         resized.save(file, "JPEG", quality=self._options.quality)
-        return file.getvalue(), True
-
-
-def _jpeg_name(name: str) -> str:
-    return name if Path(name).suffix.lower() in _JPEG_SUFFIXES else f"{name}.jpg"
+        return file.getvalue()

@@ -274,13 +274,6 @@ def test_tar__of_class_folders_has_their_classes(tmp_path):
         open_source(tmp_path / "flat.tar").labels()
 
 
-def test_prepare__refuses_two_images_with_the_same_copy(tmp_path):
-    for name in ("a.png", "a.png.jpg"):
-        save_gray(tmp_path / "in" / name)
-    with pytest.raises(ValueError, match=r"The copy of a\.png would be a\.png\.jpg\. Rename"):
-        prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
-
-
 class Items(list):
     """A list with an item that raises."""
 
