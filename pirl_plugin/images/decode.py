@@ -7,6 +7,7 @@ first bytes, not by its name. One of them, for PostScript, starts the program Gh
 from __future__ import annotations
 
 import io
+import logging
 import os
 import stat
 import struct
@@ -33,6 +34,9 @@ except (ImportError, AttributeError):  # PIL gives the same pixels
 # Other libraries in this process, such as torchvision's ImageFolder, open images with all of PIL's
 # decoders. Without a PostScript program, that decoder fails instead of starting one.
 EpsImagePlugin.gs_binary = False
+
+# PIL raises an error for a TIFF with more bands than it decodes, and logs it too.
+logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
 
 Image.init()
 FORMATS = tuple(

@@ -83,12 +83,13 @@ class FileListSource(ImageSource):
                     raise Refused(f"{file}: entry {number} has no {path_column!r}. Remove it.")
                 paths.append(new_prefix + image.removeprefix(remove_prefix))
                 self._labels.append(row.get(label_column) if label_column else None)
-        self._other_columns: list[str] = []  # of a table without a recognized label column
-        if is_table:
+        used = ("", path_column, label_column)
+        other_columns = [name for name in header if name not in used]
+        if other_columns:  # otherwise there was no choice
             labels = f", labels from {label_column!r}" if label_column else ""
             warn_once(f"{file}: paths from the column {path_column!r}{labels}")
-            if label_column is None:
-                self._other_columns = [name for name in header if name not in ("", path_column)]
+        # Of a table without a recognized label column.
+        self._other_columns = other_columns if label_column is None else []
         super().__init__(file, paths, os.path.dirname(file))
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable

@@ -109,6 +109,8 @@ def warn_skipped(path: str, skipped: Counter[str]) -> str:
     """
     counts = ", ".join(f"{printable(reason)} ({count})" for reason, count in skipped.items())
     counts = textwrap.shorten(counts, 1000, placeholder=" …")
+    if {".heic", ".heif"} & skipped.keys():
+        counts += "; to read HEIC, pip install pillow-heif"
     warn_once(f"{path}: skipped {counts}")
     return counts
 

@@ -83,10 +83,16 @@ class MapSource(ImageSource):
                     f"and pass an image transform as the views."
                 )
             column = _column("image", dataset, columns, self.path)
-            # Encoded, because the package would fetch URLs, and decode with all of PIL's decoders.
-            encoded = datasets.Image(decode=False)
-            rows = dataset.with_format(None).select_columns([column])
-            self._items = rows.cast_column(column, encoded)
+            value = kind_of_column = dataset.features[column]
+            while hasattr(value, "feature"):  # a list of lists
+                value = value.feature
+            if value is not kind_of_column or hasattr(value, "shape"):  # arrays, not image files
+                self._items = dataset.with_format("numpy", [column], dtype=value.dtype)
+            else:
+                # Encoded, because the package would fetch URLs, and use all of PIL's decoders.
+                encoded = datasets.Image(decode=False)
+                rows = dataset.with_format(None).select_columns([column])
+                self._items = rows.cast_column(column, encoded)
             self._key = column
 
     def path_of(self, row: int) -> str:

@@ -280,7 +280,9 @@ def content_stamp(path: str | os.PathLike[str]) -> str:
 
 
 def _of_type(pixels: torch.Tensor, pixel_type: PixelType) -> torch.Tensor:
-    """Return pixels with this type; for RGB, convert them."""
+    """Return finite pixels with this type; for RGB, convert them."""
+    if pixels.is_floating_point() and not bool(pixels.isfinite().all()):
+        raise UnreadableImageError("it has NaN or infinite values; replace them")
     actual = PixelType(len(pixels), pixels.dtype)
     if actual == pixel_type:
         return pixels

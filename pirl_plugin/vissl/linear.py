@@ -86,7 +86,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
         top1, count = by_class[label]
         print(f"  {top1:6.2f} {count:7,}  {printable(images.classes[label])}")
     if len(by_class) > _MOST_CLASSES:
-        print(f"  and {len(by_class) - _MOST_CLASSES} classes with higher accuracies")
+        print(f"  and {len(by_class) - _MOST_CLASSES} classes that are at least as accurate")
     print(f"{file}: the network with a classifier on {fitted.best.classifier.layer}")
     next_command = (
         f"pirl-plugin embed --checkpoint {shlex.quote(str(file))} --data PHOTOS --out photos.csv "

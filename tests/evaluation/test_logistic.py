@@ -86,6 +86,8 @@ def test_report__has_classes_mistakes_and_the_next_command(checkpoint, tmp_path,
     num_wrong = round(18 * (1 - float(top1) / 100))
     assert html.count("predicted: class") == min(12, num_wrong)
     assert "last (chosen)" in html
+    assert len(re.findall(r"\d ± ", html)) == 1  # classes have too few images for an interval
+    assert html.count(" % of 6<") == 3
     cells = re.findall(r'class="(?:right|wrong)">(\d+)<', html)
     assert sum(map(int, cells)) == 18
     next_command = re.findall("^  (pirl-plugin embed .*)$", printed, re.M)[0]

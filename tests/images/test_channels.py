@@ -52,7 +52,7 @@ def png(level):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("channels", [2, 4, 5, 7, 30])
 @pytest.mark.parametrize("layout", ["contig", "separate", "pages"])
-def test_tiff__of_any_bands_has_its_values(layout, channels, dtype):
+def test_tiff__of_any_bands_has_its_values_and_logs_nothing(layout, channels, dtype, caplog):
     array = bands(channels, dtype)
     if layout == "contig":
         content = tiff(array, planarconfig="contig", photometric="minisblack")
@@ -61,6 +61,7 @@ def test_tiff__of_any_bands_has_its_values(layout, channels, dtype):
     else:
         content = tiff(array.transpose(2, 0, 1), photometric="minisblack")
     np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), array)
+    assert not caplog.records
 
 
 def test_tiff__with_a_fourth_band_that_is_not_transparency_keeps_it():
@@ -163,6 +164,28 @@ def test_data_set__has_the_channels_of_most_images(held, dtype, tmp_path, caplog
     assert len(data.source.unreadable_paths()) == 1
     name = str(kind.dtype).removeprefix("torch.")
     assert f"4 channels of {name}, but most images have 5 channels of {name}" in caplog.text
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_floats__that_are_not_finite_make_an_image_unreadable(value, caplog):
+    """One such pixel would make the whole network NaN."""
+    arrays = [bands(2, np.float32, seed) for seed in range(2)]
+    arrays[1][3, 4, 1] = value
+    data = ImageDataset(arrays, VIEWS)
+    assert [bool(data[row]["data_valid"]) for row in range(2)] == [True, False]
+    assert "it has NaN or infinite values" in caplog.text
+
+
+@pytest.mark.parametrize("column", ["array", "lists"])
+def test_hugging_face__arrays_keep_channels_and_type(column):
+    datasets = pytest.importorskip("datasets", reason="needs pip install pirl-plugin[hf]")
+    arrays = np.stack([bands(5, np.uint16, seed) + 9000 for seed in range(3)])
+    lists = datasets.List(datasets.List(datasets.List(datasets.Value("uint16"))))
+    kinds = {"array": datasets.Array3D(arrays.shape[1:], "uint16"), "lists": lists}
+    features = datasets.Features(image=kinds[column])
+    source = open_source(datasets.Dataset.from_dict({"image": arrays.tolist()}, features))
+    assert source.pixel_type() == PixelType(5, torch.uint16)
+    np.testing.assert_array_equal(source[2].pixels.permute(1, 2, 0), arrays[2])
 
 
 def test_folder__of_ordinary_images_stays_rgb_beside_arrays(tmp_path):

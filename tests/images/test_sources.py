@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tarfile
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from torchvision.datasets import ImageFolder
 from pirl_plugin.images import prepare
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.folders import find_splits
+from pirl_plugin.images.folders import find_splits, warn_skipped
 from pirl_plugin.images.hugging_face import open_data_files
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.labeled import open_labeled
@@ -55,6 +56,11 @@ def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
             save_gray(folder / name / "3.png", 3)
             assert FolderSource(folder).labels().tolist() == [0, 1]
             assert f"{name}/ (1)" in caplog.text
+
+
+def test_skipped__photos_of_phones_come_with_a_remedy():
+    counts = warn_skipped("photos", Counter({".heic": 2}))
+    assert counts == ".heic (2); to read HEIC, pip install pillow-heif"
 
 
 def test_folder__counts_unlabeled_images(folder, caplog):
@@ -225,6 +231,15 @@ def png(level):
     file = io.BytesIO()
     gray(level).save(file, "PNG")
     return file.getvalue()
+
+
+def test_table__names_its_columns_only_if_there_is_a_choice(folder, caplog):
+    (folder / "two.csv").write_text("path,label\na/1.png,x\n")
+    (folder / "three.csv").write_text("path,label,split\na/1.png,x,0\n")
+    open_source(folder / "two.csv")
+    assert not caplog.records
+    open_source(folder / "three.csv")
+    assert "three.csv: paths from the column 'path', labels from 'label'" in caplog.text
 
 
 def test_tar__counts_what_it_leaves_out_and_reads_hard_links(tmp_path, caplog):
