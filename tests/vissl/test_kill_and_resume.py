@@ -11,6 +11,7 @@ import torch
 
 from pirl_plugin.system.files import UNFINISHED
 from tests.helpers import faults
+from tests.helpers.forks import train_in_forks
 from tests.helpers.host_runs import host_script, losses, run, settings, state
 
 FINAL = "model_final_checkpoint_phase1.torch"
@@ -32,14 +33,20 @@ def train(data, out, placement, *overrides, command=None, processes=2, fault=Non
     Without a command, VISSL's own, unmodified script starts the run.
     """
     return run(
-        *settings(data, out, epochs=2, processes=processes, workers=workers),
-        *RATE,
-        f"config.LOSS.pirl_loss.bank.placement={placement}",
+        *overrides_of(data, out, placement, processes, workers),
         *overrides,
         command=command,
         environment={"PYTHONPATH": os.pathsep.join(PATHS), **(fault or {})},
         check=fault is None,
     )
+
+
+def overrides_of(data, out, placement, processes, workers=0):
+    return [
+        *settings(data, out, epochs=2, processes=processes, workers=workers),
+        *RATE,
+        f"config.LOSS.pirl_loss.bank.placement={placement}",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +101,23 @@ def test_torchrun__trains_pirl_in_two_processes(whole):
     assert len(norms) == 6
 
 
-@pytest.mark.parametrize(
-    "whole", ["replicated", pytest.param("sharded", marks=pytest.mark.slow)], indirect=True
-)
+@pytest.mark.parametrize("whole", ["replicated"], indirect=True)
 def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
+    """A signal to one rank in mid-epoch ends both, and the run goes on."""
+    overrides = [*overrides_of(image_folder, tmp_path, "replicated", 1), ALL]
+    fault = {"FAULT_IN_STEP": "2:SIGUSR1:rank 0"}
+    stopped = train_in_forks(*overrides, ranks=2, environment=fault)
+    assert stopped.returncode == 128 + signal.SIGUSR1, stopped.stdout[-2000:] + stopped.stderr
+    assert os.readlink(tmp_path / "checkpoint.torch").startswith("model_iteration")
+    resumed = train_in_forks(*overrides, ranks=2)
+    assert resumed.returncode == 0, resumed.stdout[-2000:] + resumed.stderr
+    assert f"Resume from file: {tmp_path}/model_iteration" in resumed.stdout
+    assert_same(tmp_path, whole[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", ["replicated", "sharded"], indirect=True)
+def test_resume__of_spawned_ranks_is_the_undisturbed_run(whole, image_folder, tmp_path):
     """A signal to the launcher in mid-epoch, and the run goes on; so does one killed in a save.
 
     Our command starts the first part, without the ``.pth`` file: the command installs the import

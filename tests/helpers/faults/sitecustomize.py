@@ -2,7 +2,8 @@
 
 ``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half of its bytes, then the process is killed.
 ``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimizer;
-``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:NAN``: the step leaves NaN in a weight.
+``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:SIGNAL:rank 0``: rank 0 sends it to
+itself; ``N:NAN``: the step leaves NaN in a weight.
 ``FAULT_IN_LINK=N``: the process is killed before it links its N-th checkpoint.
 """
 
@@ -43,7 +44,8 @@ if "FAULT_IN_STEP" in os.environ:
             weight = self.param_groups[0]["params"][0].data
             weight[(0,) * weight.dim()] = float("nan")
         elif steps[0] == 0 and not (receiver and os.environ["RANK"] != "0"):
-            os.kill(os.getppid() if receiver else os.getpid(), getattr(signal, name))
+            is_launcher = receiver == ["launcher"]
+            os.kill(os.getppid() if is_launcher else os.getpid(), getattr(signal, name))
         return result
 
     torch.optim.SGD.step = step
