@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import gc
+import io
 import os
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from PIL import Image
 
 from pirl_plugin.method.bank import MemoryBank
@@ -39,6 +43,20 @@ finder.install()
 # a loop of 7 s of CPU time took 40 s, because threads that wait do not sleep.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@functools.cache
+def _parse(text: str) -> Any:
+    return load_yaml(io.StringIO(text))
+
+
+def _load_once(file: IO[str]) -> Any:
+    return copy.deepcopy(_parse(file.read()))
+
+
+# Hydra reads VISSL's defaults for each composition, which takes half of its time.
+load_yaml = OmegaConf.load
+OmegaConf.load = _load_once
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 from paper_rows import PRETRAININGS
-
-from pirl_plugin.vissl.resume.record import read_composed
-from tests.helpers.configs import compose
+from paper_runs import compose
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 BENCHMARKS = {  # column → name of the configuration
@@ -25,20 +21,11 @@ BENCHMARKS = {  # column → name of the configuration
     "VOC07": "svm_voc07",
 }
 WIDE = "+config/pirl/linear=resnet50_c2x"
-_TRAIN_PATHS = ("config.DATA.TRAIN.DATA_PATHS=[nowhere]",)
-_PATHS = (*_TRAIN_PATHS, "config.DATA.TEST.DATA_PATHS=[nowhere]")
 
 
 def composed(*overrides: str) -> dict[str, Any]:
     """A configuration of plain mappings, lists and values, as ``train_config.yaml`` holds it."""
-    return copy.deepcopy(composed_once(*overrides))
-
-
-@functools.cache
-def composed_once(*overrides: str) -> dict[str, Any]:
-    """As :func:`composed`, not to be changed."""
-    paths = _PATHS if overrides[0].startswith("config=benchmark") else _TRAIN_PATHS
-    return _plain(read_composed(compose(*paths, *overrides)))  # type: ignore[no-any-return]
+    return _plain(compose(*overrides))  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:

@@ -18,12 +18,31 @@ from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import run_quickstart
 from pirl_plugin.system.failures import FailedProcess
 from tests.helpers.configs import compose
+from tests.helpers.forks import fork_command, wait_for
 from tests.helpers.launched import gone, started
 
+WITHOUT_WORKERS = "config.DATA.NUM_DATALOADER_WORKERS=0"
 _ABOUT = {"seed", "epochs", "method", "processor", "threads", "images_per_s", "seconds"}
 
 
+def start_first_and_fork_others(run_command):
+    """Start a command as the product does, and the later ones in forks."""
+    commands = []
+
+    def run_or_fork(words, env, stdout, stderr):
+        commands.append(words)
+        if len(commands) == 1:
+            return run_command(words, env=env, stdout=stdout, stderr=stderr)
+        words = [*words[words.index("train") :], WITHOUT_WORKERS]
+        return wait_for(fork_command(words, env, stdout, stderr))
+
+    return run_or_fork
+
+
 def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capfd, monkeypatch):
+    """The pre-training is a new process, and VISSL's classifiers are forks."""
+    monkeypatch.setattr(run, "run_command", start_first_and_fork_others(run.run_command))
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one classifier after the other
     out = tmp_path / "out"
     images = shutil.copytree(image_folder, tmp_path / "images")
     words = ["--data", str(images), "--out", str(out), "--epochs", "2"]

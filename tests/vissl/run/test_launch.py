@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import sys
@@ -13,8 +14,9 @@ from pirl_plugin.system.watcher import STOPPING, Interrupted
 from pirl_plugin.vissl.host_config import NOT_INSTALLED
 from pirl_plugin.vissl.run import launch
 from pirl_plugin.vissl.run.rank import LOST_RANK
+from tests.helpers.forks import fork_command, wait_for
 from tests.helpers.host_runs import run, settings, state
-from tests.helpers.launched import STEP, children, gone, quiet, started
+from tests.helpers.launched import STEP, TRACEBACK, children, gone, quiet, started
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 EVERY_STEP = ["config.LOG_FREQUENCY=1"]
@@ -99,13 +101,18 @@ def test_signal__ends_the_run_while_its_ranks_start(num_started, image_folder, t
 
 
 def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tmp_path):
-    overrides = settings(image_folder, tmp_path, epochs=1, processes=2)
-    result = run(*overrides, "config.METERS.name=nothing", check=False)
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    (line,) = (line for line in result.stderr.splitlines() if line.startswith("pirl_plugin: "))
-    assert str(tmp_path / "failure.txt") in line
-    assert "Traceback" in (tmp_path / "failure.txt").read_text()
+    """Spawned ranks import this package without its ``.pth`` file."""
+    overrides = settings(image_folder, tmp_path / "out", epochs=1, processes=2)
+    words = ["train", *overrides, "config.METERS.name=nothing"]
+    console = tmp_path / "console"
+    with console.open("w") as log:
+        assert wait_for(fork_command(words, {"PIRL_PLUGIN_AUTOLOAD": "0"}, log, log)) == 1
+    text = console.read_text()
+    assert TRACEBACK not in text
+    (line,) = (line for line in text.splitlines() if line.startswith("pirl_plugin: "))
+    assert re.match(r"pirl_plugin: rank [01]: .*nothing", line)
+    assert str(tmp_path / "out" / "failure.txt") in line
+    assert TRACEBACK in (tmp_path / "out" / "failure.txt").read_text()
 
 
 @pytest.mark.slow
