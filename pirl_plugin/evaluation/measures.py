@@ -143,32 +143,20 @@ def measure_random_rows(count: int, dim: int) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def measure_bank(
-    rows: Tensor,
-    labels: Tensor | None = None,
-    f: Tensor | None = None,
-    g: Tensor | None = None,
-    m: Tensor | None = None,
-    k: int = 20,
-) -> dict[str, Measure]:
-    """Compute all measures that the given tensors allow, each with the value expected by chance.
+def measure_bank(rows: Tensor, labels: Tensor | None = None, k: int = 20) -> dict[str, Measure]:
+    """Compute measures of memory bank rows, each with the value expected by chance.
 
-    Chance is the frequency of the most common class for kNN; the value for random vectors for
-    effective rank and uniformity; and the value between different images for alignment and cosines.
+    Chance is the frequency of the most common class for kNN, and otherwise the value for random
+    vectors.
 
     Args:
         rows: (N, D) floating, N at least 2: rows of the memory bank, or a sample.
         labels: (N,) int64, class labels for these rows; −1: unlabeled, and excluded from kNN. With
             a single class, kNN is not computed.
-        f: (B, D), embeddings f(v_I), for instance from the last steps.
-        g: (B, D), embeddings g(v_It) for the same images.
-        m: (B, D), bank rows for the same images.
         k: number of neighbors for kNN.
 
     Returns:
-        By name, if the required tensors are given: ``knn_top1`` (percent), ``effective_rank``,
-        ``uniformity``, ``alignment``, and ``cos_f_m`` and ``cos_g_m`` (mean cosine with the image's
-        row).
+        By name: ``knn_top1`` (percent; only with labels), ``effective_rank`` and ``uniformity``.
 
     Raises:
         ValueError: a tensor has the wrong shape, or is not finite.
@@ -180,9 +168,6 @@ def measure_bank(
         (50.0, ['knn_top1', 'effective_rank', 'uniformity'])
     """
     measures: dict[str, Measure] = {}
-    # From the rows alone.
-    table = _unit(rows)  # (N, D)
-    dim = rows.shape[1]
     if labels is not None:
         labeled_rows = rows
         has_class = labels != NO_CLASS
@@ -196,28 +181,10 @@ def measure_bank(
         if len(counts) > 1:  # with one class, every guess is right
             chance = 100 * float(counts.max() / counts.sum())
             measures["knn_top1"] = Measure(accuracy, chance)
-    rank, evenness = measure_random_rows(len(rows), dim)
-    measures["effective_rank"] = Measure(effective_rank(rows), rank)
-    measures["uniformity"] = Measure(uniformity(rows), evenness)
-    # From an image's two embeddings.
-    if f is not None and g is not None:
-        image = _unit(f)
-        transformed = _unit(g, f.shape)
-        count = len(f)
-        same_cosine = (image * transformed).sum(dim=1).mean()
-        # The mean over all pairs is the product of the means. Without the pairs of an image with
-        # itself, it is the mean over different images.
-        mean_cosine = image.mean(dim=0) @ transformed.mean(dim=0)
-        different_cosine = same_cosine
-        if count > 1:
-            different_cosine = (count * mean_cosine - same_cosine) / (count - 1)
-        measures["alignment"] = Measure(alignment(f, g), float(2 - 2 * different_cosine))
-    # From embeddings and their images' rows; chance is the mean over all rows.
-    for name, embeddings in (("cos_f_m", f), ("cos_g_m", g)):
-        if embeddings is not None and m is not None:
-            unit = _unit(embeddings, (len(embeddings), dim))
-            value = (unit * _unit(m, unit.shape)).sum(dim=1).mean()
-            measures[name] = Measure(float(value), float(unit.mean(dim=0) @ table.mean(dim=0)))
+    dimensions = effective_rank(rows)  # checks the shape
+    random_rank, random_uniformity = measure_random_rows(*rows.shape)
+    measures["effective_rank"] = Measure(dimensions, random_rank)
+    measures["uniformity"] = Measure(uniformity(rows), random_uniformity)
     return measures
 
 
@@ -225,8 +192,7 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     """Return a sentence if the embeddings have collapsed, or None.
 
     They have collapsed if the rows' effective rank exceeds the minimum, 1, by less than a hundredth
-    of the distance to random vectors, or if the same holds for the alignment of different images
-    and 0.
+    of the distance to random vectors.
 
     Args:
         measured: from :func:`measure_bank`.
@@ -234,19 +200,16 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     Example:
         >>> collapse(measure_bank(torch.eye(4))) is None
         True
-        >>> collapse(measure_bank(torch.ones(4, 4))).split(":")[0]
-        'the embeddings have collapsed'
+        >>> collapse(measure_bank(torch.ones(4, 4))).split(":")[1]
+        ' effective rank 1, floor 1, random 3.76'
     """
     rank, random_rank = measured["effective_rank"]
-    # Between f and g for different images; 2 for random vectors.
-    distance = measured["alignment"].chance if "alignment" in measured else 2.0
-    if rank > 1 + 0.01 * (random_rank - 1) and distance > 0.01 * 2:
+    if rank > 1 + 0.01 * (random_rank - 1):
         return None
     return (
-        f"the embeddings have collapsed: effective rank {rank:.3g} (random {random_rank:.3g}), "
-        f"squared distance between images {distance:.3g} (random 2). Most images look the same to "
-        f"the network. Lower the learning rate, start with bank.init = embeddings, or check the "
-        f"images."
+        f"the embeddings have collapsed: effective rank {rank:.3g}, floor 1, random "
+        f"{random_rank:.3g}: most images look the same to the network; lower the learning rate, "
+        f"start with bank.init = embeddings, or check the images"
     )
 
 

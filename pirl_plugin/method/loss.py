@@ -43,16 +43,10 @@ class LastStep:
         terms: unweighted L_NCE per output with a weight above 0, by name (``invariance``,
             ``image``). The mean over ranks is the mean over all valid images.
         moved: ``(2,)``, the result from :meth:`pirl_plugin.method.bank.MemoryBank.move`.
-        queries: outputs with unit norm, ``(B, D)``, detached, with the same names as ``terms``.
-        positives: ``(B, D)``, the images' rows m_I before the update.
-        valid: ``(B,)`` bool; queries and positives are meaningless for other images.
     """
 
     terms: dict[str, Tensor] = field(default_factory=dict)
     moved: Tensor = field(default_factory=partial(torch.zeros, 2))
-    queries: dict[str, Tensor] = field(default_factory=dict)
-    positives: Tensor = field(default_factory=partial(torch.zeros, 0))
-    valid: Tensor = field(default_factory=partial(torch.zeros, 0, dtype=torch.bool))
 
 
 class PIRLLoss(nn.Module):
@@ -219,13 +213,7 @@ class PIRLLoss(nn.Module):
                 if name not in terms:
                     loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()
 
-        self.last_step = LastStep(
-            terms=dict(zip(used, means.detach().unbind(), strict=True)),
-            moved=self.last_step.moved,
-            queries=dict(zip(used, queries.detach().unbind(dim=1), strict=True)),
-            positives=scores.positives,
-            valid=valid,
-        )
+        self.last_step.terms = dict(zip(used, means.detach().unbind(), strict=True))
         self._note_batch(len(index))
         return loss.masked_fill(outside.any(), torch.nan)
 

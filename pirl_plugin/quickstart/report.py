@@ -42,8 +42,6 @@ _POINTS = 60  # of the plotted loss
 _MEASURES = {  # memory bank measure: title, and meaning of the dashed line
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
     "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
-    "cos_f_m": ("Cosine of f(image) and its bank row", "other images' rows"),
-    "cos_g_m": ("Cosine of g(jigsaw or rotation) and the bank row", "other images' rows"),
 }
 
 

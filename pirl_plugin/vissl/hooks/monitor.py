@@ -14,11 +14,11 @@ from torch import Tensor
 from pirl_plugin.evaluation.finished_runs import TESTED
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.images.source import evenly_spaced
-from pirl_plugin.system.ranks import gather, rank, sum_over_ranks, world_size
+from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
-    from pirl_plugin.method.loss import LastStep, PIRLLoss
+    from pirl_plugin.method.loss import PIRLLoss
     from pirl_plugin.vissl.sections import MonitorSettings
     from pirl_plugin.vissl.task import Task
 
@@ -132,7 +132,7 @@ def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
 
 
 class MonitorHook(QuietHook):
-    """Measures a sample of the bank's rows, and the embeddings from the epoch's last step.
+    """Measures a sample of the bank's rows.
 
     Writes to the log, to ``stdout.json`` (a line with the key ``PIRL_MONITOR``) and to TensorBoard.
     It does not use the run's random generators, so results stay bit-identical.
@@ -157,9 +157,7 @@ class MonitorHook(QuietHook):
 
     def on_phase_end(self, task: Task) -> None:
         """Measure every ``every`` epochs. Collective."""
-        step: LastStep = task.loss.last_step
-        is_due = task.train and (task.train_phase_idx + 1) % self.settings.every == 0
-        if not is_due or not step.queries:
+        if not task.train or (task.train_phase_idx + 1) % self.settings.every:
             return
         bank = task.loss.bank
         if len(self._rows) == 0:  # the first time
@@ -167,10 +165,8 @@ class MonitorHook(QuietHook):
             if rank() == 0:
                 self._labels = read_labels(task.datasets["train"], self._rows)
         sample = bank.lookup(self._rows.to(bank.rows.device))
-        pairs = _gather_pairs(step)
         if rank() == 0:
-            measured = measure_bank(sample, self._labels, **pairs, k=self.settings.k)
-            self._report(task, measured)
+            self._report(task, measure_bank(sample, self._labels, self.settings.k))
 
     def _report(self, task: Task, measured: Mapping[str, Measure]) -> None:
         """Write the measures, and warn about a collapse."""
@@ -195,22 +191,6 @@ class MonitorHook(QuietHook):
         warning = collapse(measured)
         if warning:
             logging.warning(f"PIRL monitor, epoch {epoch}: {warning}")
-
-
-def _gather_pairs(step: LastStep) -> dict[str, Tensor]:
-    """Gather f, g and m for a step's valid images, ``(B, D)`` each. Collective.
-
-    The result is empty if no image was valid. NPID has no g; a loss without ``image`` has no f.
-    """
-    of_rank = {"m": step.positives.float()}
-    if "image" in step.queries:
-        of_rank["f"] = step.queries["image"]
-    invariance = [term for term in step.queries if term.startswith("invariance")]
-    if invariance:
-        of_rank["g"] = step.queries[invariance[0]]
-    is_valid = gather(step.valid)
-    pairs = {name: gather(of_rank[name])[is_valid] for name in sorted(of_rank)}
-    return pairs if is_valid.any() else {}
 
 
 def read_labels(data: Any, rows: Tensor) -> Tensor | None:
