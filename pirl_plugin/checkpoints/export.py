@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from pirl_plugin.checkpoints.classifier import Classifier, read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
 from pirl_plugin.models.network_config import RESNET
-from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked_file
@@ -29,7 +30,9 @@ def export_checkpoint(
     """Write the trunk in a checkpoint for Detectron2, torchvision, timm or VISSL.
 
     Weights keep their values, in float32. Files for VISSL and folders for timm also record which
-    images the network expects. An existing file at ``out`` is replaced at the end, in one step.
+    images the network expects. A classifier on the pooled features, from ``finetune`` or
+    ``linear``, is written for torchvision only, as ``fc``. An existing file at ``out`` is replaced
+    at the end, in one step.
 
     Args:
         path: any file that :func:`pirl_plugin.load_trunk` loads.
@@ -72,8 +75,14 @@ def export_checkpoint(
     exported = load_trunk(
         path, prefix=trunk, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
     )
-    write_trunk(exported, out, to)
+    write_trunk(exported, out, to, _exported_classifier(path, to))
     return exported
+
+
+def _exported_classifier(path: Path, to: str) -> Classifier | None:
+    """Return the classifier to write with a trunk; None if there is none, or no place for it."""
+    classifier = read_classifier(path) if to == "torchvision" else None
+    return classifier if classifier is not None and classifier.layer == LAST else None
 
 
 def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
@@ -83,7 +92,8 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         trunk: the exported trunk.
         to: the format.
         out: the file, or timm's folder.
-        classes: number of classes; 0 if the network was written without a classifier.
+        classes: number of classes of a torchvision network; 0 if it was written without a
+            classifier.
     """
     config = trunk.network_config
     mean = list(config.mean)
@@ -101,9 +111,8 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
             keys_and_values += [key, value]
         return f"config.merge_from_list({keys_and_values})"
     if to == "timm":
-        network = "" if classes else ", num_classes=0"
         return (
-            f'model = timm.create_model("local-dir:{out}", pretrained=True{network})\n'
+            f'model = timm.create_model("local-dir:{out}", pretrained=True, num_classes=0)\n'
             f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
         )
     # A file with tensors: the lines also build the network.
@@ -159,5 +168,9 @@ def main(argv: list[str]) -> int:
         )
     print(f"{options.out}: {trunk.network_config.name}, from {options.checkpoint}")
     print(f"input: {trunk.network_config}")
-    print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out)}")
+    classifier = _exported_classifier(options.checkpoint, options.to)
+    if classifier is not None:
+        print(f"classes: {', '.join(classifier.classes)}")
+    classes = 0 if classifier is None else len(classifier.classes)
+    print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out, classes)}")
     return 0

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 from torchvision.models import ResNet
 
 from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
@@ -86,8 +85,8 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
         trunk: the network.
         out: the file; for timm, the folder.
         to: one of ``FORMATS``.
-        classifier: a classifier on the pooled features, for ``torchvision`` and ``timm``; None
-            writes the network without one.
+        classifier: a classifier on the pooled features, for ``torchvision``; None writes the
+            network without one.
 
     Raises:
         Refused: the other program has no such network, or timm is not installed.
@@ -99,7 +98,7 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
             f"to timm or safetensors."
         )
     if to == "timm":
-        _write_timm_folder(trunk, out, classifier)
+        _write_timm_folder(trunk, out)
         return
     if to == "vissl":
         save_trunk(trunk, out)
@@ -185,7 +184,7 @@ def to_detectron2(name: str) -> str:
     return name
 
 
-def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> None:
+def _write_timm_folder(trunk: AnyTrunk, out: Path) -> None:
     """Create a folder, and write ``config.json`` and ``model.safetensors`` into it."""
     config = trunk.network_config
     if not config.timm_name:
@@ -195,8 +194,6 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None
         )
     network: Any = create_network(config.timm_name, config.timm_options)
     network.load_state_dict(trunk.body.state_dict())
-    if classifier is not None:
-        _set_classifier(network, trunk, classifier)
     from timm.models import save_for_hf
 
     # Omit timm's other entries: license, tag, paper and sizes belong to timm's own weights.
@@ -211,33 +208,6 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path, classifier: Classifier | None
     }
     out.mkdir(parents=True, exist_ok=True)
     save_for_hf(network, str(out), model_args=config.timm_options, safe_serialization=True)
-
-
-def _set_classifier(network: Any, trunk: AnyTrunk, classifier: Classifier) -> None:
-    """Set a timm network's classifier.
-
-    Raises:
-        Refused: the scores do not come from one linear layer on the pooled features.
-    """
-    network.reset_classifier(len(classifier.classes))
-    layer = network.get_classifier()
-    weight = getattr(layer, "weight", None)  # several layers, as in distilled networks, have none
-    if isinstance(weight, Tensor) and weight.numel() == classifier.weight.numel():
-        state = {"weight": classifier.weight.view_as(weight), "bias": classifier.bias}
-        layer.load_state_dict(state)
-        # Some networks add another layer's scores, or normalize the features in between.
-        config = trunk.network_config
-        images = torch.rand(2, config.channels, config.size, config.size)
-        with torch.no_grad():
-            (features,) = trunk(images)
-            expected = linear(features, classifier.weight, classifier.bias)
-            scores = network.eval()(images)
-        if torch.allclose(scores, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
-            return
-    raise Refused(
-        f"{trunk.network_config.name} does not classify by one linear layer on the pooled "
-        f"features. Use classifier.torch with pirl-plugin embed."
-    )
 
 
 def _detectron2_content(trunk: AnyTrunk) -> dict[str, object]:

@@ -31,7 +31,7 @@ class TimmTrunk(nn.Module):
     embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` disables it.
 
     Args:
-        architecture: timm's name, such as ``vit_tiny_patch16_224``, or ``hf-hub:OWNER/NAME``.
+        architecture: timm's name, such as ``vit_tiny_patch16_224``.
         options: keyword arguments for ``timm.create_model``.
 
     Attributes:
@@ -46,13 +46,11 @@ class TimmTrunk(nn.Module):
 
     def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
-        source = architecture
-        architecture, described = resolve_source(source)
-        options = {**described, **(options or {})}
+        options = dict(options or {})
         if "dynamic_img_size" in _constructor_options(architecture):
             options = {"dynamic_img_size": True, **options}
-        self.net: Any = create_network(source, options)
-        has_own_weights = bool(options.get("pretrained")) or "." in architecture or ":" in source
+        self.net: Any = create_network(architecture, options)
+        has_own_weights = bool(options.get("pretrained")) or "." in architecture
         self.network_config = _config_of(self.net, architecture, options, has_own_weights)
         width: Any = getattr(self.net, "head_hidden_size", None) or self.net.num_features
         self.num_features = int(width)
@@ -112,8 +110,9 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
         ValueError: see :class:`TimmTrunk`.
     """
     timm = _timm()
-    resolve_source(architecture)  # timm uses all options that it finds at a hub address
     try:
+        if ":" in architecture:  # timm would use all options that it finds at an address
+            raise ValueError("it is an address; download the weights, and pass the file")
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise Refused(
@@ -145,21 +144,6 @@ def _config_of(
     if has_own_weights and config.channels == len(pretrained["mean"]):
         config = config.with_values(name, mean=pretrained["mean"], std=pretrained["std"])
     return config
-
-
-def resolve_source(source: str) -> tuple[str, dict[str, object]]:
-    """Return a network's timm name and options, from a name or a hub address.
-
-    Raises:
-        Refused: the description at the address is invalid: see :func:`check_description`.
-    """
-    if not source.startswith("hf-hub:"):
-        return source, {}
-    _timm()
-    from timm.models import load_model_config_from_hf
-
-    _, architecture, options = load_model_config_from_hf(source.removeprefix("hf-hub:"))
-    return check_description(architecture, options or {}, source)
 
 
 def check_description(

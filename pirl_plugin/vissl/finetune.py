@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
 from pirl_plugin.system.watcher import run_command
@@ -161,51 +160,36 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:
-    """Save a finished run's classifier for ``embed``, and for torchvision or timm.
+    """Save a finished run's network with its classifier, for ``embed`` and ``export``.
 
     Args:
         folder: the run's folder.
-        classes: name for each output, written to ``classes.txt``.
+        classes: name for each output.
 
     Returns:
-        A message about the files, with code that loads them.
+        A message about the file.
     """
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
-    from pirl_plugin.checkpoints.export import loading_lines
     from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.checkpoints.read import final_checkpoint, read_checkpoint
-    from pirl_plugin.checkpoints.write import save_trunk, write_trunk
-    from pirl_plugin.models.resnet import LAST, ResNetTrunk
-    from pirl_plugin.system.files import write_text
+    from pirl_plugin.checkpoints.write import save_trunk
+    from pirl_plugin.models.resnet import LAST
 
     checkpoint = final_checkpoint(folder)
     assert checkpoint is not None  # the run is finished
     content: Any = read_checkpoint(checkpoint)
-    trunk = load_trunk(checkpoint)
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
     classifier = Classifier(head["0.clf.0.weight"], head["0.clf.0.bias"], classes, LAST)
-    save_trunk(trunk, folder / CLASSIFIER_FILE, classifier)
-    write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
-    to = "torchvision" if isinstance(trunk, ResNetTrunk) else "timm"
-    out = folder / ("classifier.pth" if to == "torchvision" else "classifier")
-    for_embed = f"{folder / CLASSIFIER_FILE}: for pirl-plugin embed"
-    try:
-        write_trunk(trunk, out, to, classifier)
-    except Refused as reason:  # the timm network's classifier is not one linear layer
-        return f"{for_embed}\n{out} was not written: {reason}"
-    code = loading_lines(trunk, to, out, len(classes))
-    return (
-        f"{for_embed}\n"
-        f"{out}: {trunk.network_config.name} and its classifier for the classes in classes.txt; "
-        f"to load it:\n\n{code}"
-    )
+    file = folder / CLASSIFIER_FILE
+    save_trunk(load_trunk(checkpoint), file, classifier)
+    return f"{file}: the network and its classifier, for pirl-plugin embed and export"
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = labeled_run.command_parser(
         "finetune",
         "Fine-tune all layers of a checkpoint, with a linear classifier, on labeled images in "
-        "VISSL, and export the result to torchvision or timm.",
+        "VISSL.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
         "runs/finetune",
     )

@@ -53,11 +53,15 @@ def expected_outputs(trunk, classifier, images):
 
 
 @pytest.mark.parametrize("depth", [18, 10])
-def test_classifier__of_a_resnet_is_loaded_as_printed(depth, tmp_path):
+def test_classifier__of_a_resnet_is_loaded_as_export_prints(depth, tmp_path, capsys):
     trunk = ResNetTrunk(depth, 1 if depth == 18 else 0.25).eval()
     classifier = finished_run(tmp_path, trunk)
-    text = write_classifier(tmp_path, ["ant", "bee", "cat"])
-    assert (tmp_path / "classes.txt").read_text() == "ant\nbee\ncat\n"
+    file = tmp_path / "classifier.torch"
+    assert str(file) in write_classifier(tmp_path, ["ant", "bee", "cat"])
+    words = ["--checkpoint", str(file), "--to", "torchvision", "--out", str(tmp_path / "out.pth")]
+    assert run(["export", *words]) == 0
+    text = capsys.readouterr().out
+    assert "classes: ant, bee, cat\n" in text
     import pirl_plugin
 
     scope = {"torch": torch, "torchvision": torchvision, "pirl_plugin": pirl_plugin}
@@ -68,8 +72,7 @@ def test_classifier__of_a_resnet_is_loaded_as_printed(depth, tmp_path):
     assert torch.equal(outputs, expected_outputs(trunk, classifier, images))
     assert scope["normalize"].mean == STATISTICS["mean"]
     assert "48-px images" in text
-    # The file for embed.
-    file = tmp_path / "classifier.torch"
+    # For embed.
     written = read_classifier(file)
     assert (written.classes, written.layer) == (["ant", "bee", "cat"], "last")
     with torch.no_grad():
@@ -77,31 +80,6 @@ def test_classifier__of_a_resnet_is_loaded_as_printed(depth, tmp_path):
     expected = expected_outputs(trunk, classifier, images).softmax(dim=1).max(dim=1)
     assert index.tolist() == expected.indices.tolist()
     torch.testing.assert_close(probability, expected.values)
-
-
-@pytest.mark.parametrize("name", ["test_vit", "resnetv2_18"])  # with a Linear, with a Conv2d
-def test_classifier__of_a_network_of_timm_is_loaded_as_printed(name, tmp_path):
-    import timm
-
-    trunk = TimmTrunk(name, {"img_size": 48} if "vit" in name else {}).eval()
-    classifier = finished_run(tmp_path, trunk)
-    scope = {"timm": timm}
-    exec(write_classifier(tmp_path, ["ant", "bee", "cat"]).partition("\n\n")[2], scope)
-    images = torch.randn(2, 3, 48, 48)
-    with torch.no_grad():
-        outputs = scope["model"].eval()(images)
-    torch.testing.assert_close(outputs, expected_outputs(trunk, classifier, images))
-    assert "Normalize(mean=tensor([0.1000, 0.2000, 0.3000])" in str(scope["transform"])
-
-
-def test_classifier__that_timm_cannot_take_is_for_embed_alone(tmp_path):
-    options = {"img_size": 48, "depth": 1, "embed_dim": 24}
-    trunk = TimmTrunk("deit_tiny_distilled_patch16_224", options).eval()  # with two heads
-    finished_run(tmp_path, trunk)
-    text = write_classifier(tmp_path, ["ant", "bee", "cat"])
-    assert f"{tmp_path / 'classifier'} was not written: timm's deit_tiny" in text
-    assert not (tmp_path / "classifier").exists()
-    assert read_classifier(tmp_path / "classifier.torch").classes == ["ant", "bee", "cat"]
 
 
 def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
@@ -177,7 +155,7 @@ def test_finetune__of_separable_classes_in_one_command(tmp_path):
     assert linear_accuracy(tmp_path / "out") == {"0": 100.0}
     assert "training on 32 of 64 images" in result.stdout
     assert "From random weights: top-1" in result.stdout
-    assert (tmp_path / "out" / "classifier.pth").is_file()
+    assert (tmp_path / "out" / "classifier.torch").is_file()
     page = (tmp_path / "page.html").read_text()
     # All layers separate the classes; of equally good ones, the last is taken.
     for name in ("fine-tuned", "from random weights", "frozen, last"):
