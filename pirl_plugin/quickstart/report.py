@@ -70,8 +70,7 @@ def write_report(
     loss_of_step = {int(line["iter"]): float(line["loss"]) for line in lines}
     losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss
     measures = {int(line["ep"]) + 1: line[LINE_KEY] for line in lines if LINE_KEY in line}
-    config = read_config(out / "pretrain" / RUN_CONFIG)
-    network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
+    network = read_config(out / "pretrain" / RUN_CONFIG)["MODEL"]["TRUNK"]["PIRL_RESNET"]
     epochs = counted(results["epochs"], "epoch")
     method = METHODS[results["method"]]
     test_of_labels = "There were no labels for a test"
@@ -94,7 +93,7 @@ def write_report(
         | next_commands(checkpoints["pirl"], data.folder),
         remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
         f"{network['WIDTH_MULTIPLIER']}. They have the network used in the longer training.",
-        settings=_settings(data, results, config, test),
+        settings=_settings(data, results, test),
         **outcome,
     )
 
@@ -120,24 +119,14 @@ def longer_trainings(out: Path, images: Path) -> dict[str, str]:
     }
 
 
-def _settings(
-    data: Data, results: dict[str, Any], config: dict[str, Any], test: Split | None
-) -> dict[str, str]:
+def _settings(data: Data, results: dict[str, Any], test: Split | None) -> dict[str, str]:
     """Return the table at the report's end."""
-    network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
-    loss = config["LOSS"]["pirl_loss"]
-    rate = config["OPTIMIZER"]["param_schedulers"]["lr"]
     packages = ("pirl_plugin", "torch", "vissl")
     return {
         "Data": f"{data.num_train:,} images in {data.train}",
         "Test": "none" if test is None else f"{len(test.rows):,} images in {data.val}",
-        "Network": f"ResNet-{network['DEPTH']}, width {network['WIDTH_MULTIPLIER']}",
         "Method": METHODS[results["method"]].name,
-        "Loss": f"{loss['estimator']}, λ = {loss['lambda_invariance']}, "
-        f"τ = {loss['temperature']}, N = {loss['num_negatives']:,}",
-        "Optimizer": f"SGD, learning rate {rate['start_value']} ({rate['name']}), "
-        f"batch {config['DATA']['TRAIN']['BATCHSIZE_PER_REPLICA']}",
-        "Engine": "VISSL, config=pretrain/pirl/quick_jigsaw",
+        "Configuration": f"pretrain/{RUN_CONFIG}, from config=pretrain/pirl/quick_jigsaw",
         "Evaluation": "frozen res5 features: VISSL's linear benchmark; kNN, k = 20, cosine",
         "Seed": str(results["seed"]),
         "Processor": f"{results['processor']}, {results['threads']} threads",

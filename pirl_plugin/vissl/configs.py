@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from pirl_plugin.system.arguments import command_parser
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.host_config import config_root, require_host
 
 _GROUPS = {
@@ -22,11 +21,10 @@ def main(arguments: list[str]) -> int:
         "configs",
         "List this plugin's configs and overlays; with NAME, print the complete configuration that "
         "VISSL would use.",
-        "pretrain/pirl/own_images --section LOSS.pirl_loss",
+        "pretrain/pirl/own_images",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as pretrain/pirl/own_images")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as in pirl-plugin train")
-    parser.add_argument("--section", metavar="KEY", help="print only this section or value")
     options = parser.parse_args(arguments)
     if options.name is None:
         _print_list()
@@ -37,19 +35,15 @@ def main(arguments: list[str]) -> int:
         name = options.name.removeprefix("config=")
         for file in replaced_configs():
             print(f"{file} replaces this plugin's file", file=sys.stderr)
-        print(composed_text([f"config={name}", *options.overrides], options.section), end="")
+        print(composed_text([f"config={name}", *options.overrides]), end="")
     return 0
 
 
-def composed_text(overrides: list[str], section: str | None = None) -> str:
+def composed_text(overrides: list[str]) -> str:
     """Return a composed configuration as YAML, with all interpolations resolved.
 
     Args:
         overrides: as in ``pirl-plugin train``; the first is ``config=NAME``.
-        section: dotted key below ``config``; None for all of it.
-
-    Raises:
-        Refused: there is no such section.
     """
     from omegaconf import OmegaConf
 
@@ -57,15 +51,7 @@ def composed_text(overrides: list[str], section: str | None = None) -> str:
 
     config = compose(overrides).config
     OmegaConf.resolve(config)
-    if section is None:
-        return OmegaConf.to_yaml(config)
-    missing = object()
-    value = OmegaConf.select(config, section.removeprefix("config."), default=missing)
-    if value is missing:
-        raise Refused(f"--section = {section}: expected a key in config, such as LOSS.pirl_loss")
-    if value is None:
-        return "null\n"
-    return OmegaConf.to_yaml(value) if OmegaConf.is_config(value) else f"{value}\n"
+    return OmegaConf.to_yaml(config)
 
 
 def listed() -> list[tuple[str, str, str]]:

@@ -8,7 +8,6 @@ import yaml
 
 from pirl_plugin import __version__
 from pirl_plugin.cli import run
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.configs import listed
 from tests.helpers.configs import cases
 
@@ -19,16 +18,13 @@ def test_listed__is_every_config_with_a_description():
     assert all(10 < len(description) < 260 for _, _, description in listed())
 
 
-def test_composed__is_shown_whole_or_in_part(capsys):
+def test_composed__is_shown_with_overrides(capsys):
     words = ["configs", "pretrain/pirl/quick_jigsaw", "config.TRAINER.PIRL_MICRO_BATCHES=2"]
     assert run(words) == 0
     config = yaml.safe_load(capsys.readouterr().out)
     assert config["LOSS"]["pirl_loss"]["temperature"] == 0.2
     assert config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] == 64
-    assert run([*words, "--section", "LOSS.pirl_loss.num_negatives"]) == 0
-    assert capsys.readouterr().out == "1024\n"
-    with pytest.raises(Refused, match=r"--section = LOSS.pirl_los: expected"):
-        run([*words, "--section", "LOSS.pirl_los"])
+    assert config["LOSS"]["pirl_loss"]["num_negatives"] == 1024
 
 
 def test_config__of_the_current_folder_is_named(tmp_path, monkeypatch, capsys):
@@ -36,10 +32,10 @@ def test_config__of_the_current_folder_is_named(tmp_path, monkeypatch, capsys):
     mine.parent.mkdir(parents=True)
     mine.write_text("# @package _global_\nconfig: {LOG_FREQUENCY: 77}\n")
     monkeypatch.chdir(tmp_path)
-    words = ["pretrain/pirl/npid_8node", "+config/pirl/bank=sharded", "--section", "LOG_FREQUENCY"]
+    words = ["pretrain/pirl/npid_8node", "+config/pirl/bank=sharded"]
     assert run(["configs", *words]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "77\n"
+    assert yaml.safe_load(printed.out)["LOG_FREQUENCY"] == 77
     assert printed.err == f"{mine.relative_to(tmp_path)} replaces this plugin's file\n"
 
 

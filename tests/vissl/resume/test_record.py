@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import save_file
 
 from pirl_plugin.system.comparison import format_differences
@@ -185,4 +186,5 @@ def test_computed_values__are_compared_and_said(tmp_path, image_folder, capsys):
     assert run_differences(runs[0], runs[1], RESUMING) == {key: (10, 3)}
     show_start(runs[0], is_first=True)
     assert "negatives 10\n" in capsys.readouterr().out
-    assert composed_text(config, key) == "null\n"
+    shown = yaml.safe_load(composed_text(config))
+    assert shown["LOSS"]["pirl_loss"]["num_negatives"] is None
