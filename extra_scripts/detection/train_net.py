@@ -99,9 +99,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     }
     claim_folder(options.out, run)
     # The network's options follow from the exported trunk.
-    trunk = export_checkpoint(
-        checkpoint, weights, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
-    )
+    trunk = export_checkpoint(checkpoint, weights, "detectron2", trunk=options.trunk)
     config.merge_from_list(["MODEL.WEIGHTS", str(weights)])
     for key, value in detectron2_options(trunk).items():
         config.merge_from_list([key, value])
@@ -185,7 +183,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--num-gpus", type=int, help="GPUs per trial (default: all)")
     add("--trials", type=WholeNumber(1), default=1, help="number of trials, with seeds 0, 1, …")
     add("--trunk", metavar="NAME", help="as in pirl-plugin export")
-    add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add("options", nargs="*", metavar="KEY VALUE", help="Detectron2 options")
     options = parser.parse_args(arguments)
     name = f"{Path(options.config).stem}_{options.checkpoint.stem}"

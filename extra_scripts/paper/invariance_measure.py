@@ -112,7 +112,6 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
             prefix=options.trunk,
             timm=options.timm,
             timm_options=dict(options.timm_option),
-            trust_pickle=options.trust_pickle,
         )
         for path in options.checkpoint
     ]

@@ -117,7 +117,6 @@ def load_pretext_model(
     other: Mapping[str, Any] | None = None,
     size: int | None = None,
     device: str | torch.device = "cpu",
-    trust_pickle: bool = False,
     **trunk_options: Any,
 ) -> PretextModel:
     """Load a checkpoint's model, with the views from its run.
@@ -128,15 +127,14 @@ def load_pretext_model(
             images (NPID) or no configuration; None: the paper's jigsaw.
         size: image view size in pixels, if the run has none; None: the other's, or 224.
         device: device of trunk and heads.
-        trust_pickle: as in ``pirl-plugin export``.
         **trunk_options: as in :func:`pirl_plugin.load_trunk`.
 
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: there is no complete trunk, or safe loading refuses the file.
     """
-    content = read_checkpoint(path, trust_pickle)
-    trunk = load_trunk(path, trust_pickle=trust_pickle, **trunk_options).to(device)
+    content = read_checkpoint(path)
+    trunk = load_trunk(path, **trunk_options).to(device)
     views = training_views(path, other, size)
     heads = _heads(content)
     patches = views.grid**2 if isinstance(views, JigsawViews) else 1

@@ -25,7 +25,6 @@ def export_checkpoint(
     trunk: str | None = None,
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
-    trust_pickle: bool = False,
 ) -> AnyTrunk:
     """Write the trunk in a checkpoint for Detectron2, torchvision, timm or VISSL.
 
@@ -41,9 +40,8 @@ def export_checkpoint(
         to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
             ``timm``.
         trunk: prefix of the trunk's tensors, or its last part, if the file holds several networks.
-        timm: as in :func:`pirl_plugin.load_trunk`, like ``timm_options`` and ``trust_pickle``.
+        timm: as in :func:`pirl_plugin.load_trunk`, like ``timm_options``.
         timm_options: keyword arguments for ``timm.create_model``.
-        trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
         The trunk; :func:`loading_lines` returns the code that loads the exported file.
@@ -72,9 +70,7 @@ def export_checkpoint(
         raise Refused(f"to: expected one of {', '.join(FORMATS)}, got {to!r}.")
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
-    exported = load_trunk(
-        path, prefix=trunk, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
-    )
+    exported = load_trunk(path, prefix=trunk, timm=timm, timm_options=timm_options)
     write_trunk(exported, out, to, _exported_classifier(path, to))
     return exported
 
@@ -86,7 +82,7 @@ def _exported_classifier(path: Path, to: str) -> Classifier | None:
 
 
 def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
-    """Return Python code that loads an exported file, or shell overrides for VISSL.
+    """Return Python code that loads an exported file, or an override for VISSL.
 
     Args:
         trunk: the exported trunk.
@@ -98,13 +94,8 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
     config = trunk.network_config
     mean = list(config.mean)
     std = list(config.std)
-    if to == "vissl":
-        overrides = [
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out.absolute()}",
-            f"config.DATA.MEAN={mean}",
-            f"config.DATA.STD={std}",
-        ]
-        return shlex.join(overrides)
+    if to == "vissl":  # runs with this plugin read mean and std from the file
+        return shlex.quote(f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out.absolute()}")
     if to == "detectron2":
         keys_and_values: list[object] = ["MODEL.WEIGHTS", str(out)]
         for key, value in detectron2_options(trunk).items():
@@ -164,7 +155,6 @@ def main(argv: list[str]) -> int:
             trunk=options.trunk,
             timm=options.timm,
             timm_options=dict(options.timm_option),
-            trust_pickle=options.trust_pickle,
         )
     print(f"{options.out}: {trunk.network_config.name}, from {options.checkpoint}")
     print(f"input: {trunk.network_config}")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
@@ -68,7 +68,6 @@ def load_trunk(
     prefix: str | None = None,
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
-    trust_pickle: bool = False,
 ) -> AnyTrunk:
     """Load the trunk in any weights file as a module, in evaluation mode.
 
@@ -81,7 +80,6 @@ def load_trunk(
             With a tag, such as ``vit_small_patch16_224.augreg_in1k``, it also gives timm's mean and
             standard deviation for these weights.
         timm_options: keyword arguments for ``timm.create_model``.
-        trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
         A module that maps normalized images ``(B, C, H, W)`` to a list of features. The attribute
@@ -100,7 +98,7 @@ def load_trunk(
         # timm downloads them, or loads them from its cache.
         return TimmTrunk(str(timm), {**options, "pretrained": True}).eval()
     path = Path(path)
-    content = read_checkpoint(path, trust_pickle)
+    content = read_checkpoint(path)
     recorded = read_network_config(path, content)
     if timm is None:
         timm = recorded.architecture
@@ -390,8 +388,6 @@ def _load_complete(
 def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield all tensors and arrays in nested dictionaries, with dotted names."""
     for key, value in node.items():
-        if isinstance(value, nn.Module):  # only in files whose code was allowed to run
-            value = value.state_dict()
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{path}{key}.")
         elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):

@@ -35,27 +35,24 @@ for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # in numpy 
     _SAFE_TYPES += [(_ARRAY, f"{_module}._reconstruct"), (_SCALAR, f"{_module}.scalar")]
 
 
-def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
+def read_checkpoint(path: Path) -> Mapping[str, Any]:
     """Read a torch checkpoint or a safetensors file to the CPU.
 
     Args:
         path: the file; a safetensors file ends in ``.safetensors``.
-        trust_pickle: run the code in the file if torch's safe loading refuses it. Use it only for
-            files you trust.
 
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: it is a folder, damaged or not a checkpoint, or safe loading refuses it.
     """
-    content: Any
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            content = load_file(path)
-        else:
-            check_sums(path)
-            content = _load(path, weights_only=not trust_pickle)
+            return load_file(path)
+        check_sums(path)
+        content: Mapping[str, Any] = _load(path)
+        return content
     except IsADirectoryError:
         raise Refused(
             f"{path} is a folder. Choose a file in it, such as {path / 'checkpoint.torch'}."
@@ -65,12 +62,10 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
     except Exception as error:  # a damaged pickle can raise anything
         raise Refused(
             f"{path} is damaged, is not a checkpoint, or contains more than weights "
-            f"({_first_sentence(error)}). Copy it again or, if you trust its author, load it "
-            f"with trust_pickle, which runs the code in it."
+            f"({_first_sentence(error)}). Copy it again. If you trust its author, load it with "
+            f"torch.load(FILE, weights_only=False), which runs the code in it, and save only the "
+            f"state dictionary."
         ) from error
-    if isinstance(content, torch.nn.Module):  # a pickled model
-        content = content.state_dict()
-    return content
 
 
 def open_checkpoint(path: Path) -> Mapping[str, Any]:
@@ -81,7 +76,7 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
     """
     try:
         # torch's older format cannot be mapped.
-        content = _load(path, weights_only=True, mmap=zipfile.is_zipfile(path))
+        content = _load(path, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
     if not isinstance(content, Mapping):
@@ -89,9 +84,9 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _load(path: Path, **options: bool) -> Any:
+def _load(path: Path, mmap: bool = False) -> Any:
     with torch.serialization.safe_globals(_SAFE_TYPES):
-        return torch.load(path, map_location="cpu", **options)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
 
 
 def check_sums(path: Path) -> None:

@@ -97,13 +97,14 @@ def _write(
 ) -> dict[str, NDArray[Any]]:
     """Write the file with predictions and nearest images, and return these columns."""
     import numpy as np
-
-    from pirl_plugin.evaluation.feature_store import predict
+    import torch
 
     features = file.features[0]
     columns: dict[str, NDArray[Any]] = {}
     if classifier is not None:
-        columns |= predict(classifier, features)
+        index, probability = classifier.predict(torch.from_numpy(features))
+        columns["predicted"] = np.array(classifier.classes)[index.numpy()]
+        columns["probability"] = probability.numpy()
     if gallery is not None:
         columns |= gallery.find_nearest(file.readable_names(), features, file.digests)
     order = None

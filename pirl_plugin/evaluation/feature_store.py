@@ -25,7 +25,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.source import ImageSource
@@ -285,13 +284,6 @@ def describe_images(source: ImageSource) -> dict[str, Any]:
     with suppress(NoLabels):
         labels = digest_of([*source.classes, *map(str, source.labels())])
     return {"list of images": names, "version of the images or labels": [content, labels]}
-
-
-def predict(classifier: Classifier, features: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    """Return the columns ``predicted`` (class names) and ``probability`` (float32)."""
-    index, probability = classifier.predict(torch.from_numpy(features))
-    predicted = np.array(classifier.classes)[index.numpy()]
-    return {"predicted": predicted, "probability": probability.numpy()}
 
 
 class Gallery:

@@ -10,10 +10,10 @@ from torch.nn.functional import batch_norm, linear
 
 from pirl_plugin.checkpoints.read import CheckpointName, final_checkpoint, read_checkpoint
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import read_json_lines
+from pirl_plugin.system.files import read_json, read_json_lines
 
-TESTED = "PIRL_TESTED"
-"""Key in ``stdout.json`` for the number of test images behind an accuracy."""
+TESTED = "tested.json"
+"""File in a run's folder with the number of test images behind an accuracy."""
 
 
 def epochs_trained(folder: Path) -> int:
@@ -28,7 +28,6 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
 
     Args:
         folder: the run's folder.
-        k: 1 or 5.
         k: 1 or 5.
 
     Raises:
@@ -49,15 +48,9 @@ def num_tested(folder: Path) -> int:
     """Return a finished benchmark's number of labeled, readable test images.
 
     Raises:
-        Refused: no images were tested.
+        Refused: the file is damaged.
     """
-    for line in reversed(read_json_lines(folder / "stdout.json")):
-        if TESTED in line:
-            return int(line[TESTED])
-    raise Refused(
-        f"{folder / 'stdout.json'} is damaged: it lacks the number of test images. Choose another "
-        f"folder, or delete this one."
-    )
+    return int(read_json(folder / TESTED)["images"])
 
 
 def classify(folder: Path, features: Tensor) -> Tensor:

@@ -32,7 +32,6 @@ def load_network(options: argparse.Namespace, source: ImageSource, device: str =
         prefix=options.trunk,
         timm=options.timm,
         timm_options=timm_options,
-        trust_pickle=options.trust_pickle,
     )
     config = config_for(trunk, source, options.rgb, "--rgb").with_values(
         "option", size=options.size, mean=options.mean, std=options.std

@@ -119,16 +119,14 @@ def name_classes(
     used = set(filter(None, name_of_label.values()))
     names = [name for name in dict.fromkeys(ordered.values()) if name in used]
     names += natural_order(used.difference(names))
-    index_of_name = dict(zip(names, range(len(names)), strict=True))
-    index_of_label: dict[Any, int] = {}
+    index_of_name: dict[str | None, int] = {None: NO_CLASS}
+    for index, name in enumerate(names):
+        index_of_name[name] = index
+    indices = np.array([index_of_name[name_of_label[label]] for label in labels], np.int64)
     without: Counter[str] = Counter()
-    for label, name in name_of_label.items():
-        if name is None:
-            index_of_label[label] = NO_CLASS
-            without["no label" if label is None else str(label).strip() or "empty"] += counts[label]
-        else:
-            index_of_label[label] = index_of_name[name]
-    indices = np.fromiter(map(index_of_label.__getitem__, labels), np.int64, len(labels))
+    for label, count in counts.items():
+        if name_of_label[label] is None:
+            without["no label" if label is None else str(label).strip() or "empty"] += count
     return Classes(names, indices, without)
 
 

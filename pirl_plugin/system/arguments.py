@@ -151,10 +151,6 @@ NETWORK: Options = {
         default=[],
         help="option for this network, such as img_size=384; may be repeated",
     ),
-    "--trust-pickle": dict(
-        action="store_true",
-        help="unpickle the file even if it can run code (only for files you trust)",
-    ),
 }
 """Options for what a weights file may not record."""
 

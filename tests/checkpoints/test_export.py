@@ -281,16 +281,6 @@ def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path
     assert "timm resized pos_embed from (1, 10, 64) to (1, 101, 64)" in caplog.text
 
 
-def test_whole_pickled_model__is_read_if_its_code_may_run(tmp_path):
-    file = tmp_path / "whole.pth"
-    net = torchvision.models.resnet18()
-    torch.save(net, file)
-    with pytest.raises(ValueError, match=r"whole\.pth is damaged.*trust_pickle"):
-        load_trunk(file)
-    found = load_trunk(file, trust_pickle=True)
-    assert torch.equal(found.body.state_dict()["conv1.weight"], net.conv1.weight)
-
-
 @pytest.mark.parametrize("options", [{"global_pool": "max"}, {"output_stride": 8}])
 def test_timm_folder__of_a_resnet_keeps_its_options(options, tmp_path):
     """Without them, the weights fit the plain ResNet too, and its features were wrong."""

@@ -52,14 +52,19 @@ class PIRLDataset(GenericSSLDataset):
             self.data_limit = len(self.image_and_label_subset)
             self._subset_initialized = True
 
+    @property
+    def disk(self) -> PIRLDiskDataset | None:
+        """The images, if they are from a source of this plugin."""
+        data = next(iter(self.data_objs), None)  # our runs have one source
+        return data if isinstance(data, PIRLDiskDataset) else None
+
     def read_as(self, pixel_type: PixelType) -> None:
         """Read images of this type, from a source of this plugin.
 
         Those other than RGB in uint8 are tensors, which torchvision's ``ToTensor`` refuses.
         """
-        data = self.data_objs[0]
-        if isinstance(data, PIRLDiskDataset) and pixel_type != RGB:
-            data.pixel_type = pixel_type
+        if self.disk is not None and pixel_type != RGB:
+            self.disk.pixel_type = pixel_type
             entries = self.cfg.DATA[self.split].TRANSFORMS
             kept = [entry for entry in entries if entry["name"] != "ToTensor"]
             self.transform = get_transform(kept)
@@ -72,11 +77,11 @@ class PIRLDataset(GenericSSLDataset):
             if labels are read, a digest of the ``classes``.
         """
         identity: dict[str, Any] = {"count": len(self)}
-        data = next(iter(self.data_objs), None)  # our runs have one source
-        if isinstance(data, PIRLDiskDataset):
+        if self.disk is not None:
             # Relative to the folder with the images or their list, which may be moved.
-            folder = data.path if os.path.isdir(data.path) else os.path.dirname(data.path)
-            paths = map(data.source.path_of, range(len(data)))  # a list could take gigabytes
+            path = self.disk.path
+            folder = path if os.path.isdir(path) else os.path.dirname(path)
+            paths = map(self.disk.source.path_of, range(len(self.disk)))  # not a list: gigabytes
             identity["paths"] = digest_of(paths, folder)
         if self.label_sources and not self.labels_init:  # VISSL does this for the first image
             self.load_labels()
@@ -87,13 +92,11 @@ class PIRLDataset(GenericSSLDataset):
 
     def being_read(self) -> list[str]:
         """Return the paths of the images being read, for this plugin's sources."""
-        data = self.data_objs[0]
-        return data.source.being_read() if isinstance(data, PIRLDiskDataset) else []
+        return [] if self.disk is None else self.disk.source.being_read()
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found so far, for this plugin's sources."""
-        data = self.data_objs[0]
-        return data.source.unreadable_paths() if isinstance(data, PIRLDiskDataset) else []
+        return [] if self.disk is None else self.disk.source.unreadable_paths()
 
     def load_labels(self) -> None:
         """Load the labels from all sources, after checking their files.

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from pirl_plugin.evaluation.finished_runs import TESTED
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.images.source import evenly_spaced
+from pirl_plugin.system.files import write_json
 from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.task import QuietHook
 
@@ -50,34 +52,14 @@ class Outputs:
 
 
 class TestedHook(QuietHook):
-    """Records how many test images an accuracy is based on (labeled and readable).
-
-    Args:
-        outputs: where to write.
-    """
-
-    def __init__(self, outputs: Outputs) -> None:
-        super().__init__()
-        self._outputs = outputs
-        self._loss = torch.tensor(0.0)
-
-    def on_loss_and_meter(self, task: Task) -> None:
-        """Keep the loss, which the task drops before the epoch ends."""
-        self._loss = task.last_batch.loss.detach()
+    """Records how many test images an accuracy is based on (labeled and readable)."""
 
     def on_phase_end(self, task: Task) -> None:
         """Write the image count for all ranks, which VISSL has just summed."""
-        for meter in () if task.train else task.meters:
-            if meter.name != "accuracy_list_meter":
-                continue
-            line = {
-                "Rank": 0,
-                "ep": task.train_phase_idx,
-                "iter": task.iteration,
-                "loss": float(self._loss),
-                TESTED: int(meter._meters[0]._total_sample_count),
-            }
-            self._outputs.write_line(line)
+        for meter in () if task.train or rank() else task.meters:
+            if meter.name == "accuracy_list_meter":
+                number = int(meter._meters[0]._total_sample_count)
+                write_json(Path(task.checkpoint_folder, TESTED), {"images": number})
 
 
 class PIRLReportHook(QuietHook):

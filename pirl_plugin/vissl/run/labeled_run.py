@@ -125,7 +125,7 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
     from pirl_plugin.images.opening import SOURCE_NAMES
 
     weights = options.checkpoint
-    if options.trunk or options.timm or options.trust_pickle:
+    if options.trunk or options.timm:
         weights = options.out / "trunk.torch"
         with locked(options.out, "--out"):
             save_trunk(trunk, weights)

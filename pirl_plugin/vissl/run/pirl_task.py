@@ -17,7 +17,6 @@ from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.watcher import Wait, current
 from pirl_plugin.vissl.adapters.channels import identify_images, set_images, show_images
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
-from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
@@ -57,9 +56,8 @@ class PIRLTask(SelfSupervisionTask):
         """The data sets, which are opened before the network is built: it needs their channels."""
         datasets = open_datasets(self.config, self.available_splits)
         first = datasets["train" if "train" in datasets else "test"]
-        data = first.data_objs[0]
-        if isinstance(data, PIRLDiskDataset):
-            images = identify_images(self.config, data.source, self.checkpoint_path)
+        if first.disk is not None:
+            images = identify_images(self.config, first.disk.source, self.checkpoint_path)
             set_images(self.config, images)
             for dataset in datasets.values():
                 dataset.read_as(images.pixel_type)
@@ -161,7 +159,7 @@ def hooks_of_run(
     # The hook that stops a faulty run comes before hooks that would act on the fault.
     hooks: list[ClassyHook] = [exchange]
     if config.TEST_MODEL:
-        hooks.append(TestedHook(outputs))
+        hooks.append(TestedHook())
     if has_bank:
         hooks.append(MemoryBankHook(exchange))
         hooks.append(PIRLReportHook(config.LOG_FREQUENCY, outputs))
