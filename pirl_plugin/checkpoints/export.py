@@ -10,6 +10,7 @@ from pathlib import Path
 from pirl_plugin.checkpoints.classifier import Classifier, read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
+from pirl_plugin.images.source import RGB
 from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system import arguments
@@ -101,10 +102,15 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         for key, value in detectron2_options(trunk).items():
             keys_and_values += [key, value]
         return f"config.merge_from_list({keys_and_values})"
+    normalize = (
+        f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {config.size}-px images"
+    )
     if to == "timm":
+        options = "**timm.data.resolve_model_data_config(model)"
+        transform = f"transform = timm.data.create_transform({options})"
         return (
             f'model = timm.create_model("local-dir:{out}", pretrained=True, num_classes=0)\n'
-            f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
+            f"{transform if config.pixel_type == RGB else normalize}"
         )
     # A file with tensors: the lines also build the network.
     load = f'torch.load("{out}", weights_only=True)'
@@ -122,11 +128,7 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         model = f"pirl_plugin.WideResNet({options.removeprefix(', ')})"
         if classes:
             model += f"\nmodel.fc = torch.nn.Linear({trunk.num_features}, {classes})"
-    return (
-        f"model = {model}\n"
-        f"model.load_state_dict({load})\n"
-        f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {config.size}-px images"
-    )
+    return f"model = {model}\nmodel.load_state_dict({load})\n{normalize}"
 
 
 def main(argv: list[str]) -> int:

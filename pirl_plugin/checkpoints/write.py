@@ -94,8 +94,8 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
     config = trunk.network_config
     if to in ("detectron2", "torchvision") and config.channels != 3:
         raise Refused(
-            f"{config.name} reads {counted(config.channels, 'channel')}, but {to} needs 3. Export "
-            f"to timm or safetensors."
+            f"The network reads {counted(config.channels, 'channel')}, but {to} needs 3. Export to "
+            f"timm or safetensors."
         )
     if to == "timm":
         _write_timm_folder(trunk, out)

@@ -141,9 +141,9 @@ def decode_image(
     except Refused as error:
         raise UnreadableImageError(str(error)) from None
     except Image.UnidentifiedImageError:
+        beginning = f", which begin with {bytes(data[:24])!r}" if data else ""
         raise UnreadableImageError(
-            f"it is not an image in a known format: {len(data)} bytes, which begin with "
-            f"{bytes(data[:24])!r}"
+            f"it is not an image in a known format: {len(data)} bytes{beginning}"
         ) from None
     except Exception as error:  # decoders raise about ten types for damaged files
         reason = " ".join(str(error).split())[:200] or type(error).__name__

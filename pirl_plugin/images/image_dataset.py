@@ -37,8 +37,9 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
     Args:
         source: a folder of images, with or without subfolders; a file that lists images; a list of
-            folders or images; or any map-style data set. Items are PIL images or uint8 tensors, or
-            tuples or dictionaries that contain one.
+            folders or images; or any map-style data set. Items are PIL images, arrays (H, W, C)
+            or tensors (C, H, W) in uint8, uint16 or float32, or tuples or dictionaries that contain
+            one.
         views: ``JigsawViews()`` or similar, or any function that takes a PIL image, such as a
             torchvision transform, or a PIL image and a numpy generator. It gets the image at full
             size, and returns a dictionary of tensors, or one tensor, which is then named
@@ -175,12 +176,12 @@ def collate_views(samples: Sequence[Any]) -> Any:
     items.
 
     Args:
-        samples: at least one, with the same keys: views (uint8: ``images`` (3, S, S), ``patches``
-            (n, 3, P, P), ``transformed`` (3, S, S)), numbers (``index``, ``label``), or other
+        samples: at least one, with the same keys: views (``images`` (C, S, S), ``patches``
+            (n, C, P, P), ``transformed`` (C, S, S)), numbers (``index``, ``label``), or other
             values.
 
     Returns:
-        Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P) with an image's patches together;
+        Views stacked to (B, …), and ``patches`` to (n·B, C, P, P) with an image's patches together;
         numbers as a tensor (B,); other values as a list. If ``data_valid`` is false, ``index`` and
         ``label`` are −1, and loss and memory bank ignore the image.
 

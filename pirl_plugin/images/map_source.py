@@ -43,8 +43,8 @@ class MapSource(ImageSource):
     An item that raises any error counts as an unreadable image.
 
     Args:
-        dataset: has ``len``; items are PIL images, uint8 tensors or arrays, paths, or tuples or
-            dictionaries that contain one.
+        dataset: has ``len``; items are PIL images, arrays (H, W, C), tensors (C, H, W), paths,
+            or tuples or dictionaries that contain one.
         columns: name or position of the image in an item, and label column; without the first, the
             image is ``image``, a similar name, or the only image.
         path: the data set's name in messages; None: its class name.

@@ -209,6 +209,15 @@ def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path)
         assert not (tmp_path / out).exists()
 
 
+def test_lines_for_timm__normalize_what_timms_transform_cannot_read(tmp_path):
+    trunk = ResNetTrunk(18, 1)
+    assert "create_transform" in loading_lines(trunk, "timm", tmp_path)
+    trunk.network_config = trunk.network_config.with_values("run", dtype="uint16", mean=[9, 8, 7])
+    lines = loading_lines(trunk, "timm", tmp_path)
+    assert "create_transform" not in lines
+    assert "Normalize([9.0, 8.0, 7.0]" in lines
+
+
 def test_detectron2_options__of_the_papers_wide_network():
     with torch.device("meta"):
         trunk = ResNetTrunk(50, 2)
