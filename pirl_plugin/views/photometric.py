@@ -19,10 +19,6 @@ from pirl_plugin.system.failures import check, is_number
 from pirl_plugin.system.kernel_cache import compiled
 
 _UNBOUNDED = ("brightness", "contrast", "saturation", "noise")
-_COLOR_OPTIONS = (
-    "saturation", "hue", "photometric_p", "equalize_p", "grayscale_p", "blur_p", "blur_sigma"
-)  # fmt: skip
-_CHANNEL_OPTIONS = ("noise", "channel_drop_p")
 
 # The uniform draws for a view, in generator order. A new option takes the next one, so that views
 # with a given seed stay the same. More names than draws are an error at import.
@@ -78,9 +74,10 @@ _NUM_THRESHOLDS = 257
 class Photometric:
     """Options for photometric augmentation; each view draws its own parameters.
 
-    RGB images in uint8 use all options except ``noise`` and ``channel_drop_p``. Other images use
-    only these two, ``brightness``, ``contrast``, ``jitter_p`` and ``flip_p``, and each channel
-    draws its own values.
+    RGB images in uint8 use all options except ``channel_jitter_p``, ``noise`` and
+    ``channel_drop_p``. Other images use only these three, ``brightness``, ``contrast`` and
+    ``flip_p``, and each channel draws its own values. By default they are only flipped, because the
+    intensities of stains, bands or depth usually carry meaning.
 
     Attributes:
         brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.
@@ -93,6 +90,7 @@ class Photometric:
         grayscale_p: probability of grayscale.
         blur_p: probability of a Gaussian blur.
         blur_sigma: smallest and largest standard deviation for the Gaussian blur, in pixels.
+        channel_jitter_p: probability of brightness and contrast (together).
         noise: Gaussian noise level, as a multiple of the channel's standard deviation.
         channel_drop_p: probability of replacing a channel by its mean; at least one stays.
         flip_p: probability of a horizontal flip.
@@ -111,6 +109,7 @@ class Photometric:
     grayscale_p: float = 0.2
     blur_p: float = 0.0
     blur_sigma: Sequence[float] = (0.1, 2.0)
+    channel_jitter_p: float = 0.0
     noise: float = 0.0
     channel_drop_p: float = 0.0
     flip_p: float = 0.5
@@ -126,16 +125,13 @@ class Photometric:
         limits = "two standard deviations in pixels, such as [0.1, 2.0]; blur_p = 0 disables it"
         check_limits("blur_sigma", self.blur_sigma, math.inf, limits)
 
-    def used(self, is_rgb: bool) -> dict[str, Any]:
-        """Return the options that apply to RGB images in uint8, or to all others, with values."""
-        unused = _CHANNEL_OPTIONS if is_rgb else _COLOR_OPTIONS
-        names = [field.name for field in fields(self)]
-        return {name: getattr(self, name) for name in names if name not in unused}
-
     def channel_options(self) -> str:
         """Return the options, with values, that apply to images other than RGB in uint8."""
-        used = self.used(is_rgb=False).items()
-        return ", ".join(f"{name}={value:g}" for name, value in used)
+        return (
+            f"flip_p={self.flip_p:g}, channel_jitter_p={self.channel_jitter_p:g} "
+            f"(brightness={self.brightness:g}, contrast={self.contrast:g}), "
+            f"noise={self.noise:g}, channel_drop_p={self.channel_drop_p:g}"
+        )
 
     def sample(
         self, rng: np.random.Generator, num_views: int, canvas: NDArray[Any]
@@ -174,7 +170,7 @@ class Photometric:
                 ("drop", bool, per_channel),
             ],
         )
-        is_jittered = rng.random((num_views, 1)) < self.jitter_p
+        is_jittered = rng.random((num_views, 1)) < self.channel_jitter_p
         for name, strength in (("brightness", self.brightness), ("contrast", self.contrast)):
             factor = rng.uniform(max(0, 1 - strength), 1 + strength, (num_views, num_channels))
             rows[name] = np.where(is_jittered, factor, 1)

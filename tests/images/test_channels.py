@@ -231,7 +231,7 @@ def test_loop__of_own_channels_trains_and_measures(dtype, caplog):
 
     arrays = [bands(5, dtype, seed, (60, 70)) for seed in range(8)]
     data = pirl.ImageDataset(arrays, pirl.JigsawViews(64, patches_crop_size=96, patch_size=24))
-    assert "the views use brightness=0.4, contrast=0.4, jitter_p=1, noise=0" in caplog.text
+    assert "the views use flip_p=0.5, channel_jitter_p=0 (brightness=0.4" in caplog.text
     model = pirl.PIRL(pirl.WideResNet(10, 0.25, in_channels=5), data)
     model(pirl.collate_views([data[3], data[7]])).backward()
     model.update()

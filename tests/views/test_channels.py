@@ -17,8 +17,9 @@ from pirl_plugin.views.pixels import (
 from pirl_plugin.views.rotation import RotationTask, RotationViews
 
 TYPES = [np.uint8, np.uint16, np.float32]
-PLAIN = {"brightness": 0, "contrast": 0, "flip_p": 0}
-EVERYTHING = {"brightness": 0.5, "contrast": 0.7, "noise": 0.3, "channel_drop_p": 0.4}
+PLAIN = {"flip_p": 0}
+JITTER = {"channel_jitter_p": 1}
+EVERYTHING = {**JITTER, "brightness": 0.5, "contrast": 0.7, "noise": 0.3, "channel_drop_p": 0.4}
 
 
 def bands(channels, dtype, height=70, width=90, seed=0):
@@ -68,7 +69,9 @@ def test_crop__is_pils_of_each_channel(channels, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("options", [PLAIN, {"flip_p": 1}, EVERYTHING, {"brightness": 3.0}])
+@pytest.mark.parametrize(
+    "options", [PLAIN, {**JITTER, "flip_p": 1}, EVERYTHING, {**JITTER, "brightness": 3.0}]
+)
 @pytest.mark.parametrize("channels", [1, 2, 7])
 def test_kernel__equals_loops_over_views_and_channels(channels, options, dtype):
     canvas = np.ascontiguousarray(bands(channels, dtype).permute(1, 2, 0).numpy())
@@ -87,7 +90,7 @@ def test_kernel__equals_loops_over_views_and_channels(channels, options, dtype):
 
 def test_sample__draws_for_each_channel_and_drops_all_but_one_at_most():
     canvas = np.zeros((2, 2, 3), np.uint16)  # three channels are not RGB in this type
-    options = {"jitter_p": 0.8, "noise": 0.5, "channel_drop_p": 0.5}
+    options = {"channel_jitter_p": 0.8, "noise": 0.5, "channel_drop_p": 0.5}
     rows = Photometric(**options).sample(np.random.default_rng(0), 20_000, canvas)
     off = (rows["brightness"] == 1).all(axis=1)
     assert abs(off.mean() - 0.2) < 0.012  # 4 standard errors
@@ -100,13 +103,6 @@ def test_sample__draws_for_each_channel_and_drops_all_but_one_at_most():
     assert abs(rows["drop"].mean() - (0.5 - 0.5**3)) < 0.01
     assert abs(rows["flip"].mean() - 0.5) < 0.015
     assert len(np.unique(rows["noise_seed"])) == 20_000
-
-
-def test_used__are_color_options_only_for_rgb():
-    rgb, other = (set(Photometric().used(is_rgb)) for is_rgb in (True, False))
-    assert other - rgb == {"noise", "channel_drop_p"}
-    assert {"hue", "saturation", "grayscale_p", "photometric_p"} <= rgb - other
-    assert {"brightness", "contrast", "jitter_p", "flip_p"} == rgb & other
 
 
 @pytest.mark.parametrize("dtype", TYPES)
