@@ -25,7 +25,7 @@ from layer_accuracy import (
     percent,
 )
 from peer_methods import METHODS, Method
-from starts_rows import FROM_SCRATCH
+from starts_rows import base_method
 from timm.models import adapt_input_conv
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -40,22 +40,20 @@ RATE = 0.03  # from random weights, as in own_images; see recipes.py
 HEAD_PASSES = 2  # passes over the photos that train only a continued network's heads
 FINE_TUNING_STEPS = 500
 FINE_TUNING_RATE = 0.0125  # for 32 images, as in config=benchmark/pirl/finetune
-WIDE: dict[str, Any] = {"image_scale": (0.5, 1.0)}
 NO_JITTER: dict[str, Any] = {"jitter_p": 0.0, "photometric_p": 0.0, "grayscale_p": 0.0}
+PHOTO_CROPS = (0.2, 1.0)  # --image-scale by default
 # Changed settings, for views and then for the recipe; see VARIANT_LABELS.
 VARIANTS: dict[str, dict[str, Any]] = {
     "no_flip": {"flip_p": 0.0},
-    "wide": WIDE,
+    "wide": {"image_scale": (0.5, 1.0)},
+    "small_crops": {"image_scale": PHOTO_CROPS},
     "no_jitter": NO_JITTER,
-    "plain": WIDE | NO_JITTER,
+    "plain": {"image_scale": (0.5, 1.0), **NO_JITTER},
+    "jitter": {"channel_jitter_p": 1.0},
+    "as_photos": {"image_scale": PHOTO_CROPS, "channel_jitter_p": 1.0},
     "four": {"num_patches": 4},
     "mlp_blur": {"hidden_dim": 512, "blur_p": 0.5},
     "cold": {"temperature": 0.07},
-}
-ALL_METHODS = METHODS | {
-    f"{method}_{variant}": partial(METHODS[method], **changes)
-    for method in FROM_SCRATCH
-    for variant, changes in VARIANTS.items()
 }
 PACKAGES = ("pirl-plugin", "torch", "torchvision", "timm", "scikit-learn")
 
@@ -193,7 +191,10 @@ class Comparison:
 
     def method(self, name: str, network: nn.Module, num_images: int, size: int) -> Method:
         """Return a method with its heads, and views with a given size."""
-        method = ALL_METHODS[name](network, self.width(network), num_images, size)
+        base = base_method(name)
+        changes = VARIANTS[name.removeprefix(f"{base}_")] if name != base else {}
+        settings = {"image_scale": tuple(self.options.image_scale), **changes}
+        method = METHODS[base](network, self.width(network), num_images, size, **settings)
         method.normalize = self.normalize
         return method
 
@@ -315,6 +316,7 @@ class Comparison:
             "published": "EfficientNet-Lite0",
             "image_size": options.image_size,
             "published_size": options.published_size,
+            "image_scale": options.image_scale,
             "precision": options.precision,
             "hardware": processor_name(),
             "versions": {

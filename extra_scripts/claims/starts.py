@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 import torch
 from layer_accuracy import FRACTIONS, LAST, knn_right, percent
-from starting_points import ALL_METHODS, BATCH, CONTINUATIONS, Comparison, Continuation
-from starts_rows import HANDMADE, Row, RowName
+from starting_points import BATCH, CONTINUATIONS, PHOTO_CROPS, Comparison, Continuation
+from starts_rows import HANDMADE, Row, RowName, base_method
 from torch import nn
 from training import fast_precision, measure_costs, train
 
@@ -78,7 +78,7 @@ def costs_of(comparison: Comparison, starts: set[str]) -> dict[str, float]:
     runs: dict[str, Callable[[], object]] = {}
     for start in sorted(starts - {*HANDMADE}):
         name, _, is_continued = start.partition(" ")
-        if name in ALL_METHODS:
+        if base_method(name):
             network = comparison.network("published" if is_continued else name, seed=0)
             method = comparison.method(name, network, len(photos), size)
             loader = comparison.loader(method, photos, seed=0)
@@ -239,6 +239,13 @@ def main() -> None:
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
     add("--width", type=float, default=0.5, help="ResNet-10 width")
     add("--image-size", type=int, default=64)
+    add(
+        "--image-scale",
+        nargs=2,
+        type=float,
+        default=PHOTO_CROPS,
+        help="smallest and largest crop in training, as fractions of the image's area",
+    )
     add("--published-size", type=int, default=128, help="size at which to measure their cost")
     add(
         "--costs",

@@ -27,6 +27,7 @@ from starts_rows import (
     VARIANTS,
     Accuracies,
     Row,
+    base_method,
     seconds_of,
 )
 
@@ -252,10 +253,9 @@ def main() -> None:
         between(row, Row("published", 0, row.size)) for row in frozen if "continued" in row.start
     ]
     questions += [
-        between(row, Row(method, row.passes, row.size))
+        between(row, Row(base_method(row.start), row.passes, row.size))
         for row in frozen
-        for method in FROM_SCRATCH
-        if row.start in VARIANTS and row.start.startswith(method)
+        if row.start in VARIANTS
     ]
     others = [*questions_of(sets, rows, lambda passes: passes != main_passes)]
     tables = {

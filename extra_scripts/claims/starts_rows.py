@@ -19,8 +19,11 @@ FROM_SCRATCH = {
 VARIANT_LABELS = {
     "no_flip": "no flips",
     "wide": "crops of 50 to 100 %",
+    "small_crops": "crops of 20 to 100 %",
     "no_jitter": "no photometric changes",
     "plain": "crops of 50 to 100 %, no photometric changes",
+    "jitter": "brightness and contrast changed",
+    "as_photos": "crops of 20 to 100 %, brightness and contrast changed",
     "four": "4 of 9 patches",
     "mlp_blur": "MLP heads and blur",
     "cold": "temperature 0.07",
@@ -50,6 +53,11 @@ FEW_LABELS = {"linear_0.05": "5 %", "linear_0.1": "10 %"}
 HEAD_PASSES = 2  # as in starting_points.py
 
 NAME = re.compile(r"(tuned/)?([a-z_]+?)(_continued)?(?::(time)?(\d+))?(?:@(\d+))?")
+
+
+def base_method(start: str) -> str:
+    """Return the method, such as ``npid`` for ``npid_wide``; empty if nothing is trained."""
+    return next((method for method in FROM_SCRATCH if start.startswith(method)), "")
 
 
 @dataclass(frozen=True)
