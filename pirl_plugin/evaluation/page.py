@@ -172,12 +172,12 @@ def write_page(path: Path, title: str, **sections: Any) -> None:
             - ``verdict``: :class:`Verdict`.
             - ``charts``: sequence of :class:`Chart`, and ``chance``: percentage of the most
               frequent class.
-            - ``training``: ``plots``, ``<svg>`` elements; ``task``, a sentence; and ``samples``,
-              for some images title → ``data:`` URL of the image or a view.
+            - ``training``: ``plots``, each with a title, epochs and values; ``task``, a sentence;
+              and ``samples``, for some images title → ``data:`` URL of the image or a view.
             - ``neighbors``: :class:`Neighbors`.
             - ``confusion``: class → number of test images with each prediction.
             - ``mistakes``: sequence of :class:`Picture`.
-            - ``commands``: purpose → command, for the next steps, and ``remark``: a paragraph.
+            - ``commands``: purpose → command, for the next steps.
             - ``settings``: name → value, a table.
     """
     from jinja2 import Environment, FileSystemLoader  # torch requires jinja2

@@ -1,24 +1,16 @@
-"""The quickstart's report: plots, pictures, and the parts that depend on the outcome.
-
-Plots are embedded as SVG, small enough for a phone.
-"""
+"""The quickstart's report: plots, pictures, and the parts that depend on the outcome."""
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import io
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import torch
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torchvision.utils import make_grid
 
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
@@ -36,8 +28,6 @@ from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator
 
 _ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
-_BLUE = "#2457c5"
-_GRAY = "#8b929b"
 _POINTS = 60  # of the plotted loss
 _MEASURES = {  # memory bank measure: title, and meaning of the dashed line
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
@@ -73,6 +63,7 @@ def write_report(
     network = read_config(out / "pretrain" / RUN_CONFIG)["MODEL"]["TRUNK"]["PIRL_RESNET"]
     epochs = counted(results["epochs"], "epoch")
     method = METHODS[results["method"]]
+    machine = "" if torch.cuda.is_available() else " +config/pirl/machines=cpu_small"
     test_of_labels = "There were no labels for a test"
     outcome: dict[str, Any] = {}
     if test is not None and compared is not None:
@@ -89,34 +80,17 @@ def write_report(
             "samples": _samples(train, results["seed"], method.views),
         },
         neighbors=show_neighbors(train, test, method.name),
-        commands=longer_trainings(out, data.folder)
-        | next_commands(checkpoints["pirl"], data.folder),
-        remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
-        f"{network['WIDTH_MULTIPLIER']}. They have the network used in the longer training.",
+        commands={
+            "The same on your images": f"{program_name()} quickstart --data DIR --out runs/mine",
+            "Train a larger network for longer, on these or other images": (
+                f"{program_name()} train config=pretrain/pirl/own_images{machine} "
+                f"'config.DATA.TRAIN.DATA_PATHS=[DIR]'"
+            ),
+            **next_commands(checkpoints["pirl"], data.folder),
+        },
         settings=_settings(data, results, test),
         **outcome,
     )
-
-
-def longer_trainings(out: Path, images: Path) -> dict[str, str]:
-    """Return purpose → command for other images, or for a larger network.
-
-    Args:
-        out: the run's folder.
-        images: the training images; those below ``out`` are generated sample images.
-    """
-    train = f"{program_name()} train config=pretrain/pirl/own_images"
-    if not torch.cuda.is_available():
-        train += " +config/pirl/machines=cpu_small"
-    longer = "Train a larger network for longer on"
-    if not images.is_relative_to(out):
-        paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{images}]")
-        return {f"{longer} these images": f"{train} {paths}"}
-    own_out = shlex.quote(str(out.with_name(f"{out.name}_own")))
-    return {
-        "The same on your own images": f"{program_name()} quickstart --data DIR --out {own_out}",
-        f"{longer} your own images": f"{train} 'config.DATA.TRAIN.DATA_PATHS=[DIR]'",
-    }
 
 
 def _settings(data: Data, results: dict[str, Any], test: Split | None) -> dict[str, str]:
@@ -132,8 +106,7 @@ def _settings(data: Data, results: dict[str, Any], test: Split | None) -> dict[s
         "Processor": f"{results['processor']}, {results['threads']} threads",
         "Versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages),
         "Date": datetime.date.today().isoformat(),
-        "Time": f"{results['seconds'] / 60:.1f} min; pre-training at "
-        f"{results['images_per_s']:.0f} images/s",
+        "Time": f"{results['seconds'] / 60:.1f} min",
     }
 
 
@@ -212,8 +185,8 @@ def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> pa
 
 def _plots(
     losses: NDArray[np.floating], epochs: int, measures: dict[int, dict[str, dict[str, float]]]
-) -> list[str]:
-    """Plot the loss, and each measure available in every measured epoch.
+) -> list[dict[str, Any]]:
+    """Return the loss, and each measure available in every measured epoch, for plots.
 
     Args:
         losses: ``(K, 2)``, step and loss. Each point of the plot is a mean over neighboring steps.
@@ -223,36 +196,14 @@ def _plots(
     parts = np.array_split(losses, min(_POINTS, len(losses)))
     steps, means = np.array([part.mean(axis=0) for part in parts]).T
     epoch_of_step = steps * epochs / max(losses[-1, 0], 1)  # there may be only step 0
-    plots = [_plot("Loss", epoch_of_step, {"mean loss": means})]
+    plots = [{"title": "Loss", "epochs": epoch_of_step.tolist(), "values": means.tolist()}]
     for name, (title, dashed) in _MEASURES.items():
         if measures and all(name in of_epoch for of_epoch in measures.values()):
-            values = [of_epoch[name]["value"] for of_epoch in measures.values()]
-            chance = [of_epoch[name]["chance"] for of_epoch in measures.values()]
-            plots.append(_plot(title, [*measures], {"measured": values, dashed: chance}))
+            plot = {"title": title, "epochs": [*measures], "dashed": dashed}
+            for curve, key in (("values", "value"), ("chance", "chance")):
+                plot[curve] = [of_epoch[name][key] for of_epoch in measures.values()]
+            plots.append(plot)
     return plots
-
-
-def _plot(title: str, epochs: ArrayLike, curves: Mapping[str, ArrayLike]) -> str:
-    """Plot one or two curves over epochs, the second one dashed; return an ``<svg>`` element."""
-    figure = Figure(figsize=(4.2, 2.6), layout="constrained")
-    axes = figure.subplots()
-    styles: Sequence[dict[str, Any]] = (
-        {"color": _BLUE},
-        {"color": _GRAY, "ls": "--", "marker": "."},
-    )
-    for (label, values), style in zip(curves.items(), styles, strict=False):
-        axes.plot(epochs, values, label=label, **style)
-    axes.legend(frameon=False, fontsize=8)
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel("epoch")
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    stream = io.StringIO()
-    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        figure.savefig(stream, format="svg", transparent=True, metadata=no_metadata)
-    _, _, svg = stream.getvalue().partition("<svg ")
-    return f'<svg role="img" aria-label="{title}" {svg}'
 
 
 def _samples(train: Split, seed: int, views: Views) -> list[dict[str, str]]:

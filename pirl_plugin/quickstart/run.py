@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.read import RUN_CONFIG, CheckpointName, read_config
+from pirl_plugin.checkpoints.read import CheckpointName
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import classify, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, vote
@@ -38,7 +38,7 @@ from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.failures import FailedProcess
-from pirl_plugin.system.files import claim_folder, digest_of, read_json, read_json_lines, write_json
+from pirl_plugin.system.files import claim_folder, digest_of, read_json, write_json
 from pirl_plugin.system.processes import (
     own_command,
     processor_name,
@@ -153,7 +153,6 @@ def run_quickstart(
         "method": method,
         "processor": processor_name(),
         "threads": torch.get_num_threads(),  # the number changes the order of float sums
-        "images_per_s": _images_per_second(out / "pretrain"),
         "seconds": round(time.time() - start, 1),  # of this call
     }
     write_report(out, data, checkpoints, results, train, test, compared)
@@ -257,14 +256,6 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
     ]
     run_host(overrides, out, "Pre-training", threads=torch.get_num_threads())
     return out / str(CheckpointName("phase", epochs - 1, is_final=True))
-
-
-def _images_per_second(run: Path) -> float:
-    """Return a pre-training run's final speed; 0 if it logged none."""
-    batch = read_config(run / RUN_CONFIG)["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
-    lines = read_json_lines(run / "stdout.json")
-    batch_milliseconds = [line["btime(ms)"] for line in lines if line.get("btime(ms)")]
-    return round(1000 * batch / batch_milliseconds[-1], 1) if batch_milliseconds else 0.0
 
 
 def _run_linear_benchmarks(data: Data, checkpoints: dict[str, Path], out: Path, seed: int) -> None:

@@ -29,9 +29,7 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
-    from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
-    from pirl_plugin.models.trunks import untrained
     from pirl_plugin.vissl.run import launch
 
     if options.report is not None:
@@ -61,8 +59,6 @@ def main(arguments: list[str]) -> int:
     with locked(options.out, "--out"):
         print(write_classifier(options.out, images.classes))
     if options.report is not None:
-        compared = compare_layers({"trained": trunk, "untrained": untrained(trunk)}, images)
-        print(compared.table(), flush=True)
         # Fit logistic regressions to frozen features, on the images that the run trained on.
         frozen = fit_layers(trunk, drawn_images(images, options.out), trunk.layers).best
         layer = frozen.classifier.layer
@@ -71,8 +67,7 @@ def main(arguments: list[str]) -> int:
         print(f"Frozen, a logistic regression on {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier on frozen features"
         numbers = (num_images, num_tested(options.out))
-        charts = [compared.chart()]
-        labeled_run.write_report(options, title, trunk, images, accuracies, *numbers, charts)
+        labeled_run.write_report(options, title, trunk, images, accuracies, *numbers)
     return 0
 
 

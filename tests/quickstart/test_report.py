@@ -1,8 +1,5 @@
 """The report's statements follow from the measurements."""
 
-import re
-import shlex
-
 import numpy as np
 import pytest
 import torch
@@ -26,18 +23,6 @@ def test_verdict__follows_from_all_measures(subtests):
             verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})
             assert verdict.kind == kind
             assert text in verdict.text
-
-
-def test_longer_trainings__name_the_data_of_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    out = tmp_path / "runs" / "a b"
-    drawn = report.longer_trainings(out, out / "sample_data" / "train")
-    assert "--data DIR" in drawn["The same on your own images"]
-    assert f"'{out}_own'" in drawn["The same on your own images"]
-    own = report.longer_trainings(out, tmp_path / "my photos")
-    longer = own["Train a larger network for longer on these images"]
-    assert "machines=cpu" in longer
-    assert shlex.split(longer)[-1] == f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}/my photos]"
 
 
 def test_accuracy_facts__chance_is_the_most_frequent_class():
@@ -92,8 +77,9 @@ def test_plots__are_of_measures_that_every_epoch_has():
     measures = {epoch: {n: {"value": 1, "chance": 0} for n in names} for epoch in (1, 2)}
     del measures[2][names[0]]
     plots = report._plots(np.array([[1, 3.0], [2, 2.0], [4, 1.0]]), 2, measures)
-    titles = [re.search('aria-label="([^"]+)"', plot)[1] for plot in plots]
+    titles = [plot["title"] for plot in plots]
     assert titles == ["Loss", *(title for title, _ in list(report._MEASURES.values())[1:])]
+    assert plots[0]["epochs"] == [0.5, 1, 2]  # steps 1, 2 and 4 of 4
 
 
 @pytest.mark.filterwarnings("error")

@@ -22,7 +22,7 @@ from tests.helpers.forks import fork_command, wait_for
 from tests.helpers.launched import gone, started
 
 WITHOUT_WORKERS = "config.DATA.NUM_DATALOADER_WORKERS=0"
-_ABOUT = {"seed", "epochs", "method", "processor", "threads", "images_per_s", "seconds"}
+_ABOUT = {"seed", "epochs", "method", "processor", "threads", "seconds"}
 
 
 def start_first_and_fork_others(run_command):
