@@ -1,4 +1,4 @@
-"""Each command without any extra: its help, and the extra that it names."""
+"""The library without any extra; each command: its help, and the extra that it names."""
 
 import json
 import subprocess
@@ -14,8 +14,9 @@ from tests.test_packaging import EXTRAS, declared
 MISSING = declared(*EXTRAS) - declared() - {"jinja2"} | {"vissl", "classy_vision", "detectron2"}
 RUN_ALL = """
 import contextlib, io, json, sys
-missing, commands = json.load(sys.stdin)
+missing, library, commands = json.load(sys.stdin)
 sys.modules.update(dict.fromkeys(missing))  # an import of None is refused, as of no package
+exec(library)
 from pirl_plugin import cli
 from pirl_plugin.system.failures import in_one_sentence
 results = []
@@ -30,6 +31,31 @@ for words in commands:
             status = ended.code or 0
     results.append([status, output.getvalue()])
 json.dump(results, sys.__stdout__)
+"""
+LIBRARY = """
+import torch
+from pirl_plugin import PIRLHead, PIRLLoss
+
+torch.manual_seed(0)
+trunk, g, f = torch.nn.Linear(12, 32), PIRLHead(32, 8), PIRLHead(32, 8)
+parameters = [p for module in (trunk, g, f) for p in module.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.1)
+images = torch.randn(50, 12)
+for placement in ("replicated", "sharded"):
+    loss = PIRLLoss(50, embedding_dim=8, num_negatives=20, bank={"placement": placement})
+    for step in range(3):
+        rows = torch.randint(50, (8,))
+        f_image = f(trunk(images[rows]))
+        value = loss(f_image, g(trunk(images[rows] + 0.1 * torch.randn(8, 12))), rows)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        loss.update(rows, f_image)
+        assert value.isfinite()
+    assert loss.step == 3 and loss.bank.visited.any() and loss.norm_constant > 0
+import pirl_plugin
+for name in pirl_plugin.__all__:
+    assert getattr(pirl_plugin, name).__doc__, name
 """
 VISSL = "pip install 'pirl-plugin[vissl]'"
 REPORT = "pip install 'pirl-plugin[report]'"
@@ -59,7 +85,7 @@ def results(image_folder, tmp_path_factory):
         commands["run", name] = [name, *text.split()]
     child = subprocess.run(
         [sys.executable, "-c", RUN_ALL],
-        input=json.dumps([sorted(MISSING), list(commands.values())]),
+        input=json.dumps([sorted(MISSING), LIBRARY, list(commands.values())]),
         capture_output=True,
         text=True,
         check=False,

@@ -2,47 +2,49 @@
 
 import ast
 import importlib.machinery
-import subprocess
+import runpy
 import sys
 from pathlib import Path
+
+from tests.helpers.forks import fork, wait_for
 
 FOLDER = Path(__file__).parents[2] / "extra_scripts"
 FILES = sorted(FOLDER.glob("*/*.py"))
 WITHOUT_OPTIONS = {"claims/report.py", "detection/trial.py"}  # take a folder only
 
 
-RUN_ALL = """
-import pathlib, runpy, sys
-for path in sys.argv[1:]:
-    sys.path[0] = str(pathlib.Path(path).parent)
-    sys.argv = [path, "--help"]
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except SystemExit as ended:
-        print(path, ended.code)
-"""
+SCRIPTS = [
+    path
+    for path in FILES
+    if '__name__ == "__main__"' in path.read_text()
+    and str(path.relative_to(FOLDER)) not in WITHOUT_OPTIONS
+]
 
 
-def test_help__of_each_script(tmp_path):
-    """One process, because each would import torch."""
-    scripts = [
-        str(path)
-        for path in FILES
-        if '__name__ == "__main__"' in path.read_text()
-        and str(path.relative_to(FOLDER)) not in WITHOUT_OPTIONS
-    ]
-    assert len(scripts) > 10
-    result = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, *scripts],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert result.returncode == 0, result.stderr
-    for script in scripts:
-        assert f"usage: {Path(script).name}" in result.stdout
-        assert f"{script} 0\n" in result.stdout
+def show_help_of_each():
+    """With the modules of each script's own folder only, imported again."""
+    elsewhere = [entry for entry in sys.path if not entry.startswith(str(FOLDER))]
+    for script in SCRIPTS:
+        for file in FILES:
+            sys.modules.pop(file.stem, None)
+        sys.path[:] = [str(script.parent), *elsewhere]
+        sys.argv = [str(script), "--help"]
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as ended:
+            print(script, ended.code)
+
+
+def test_help__of_each_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(SCRIPTS) > 10
+    console = tmp_path / "console"
+    with console.open("w") as log:
+        assert wait_for(fork(show_help_of_each, log, log)) == 0, console.read_text()
+    printed = console.read_text()
+    for script in SCRIPTS:
+        assert f"usage: {script.name}" in printed
+        assert f"{script} 0\n" in printed
 
 
 def imports(path):

@@ -20,7 +20,6 @@ BENCHMARKS = {  # column → name of the configuration
     "10 %": "semi_supervised_imagenet1k_10percent",
     "VOC07": "svm_voc07",
 }
-WIDE = "+config/pirl/linear=resnet50_c2x"
 
 
 def composed(*overrides: str) -> dict[str, Any]:

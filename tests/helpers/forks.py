@@ -22,7 +22,7 @@ from pirl_plugin import cli
 from tests.helpers import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 FAULTS = Path(faults.__path__[0]) / "sitecustomize.py"
 
@@ -34,6 +34,18 @@ def fork_command(
     stderr: IO[str] | None,
 ) -> int:
     """Start ``pirl-plugin WORDS`` in a fork, with faults of the environment; return its ID."""
+
+    def main() -> None:
+        os.environ.update(environment)
+        runpy.run_path(str(FAULTS))
+        sys.argv[1:] = words
+        cli.main()
+
+    return fork(main, stdout, stderr)
+
+
+def fork(main: Callable[[], None], stdout: IO[str] | None, stderr: IO[str] | None) -> int:
+    """Start a fork that ends as a program with this main function would; return its ID."""
     pid = os.fork()
     if pid:
         return pid
@@ -46,10 +58,7 @@ def fork_command(
         logging.root.handlers.clear()
         multiprocessing.process._children.clear()  # type: ignore[attr-defined]
         forkserver._forkserver.__init__()  # type: ignore[attr-defined, misc]
-        os.environ.update(environment)
-        runpy.run_path(str(FAULTS))
-        sys.argv[1:] = words
-        status = _status_of_main()
+        status = _status_of(main)
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:
@@ -58,14 +67,15 @@ def fork_command(
     os._exit(status)
 
 
-def _status_of_main() -> int:
+def _status_of(main: Callable[[], None]) -> int:
     try:
-        cli.main()
+        main()
     except SystemExit as ended:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)
             return 1
         return int(ended.code or 0)
+    return 0
 
 
 def wait_for(pid: int) -> int:

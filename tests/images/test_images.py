@@ -3,7 +3,6 @@
 import io
 import logging
 import os
-import tarfile
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.opening import FolderSource, open_source
-from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
@@ -275,45 +273,6 @@ def test_filelist__arrays_prefixes_and_missing_files(folder):
     np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)
     with pytest.raises(ValueError, match="Python objects"):
         open_source(folder / "objects.npy")
-
-
-def add(tar, name, data):
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
-
-
-def test_shards__of_others(tmp_path):
-    data = encoded("PNG")
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for name in ("x/0.png", "x/0.seg.png", "x/v1.0.png", "x/v1.1.png", "x/._0.png"):
-            add(tar, name, data)
-        add(tar, "x/0.cls", b"3")
-    source = open_source(tmp_path)
-    assert [os.path.basename(path) for path in source.paths()] == ["0.png", "v1.0.png", "v1.1.png"]
-    assert source.path_of(0) == f"{tmp_path / 'a.tar'}:x/0.png"
-    assert source[2][1]
-    (tmp_path / "b.tar").write_bytes((tmp_path / "a.tar").read_bytes()[:1500])
-    with pytest.raises(ValueError, match=r"b\.tar is not a complete tar"):
-        ShardSource(tmp_path)
-
-
-def test_hugging_face__arrow_and_parquet(tmp_path):
-    import datasets
-
-    images = [Image.new("RGB", (20, 10), (k, 0, 0)) for k in range(3)]
-    features = datasets.Features(
-        {"picture": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
-    )
-    data = datasets.Dataset.from_dict({"picture": images, "label": [1, 0, 1]}, features=features)
-    data.save_to_disk(tmp_path / "arrow")
-    (tmp_path / "parquet").mkdir()
-    data.to_parquet(tmp_path / "parquet" / "train-0.parquet")
-    for name in ("arrow", "parquet/train-0.parquet", "parquet/train-*.parquet"):
-        source = open_source(tmp_path / name)
-        assert source[2][0][:, 0, 0].tolist() == [2, 0, 0]
-        assert source.labels().tolist() == [1, 0, 1]
-    assert ImageDataset(data, VIEWS)[1]["index"] == 1
 
 
 def test_voc_and_inaturalist(tmp_path, make_image):

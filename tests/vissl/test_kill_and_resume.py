@@ -51,15 +51,16 @@ def overrides_of(data, out, placement, processes, workers=0):
 
 @pytest.fixture(scope="module")
 def whole(request, image_folder, tmp_path_factory):
-    """An undisturbed run by torchrun, with loader workers, which the others do without.
+    """An undisturbed run by torchrun, which gives the number of ranks.
 
-    torchrun gives the number of ranks.
+    A sharded one has loader workers, which the others do without.
     """
     out = tmp_path_factory.mktemp(request.param)
     overrides = [ALL, "config.LOG_FREQUENCY=1"]
     command = [*TORCHRUN, str(host_script())]
+    workers = int(request.param == "sharded")
     result = train(
-        image_folder, out, request.param, *overrides, command=command, processes=1, workers=1
+        image_folder, out, request.param, *overrides, command=command, processes=1, workers=workers
     )
     return request.param, out, result
 
@@ -113,6 +114,12 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
     assert resumed.returncode == 0, resumed.stdout[-2000:] + resumed.stderr
     assert f"Resume from file: {tmp_path}/model_iteration" in resumed.stdout
     assert_same(tmp_path, whole[1])
+    # As a run that was killed after it had written its final checkpoint.
+    link = tmp_path / "checkpoint.torch"
+    link.unlink()
+    link.symlink_to("model_phase0.torch")
+    assert train_in_forks(*overrides, ranks=2).returncode == 0
+    assert os.readlink(link) == FINAL
 
 
 @pytest.mark.slow
@@ -145,15 +152,3 @@ def test_resume__of_spawned_ranks_is_the_undisturbed_run(whole, image_folder, tm
         assert f"Resume from file: {b}/model_phase0.torch" in result.stdout
         assert not list(b.rglob(f"{UNFINISHED}*"))
     assert_same(b, whole)
-
-
-@pytest.mark.slow
-def test_finished_run__that_was_killed_before_its_link_links_again(image_folder, tmp_path):
-    link = tmp_path / "checkpoint.torch"
-    fault = {"FAULT_IN_LINK": "2"}
-    killed = train(image_folder, tmp_path, "replicated", processes=1, fault=fault)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
-    assert (tmp_path / FINAL).is_file()
-    assert os.readlink(link) == "model_phase0.torch"
-    train(image_folder, tmp_path, "replicated", processes=1)
-    assert os.readlink(link) == FINAL

@@ -15,7 +15,6 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.load import NETWORK, load_trunk
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.write import save_trunk
@@ -48,16 +47,7 @@ def beside_safetensors(folder, name, options):
     return folder / "model.safetensors"
 
 
-def in_exported_folder(folder, name, options):
-    torch.save(network_tensors(), folder / "in.pth")
-    export_checkpoint(folder / "in.pth", folder / "out", "timm", timm=NAME)
-    file = folder / "out" / "config.json"
-    config = {**json.loads(file.read_text()), "architecture": name, "model_args": options}
-    file.write_text(json.dumps(config))
-    return folder / "out" / "model.safetensors"
-
-
-PLACES = [in_checkpoint, beside_safetensors, in_exported_folder]
+PLACES = [in_checkpoint, beside_safetensors]
 
 
 def plants(folder):

@@ -4,13 +4,11 @@
 ``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimizer;
 ``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:SIGNAL:rank 0``: rank 0 sends it to
 itself; ``N:NAN``: the step leaves NaN in a weight.
-``FAULT_IN_LINK=N``: the process is killed before it links its N-th checkpoint.
 """
 
 import io
 import os
 import signal
-import sys
 
 if "FAULT_IN_SAVE" in os.environ:
     import torch
@@ -49,14 +47,3 @@ if "FAULT_IN_STEP" in os.environ:
         return result
 
     torch.optim.SGD.step = step
-
-if "FAULT_IN_LINK" in os.environ:
-    links = [int(os.environ["FAULT_IN_LINK"])]
-
-    def count(event, arguments):
-        if event == "os.symlink" and str(arguments[1]).endswith("checkpoint.torch"):
-            links[0] -= 1
-            if links[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(count)

@@ -1,5 +1,7 @@
 """Weights that fit nothing are refused when VISSL loads them; all valid ones load."""
 
+import functools
+
 import pytest
 import timm
 import torch
@@ -11,8 +13,8 @@ from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from tests.helpers.configs import compose
 
-LINEAR = ["config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=resnet18"]
-PRETRAIN = ["config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet18"]
+LINEAR = ("config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=resnet18")
+PRETRAIN = ("config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet18")
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +22,18 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@functools.cache
+def built(overrides):
+    config = compose(*overrides)
+    return build_model(config.MODEL, config.OPTIMIZER)
+
+
 def load(overrides, checkpoint, **weights_init):
-    """Build VISSL's model, and load a file with ``checkpoint``."""
+    """Load a file with ``checkpoint`` into VISSL's model."""
     torch.save(checkpoint, "FILE")
     config = compose(*overrides)
     config.MODEL.WEIGHTS_INIT.update({"PARAMS_FILE": "FILE", **weights_init})
-    model = build_model(config.MODEL, config.OPTIMIZER)
-    return load_initial_weights(config, model)
+    return load_initial_weights(config, built(overrides))
 
 
 def checkpoint(depth=18, heads=None):
@@ -42,11 +49,11 @@ def test_load__takes_our_own_and_torchvisions(overrides):
     ours = given["classy_state_dict"]["base_model"]["model"]["trunk"][
         "_feature_blocks.conv1.weight"
     ]
-    distributed = {"state_dict": {f"module.{n}": t for n, t in theirs.items()}}
+    distributed = {"state_dict": {f"module.{n}": t + 1 for n, t in theirs.items()}}
     for content, expected in (
         (given, ours),
         (theirs, theirs["conv1.weight"]),
-        (distributed, theirs["conv1.weight"]),
+        (distributed, theirs["conv1.weight"] + 1),
     ):
         loaded = load(overrides, content).trunk.state_dict()
         (mine,) = [v for k, v in loaded.items() if k.endswith("_feature_blocks.conv1.weight")]
