@@ -1,4 +1,4 @@
-"""The memory bank: rows, its update compared with a loop, and refusals."""
+"""Memory bank: rows, updates compared with a loop, and argument checks."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.helpers.processes import run_in_processes
 pytestmark = pytest.mark.tensors
 
 
-def test_rows__are_unit_vectors_of_the_seed():
+def test_rows__are_seeded_unit_vectors():
     bank = MemoryBank(70_000, 4, seed=3)  # two blocks
     torch.testing.assert_close(bank.rows.norm(dim=1), torch.ones(70_000))
     assert torch.equal(bank.rows, MemoryBank(70_000, 4, seed=3).rows)
@@ -20,25 +20,25 @@ def test_rows__are_unit_vectors_of_the_seed():
     assert bank.rows.mean().abs() < 0.01
 
 
-def test_rows__of_a_seed_are_those_of_earlier_versions():
-    rows = MemoryBank(70_000, 2, seed=3).rows[[0, 65_536, 69_999]]  # of both blocks
+def test_rows__match_earlier_versions():
+    rows = MemoryBank(70_000, 2, seed=3).rows[[0, 65_536, 69_999]]  # from both blocks
     expected = [[-0.8342567, 0.5513762], [0.7744277, 0.6326625], [0.0897155, -0.9959674]]
     torch.testing.assert_close(rows, torch.tensor(expected))
 
 
-def test_rows__do_not_depend_on_torchs_default_device_and_dtype():
+def test_rows__ignore_torch_default_device_and_dtype():
     expected = MemoryBank(9, 4).rows
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.device("meta"):  # as within Lightning's configure_model
+        with torch.device("meta"):  # as in Lightning's configure_model
             bank = MemoryBank(9, 4)
     finally:
         torch.set_default_dtype(before)
     assert torch.equal(bank.rows, expected)
 
 
-def test_bank__refuses_arguments_out_of_range(subtests):
+def test_bank__refuses_out_of_range_arguments(subtests):
     for name, value in (
         ("momentum", 1.0),
         ("momentum", -0.5),
@@ -53,7 +53,7 @@ def test_bank__refuses_arguments_out_of_range(subtests):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_update__agrees_with_a_loop(momentum, dtype):
+def test_update__matches_loop(momentum, dtype):
     bank = MemoryBank(20, 6, momentum=momentum, dtype=dtype)
     rows, visited = bank.rows.clone(), bank.visited.clone()
     for step in range(4):
@@ -68,12 +68,12 @@ def test_update__agrees_with_a_loop(momentum, dtype):
         torch.testing.assert_close(moved, torch.stack([norms, torch.tensor(number)]).float())
 
 
-def test_update__by_hand():
+def test_update__matches_hand_computation():
     bank = MemoryBank(3, 2)
     bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
     index = torch.tensor([2, 2, -1])
     bank.update(index, torch.tensor([[0.0, 4.0], [2.0, 0.0], [torch.nan, 0.0]]))
-    # the mean of (0, 1) and (1, 0) is (½, ½); with half of (1, 0): (¾, ¼) / √0.625
+    # (0, 1) and (1, 0) average to (½, ½); mixed equally with (1, 0): (¾, ¼) / √0.625
     expected = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.75 / 0.625**0.5, 0.25 / 0.625**0.5]])
     torch.testing.assert_close(bank.rows, expected)
     before = bank.rows.clone()
@@ -82,18 +82,18 @@ def test_update__by_hand():
     assert torch.equal(bank.rows, before)
 
 
-def test_move__leaves_out_what_is_not_finite():
+def test_move__skips_non_finite_embeddings():
     bank = MemoryBank(4, 1)
     before = bank.rows.clone()
     embeddings = torch.tensor([[torch.inf], [torch.nan], [-before[2].item()], [-torch.inf]])
     moved = bank.move(torch.arange(4), embeddings, momentum=0.25)
     assert torch.equal(bank.rows, before * torch.tensor([[1.0], [1.0], [-1.0], [1.0]]))
     assert bank.visited.tolist() == [False, False, True, False]
-    assert moved.tolist() == [0.5, 1.0]  # |¼·1 − ¾·1|, of one row
+    assert moved.tolist() == [0.5, 1.0]  # |¼·1 − ¾·1| = 0.5 for a single row
 
 
-def test_move__leaves_rows_of_unit_norm():
-    """An embedding 0 has no direction, and the opposite of a row cancels it."""
+def test_move__keeps_unit_norm():
+    """A zero embedding has no direction, and an opposite embedding cancels the row."""
     bank = MemoryBank(3, 2)
     bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
     before = bank.rows.clone()
@@ -103,7 +103,7 @@ def test_move__leaves_rows_of_unit_norm():
 
 
 @pytest.mark.only_cpu
-def test_bank__refuses_what_it_cannot_use():
+def test_bank__refuses_invalid_index_and_embeddings():
     bank = MemoryBank(3, 2)
     before = bank.rows.clone()
     for row in (-1, 3):
@@ -123,7 +123,7 @@ def test_bank__refuses_what_it_cannot_use():
 
 
 @pytest.mark.parametrize("row", [-2, 3])
-def test_bank__of_a_gpu_skips_an_index_outside(row, device):
+def test_bank__skips_out_of_range_index_on_gpu(row, device):
     if device.type == "cpu":
         pytest.skip("needs a GPU (--device cuda): a CPU refuses the index at once")
     bank = MemoryBank(3, 2)
@@ -144,7 +144,7 @@ def _update(rank, world_size):
 
 
 @pytest.mark.only_cpu
-def test_update__is_that_of_the_joined_batch_on_all_ranks():
+def test_update__matches_joined_batch_on_all_ranks():
     results = run_in_processes(_update, 2)
     expected = _update(0, 1)
     for rows in results:

@@ -1,4 +1,4 @@
-"""Estimators, compared with values worked out by hand and with a loop; a new estimator."""
+"""Estimators compared with hand-computed values and a loop, and a custom estimator."""
 
 import math
 
@@ -21,7 +21,7 @@ def constants(name):
     return {"norm_constant": 90.0, "num_rows": 40} if uses_norm_constant(ESTIMATORS[name]) else {}
 
 
-def test_estimators__by_hand():
+def test_estimators__match_hand_computed_values():
     positive, negatives = torch.tensor([math.log(3.0)]), torch.tensor([[0.0, math.log(2.0)]])
     # h = 3/6, 1/6, 2/6: −log h_0 = log 2; −log(1 − h) = log 6/5 and log 3/2
     assert info_nce(positive, negatives).item() == pytest.approx(math.log(2))
@@ -35,7 +35,7 @@ def test_estimators__by_hand():
 
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize(("count", "temperature"), [(1, 0.07), (9, 0.07), (2, 1.0)])
-def test_estimators__agree_with_a_loop_in_value_and_gradient(name, count, temperature):
+def test_estimators__match_loop_in_value_and_gradient(name, count, temperature):
     generator = torch.Generator().manual_seed(count)
     scores = torch.rand(3, 1 + count, generator=generator, dtype=torch.float64) * 2 - 1
     scores = (scores / temperature).requires_grad_()
@@ -47,19 +47,19 @@ def test_estimators__agree_with_a_loop_in_value_and_gradient(name, count, temper
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_estimators__refuse_a_column_of_positives(name):
-    """Broadcasting would compare each image with the negatives of all others."""
+def test_estimators__refuse_column_of_positives(name):
+    """Broadcasting would compare each image with every other image's negatives."""
     with pytest.raises(
         ValueError, match=r"positive is .* \(3, 1\) .*: expected .* \(B,\) and \(B, N"
     ):
         ESTIMATORS[name](torch.zeros(3, 1), torch.zeros(3, 5), **constants(name))
 
 
-# From here on, a new estimator is tested as soon as it is in ESTIMATORS.
+# The tests below also cover any new estimator added to ESTIMATORS.
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_estimators__have_the_gradient_of_their_values(name):
+def test_estimators__gradient_matches_value(name):
     scores = torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
     def estimate(scores):
@@ -70,7 +70,7 @@ def test_estimators__have_the_gradient_of_their_values(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_estimators__treat_each_image_alone(name):
+def test_estimators__treat_images_independently(name):
     scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
     together = ESTIMATORS[name](scores[:, 0], scores[:, 1:], **constants(name))
     alone = [ESTIMATORS[name](row[:1], row[None, 1:], **constants(name)) for row in scores]
@@ -79,7 +79,7 @@ def test_estimators__treat_each_image_alone(name):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("top", [0, 1])
-def test_estimators__are_finite_where_one_h_rounds_to_1(name, top):
+def test_estimators__are_finite_if_h_rounds_to_1(name, top):
     scores = torch.zeros(1, 5)
     scores[0, top] = 600.0
     scores.requires_grad_()
@@ -115,7 +115,7 @@ def scaled_nce(positive, negatives, norm_constant, num_rows):
 @pytest.mark.parametrize(
     ("function", "listed"), [(decoupled, True), (hinge, False), (scaled_nce, False)]
 )
-def test_a_new_estimator__is_one_function(function, listed, monkeypatch):
+def test_new_estimator__is_one_function(function, listed, monkeypatch):
     estimator = function
     if listed:
         monkeypatch.setitem(ESTIMATORS, "new", function)
@@ -140,6 +140,6 @@ def test_a_new_estimator__is_one_function(function, listed, monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [lambda p, n: n, lambda p, n: n.sum(), lambda p, n: 1.0])
-def test_a_new_estimator__gives_a_value_for_each_image(wrong):
+def test_new_estimator__returns_one_value_per_image(wrong):
     with pytest.raises(ValueError, match=r"expected a tensor \(10,\), one value per image"):
         make_loss(estimator=wrong)(*embeddings(), torch.arange(5))

@@ -1,4 +1,4 @@
-"""PIRLLoss: Eq. 5 compared with a loop, on one and two ranks; state; robustness."""
+"""PIRLLoss: Eq. 5 compared with a loop on one and two ranks, state, and invalid inputs."""
 
 import contextlib
 import inspect
@@ -41,7 +41,7 @@ def some_draw(seed=1, batch=5):
 
 
 def step(loss):
-    """A training step on three images; returns its loss."""
+    """Run one training step on three images and return its loss."""
     f, g = embeddings(3, seed=loss.step, dtype=torch.float32)
     index = torch.tensor([loss.step, 14, 15])
     value = loss(f, g, index)
@@ -51,7 +51,7 @@ def step(loss):
 
 @pytest.mark.parametrize("estimator", LOOPS)
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
-def test_loss__agrees_with_a_loop_in_value_and_gradient(weight, estimator):
+def test_loss__matches_loop_in_value_and_gradient(weight, estimator):
     loss = make_loss(estimator=estimator, lambda_invariance=weight, norm_constant=90.0)
     ours, loops = embeddings(), embeddings()
     value = loss(*ours, some_index(), some_draw())
@@ -65,12 +65,12 @@ def test_loss__agrees_with_a_loop_in_value_and_gradient(weight, estimator):
 
 @pytest.mark.only_cpu
 @pytest.mark.parametrize("estimator", ["nce", "info_nce"])
-def test_loss__agrees_with_vissls_given_the_same_bank_and_draw(estimator):
+def test_loss__matches_vissl_with_same_bank_and_draw(estimator):
     theirs = vissl_loss(ROWS, DIM, NEGATIVES, 90.0).double()
     theirs.loss_type = "cross_entropy" if estimator == "info_nce" else "nce"
     theirs.nce_average.loss_type = theirs.loss_type
     theirs.xe_criterion = nn.CrossEntropyLoss()
-    theirs.init_sync_memory = True  # one process: nothing to average
+    theirs.init_sync_memory = True  # a single process has nothing to average
     if estimator == "nce":
         theirs.nce_criterion.eps = 0.0
     ours = make_loss(estimator=estimator, norm_constant=90.0)
@@ -82,16 +82,16 @@ def test_loss__agrees_with_vissls_given_the_same_bank_and_draw(estimator):
     torch.testing.assert_close(value, theirs([g, f], index).squeeze(), rtol=1e-5, atol=0)
 
 
-def test_nce__of_random_embeddings_is_what_chance_gives():
-    # s ≈ 0 for all: p = 1/Z with Z = |D|, so h = 1 / (1 + N) and the loss is
-    # −log(1/(1+N)) − N·log(N/(1+N)), each term alike.
+def test_nce__is_at_chance_for_random_embeddings():
+    # All s ≈ 0: p = 1/Z with Z = |D|, so h = 1 / (1 + N) and the loss is
+    # −log(1/(1+N)) − N·log(N/(1+N)), the same for every term.
     loss = make_loss(temperature=1e3)
     chance = math.log(1 + NEGATIVES) + NEGATIVES * math.log((1 + NEGATIVES) / NEGATIVES)
     assert loss(*embeddings(), torch.arange(5)).item() == pytest.approx(chance, rel=1e-4)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
-def test_invalid_images__give_no_value_and_no_gradient_however_broken(weight):
+def test_invalid_images__contribute_no_value_or_gradient(weight):
     loss = make_loss(lambda_invariance=weight, norm_constant=90.0)
     output = embeddings()
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_invalid_images__give_no_value_and_no_gradient_however_broken(weight):
 
 @pytest.mark.parametrize("estimator", LOOPS)
 @pytest.mark.parametrize("index", [[], [-1, -1]])
-def test_no_valid_image__is_zero_with_its_graph(estimator, index):
+def test_loss__is_differentiable_zero_without_valid_images(estimator, index):
     loss, (f, g) = make_loss(estimator=estimator), embeddings(len(index))
     value = loss(f, g, torch.tensor(index, dtype=torch.int64))
     value.backward()
@@ -123,11 +123,11 @@ def test_no_valid_image__is_zero_with_its_graph(estimator, index):
 
 
 @pytest.mark.parametrize("phase", [torch.no_grad, torch.inference_mode, None])
-def test_test_phase__is_zero_and_changes_nothing(phase):
+def test_test_phase__returns_zero_and_changes_nothing(phase):
     loss = make_loss().train(phase is not None)  # loss.eval() is a test phase too
     before = loss.bank.rows.clone()
     with phase() if phase else contextlib.nullcontext():
-        value = loss(*embeddings(2), torch.tensor([3, ROWS + 5]))  # rows of the test set
+        value = loss(*embeddings(2), torch.tensor([3, ROWS + 5]))  # test-set rows
     assert value.item() == 0
     assert loss.norm_constant is None
     assert torch.equal(loss.bank.rows, before)
@@ -145,7 +145,7 @@ def test_loss__is_float32_under_autocast(dtype, device):
     torch.testing.assert_close(value.double(), expected, rtol=2e-6, atol=0)
 
 
-def test_outputs__are_weighted_by_lambda_or_by_given_weights():
+def test_terms__are_weighted_by_lambda_or_term_weights():
     f, g = embeddings()
     more = embeddings(seed=1)[0]
     loss = make_loss(norm_constant=90.0)
@@ -164,16 +164,16 @@ def test_outputs__are_weighted_by_lambda_or_by_given_weights():
         make_loss()(f, None, some_index())
 
 
-def test_draw__of_a_batch_leaves_its_valid_images_out():
+def test_per_batch_draw__excludes_only_valid_images():
     loss = PIRLLoss(5, embedding_dim=DIM, num_negatives=4, negatives="per_batch",
                     replacement=False, norm_constant=3.0)  # fmt: skip
-    # Row 3 is in the batch; rows 0 and 1, which an image that is left out could become, are not.
+    # Row 3 is in the batch. Rows 0 and 1, which index −1 might be mistaken for, are not.
     index = torch.tensor([3, -1])
     drawn = loss._draw(index.clamp(min=0), index >= 0)
     assert sorted(drawn[0].tolist()) == [0, 1, 2, 4]
 
 
-def test_norm_constant__is_the_mean_of_the_first_batch_and_moves_where_asked():
+def test_norm_constant__is_first_batch_mean_or_moving_average():
     loss = make_loss(norm_constant_momentum=0.75)
     found = []
     for seed in range(2):
@@ -186,7 +186,7 @@ def test_norm_constant__is_the_mean_of_the_first_batch_and_moves_where_asked():
         assert loss.norm_constant == pytest.approx(found[-1].item())
 
 
-def test_norm_constant__is_of_finite_embeddings():
+def test_norm_constant__ignores_non_finite_embeddings():
     f, g = embeddings()
     broken = f.clone()
     broken[0] = math.nan
@@ -201,7 +201,7 @@ def test_norm_constant__is_of_finite_embeddings():
 
 
 @pytest.mark.only_cpu
-def test_loss__refuses_what_does_not_fit():
+def test_loss__refuses_invalid_arguments():
     loss, (f, g) = make_loss(), embeddings(2)
     index = torch.tensor([0, 1])
     for row in (-2, ROWS):
@@ -229,7 +229,7 @@ def test_loss__refuses_what_does_not_fit():
 @pytest.mark.only_cpu
 @pytest.mark.parametrize("row", [ROWS, -1, -7])
 @pytest.mark.parametrize("placement", ["replicated", "sharded"])
-def test_loss__refuses_negatives_outside_the_data_set(row, placement):
+def test_loss__refuses_out_of_range_negatives(row, placement):
     loss, (f, g) = make_loss(bank={"placement": placement}), embeddings(2)
     with pytest.raises(ValueError, match=f"index {row} is outside the memory bank of 40"):
         loss(f, g, torch.tensor([0, 1]), torch.tensor([[3, 4], [5, row]]))
@@ -250,7 +250,7 @@ WRONG = {
 }
 
 
-def test_setting__is_refused_out_of_its_range(subtests):
+def test_loss__refuses_out_of_range_settings(subtests):
     for name in WRONG:
         with subtests.test(name=name):
             first, _, second = name.partition(".")
@@ -261,7 +261,7 @@ def test_setting__is_refused_out_of_its_range(subtests):
                 assert repr(value) in str(refused.value)
 
 
-def test_section__has_the_arguments_of_the_constructor_and_their_defaults():
+def test_config__matches_constructor_defaults():
     arguments = dict(inspect.signature(PIRLLoss).parameters)
     assert arguments.pop("num_train_samples").default is inspect.Parameter.empty
     assert arguments.pop("bank").default is None
@@ -272,7 +272,7 @@ def test_section__has_the_arguments_of_the_constructor_and_their_defaults():
     assert {name: argument.default for name, argument in arguments.items()} == section
 
 
-def test_loss__says_once_what_looks_like_a_mistake(caplog):
+def test_loss__warns_once_about_likely_mistakes(caplog):
     forgotten, classes, right = (make_loss() for _ in range(3))
     for i in range(103):
         f, g = embeddings(3, seed=i)
@@ -282,7 +282,7 @@ def test_loss__says_once_what_looks_like_a_mistake(caplog):
     first, second = (record.getMessage() for record in caplog.records)
     assert (
         "not updated in the last 13 batches. Call update() after each batch" in first
-    )  # 40 images are an epoch of 13 batches of 3
+    )  # with 40 images, an epoch has 13 batches of 3
     assert "not its class" in second
 
 
@@ -293,7 +293,7 @@ def test_loss__says_once_what_looks_like_a_mistake(caplog):
     "settings", [{}, {"norm_constant_momentum": 0.9}, {"bank": {"seed": 3, "dtype": "bfloat16"}}]
 )
 @pytest.mark.parametrize("inside", [False, True])
-def test_state__goes_on_to_the_bit(settings, inside):
+def test_state__continues_bit_for_bit(settings, inside):
     before, after = make_loss(**settings), make_loss(**settings)
     step(before)
     file = io.BytesIO()
@@ -308,7 +308,7 @@ def test_state__goes_on_to_the_bit(settings, inside):
     assert torch.equal(after.bank.visited, before.bank.visited)
 
 
-def test_load__lets_the_configuration_win():
+def test_load__prefers_configured_norm_constant():
     state = make_loss(norm_constant=80.0).state_dict()
     for settings, expected in (({}, 80.0), ({"norm_constant": 70.0}, 70.0),
                                ({"temperature": 0.1}, None)):  # fmt: skip
@@ -318,7 +318,7 @@ def test_load__lets_the_configuration_win():
     assert step(loss).isfinite()  # estimates Z again
 
 
-def test_load__refuses_a_state_that_is_not_usable():
+def test_load__refuses_unusable_state():
     state = make_loss(norm_constant=80.0).state_dict()
     with pytest.raises(ValueError, match=r"memory bank is \(40, 8\), but this run's is \(41, 8\)"):
         make_loss(num_train_samples=41).load_state_dict(state)
@@ -329,7 +329,7 @@ def test_load__refuses_a_state_that_is_not_usable():
         sharded.load_state_dict(state)
 
 
-def test_load__of_a_sharded_loss_waits_for_its_shards(tmp_path):
+def test_load__defers_shards(tmp_path):
     before, after = (make_loss(bank={"placement": "sharded"}) for _ in range(2))
     step(before)
     checksums = before.bank.save(tmp_path)
@@ -341,7 +341,7 @@ def test_load__of_a_sharded_loss_waits_for_its_shards(tmp_path):
 
 
 @pytest.mark.parametrize("cast", ["half", "double"])
-def test_cast__leaves_bank_and_norm_constant_as_they_are(cast):
+def test_cast__keeps_bank_and_norm_constant(cast):
     loss = make_loss(norm_constant=1e30)
     getattr(nn.ModuleList([loss]), cast)()
     assert loss.norm_constant == 1e30
@@ -353,7 +353,7 @@ def test_cast__leaves_bank_and_norm_constant_as_they_are(cast):
 
 
 def train(rank, world_size, settings, given=False, batch=12):
-    """Three steps on this rank's share of each batch: losses, gradients, bank, Z."""
+    """Train for three steps on this rank's share and return losses, gradients, bank and Z."""
     loss = PIRLLoss(50, embedding_dim=NETWORK_DIM, num_negatives=7, **settings)
     model = TwoHeads()
     wrapped = DistributedDataParallel(model) if world_size > 1 else model
@@ -382,9 +382,9 @@ def train_all(rank, world_size, cases):
 
 
 @pytest.mark.only_cpu
-def test_ranks__equal_one_process_on_the_joined_batch():
+def test_ranks__match_one_process_on_joined_batch():
     cases = [({"estimator": name},) for name in LOOPS]
-    cases.append(({"estimator": info_nce},))  # a function has no name in a configuration
+    cases.append(({"estimator": info_nce},))  # a config cannot name a function
     cases += [({"lambda_invariance": weight},) for weight in (0.0, 1.0)]  # an unused head
     cases.append(({"bank": {"placement": "sharded"}, "norm_constant": 60.0}, True))
     ranks = run_in_processes(train_all, 2, cases)

@@ -1,4 +1,4 @@
-"""Draws: their key, their bounds, and that an image is never its own negative."""
+"""Negative draws: keys, bounds, and images excluded from their own negatives."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_draw__is_keyed_by_seed_step_and_index():
     assert torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[1:2], draw_negatives(index[1:2], 50, 200, seed=7, step=2))
-    # The seed counts modulo 2⁶⁴.
+    # The seed is taken modulo 2⁶⁴.
     assert torch.equal(drawn, draw_negatives(index, 50, 200, seed=7 + 2**64, step=2))
     for seed, step in ((8, 2), (7, 3), (7 + 2**63, 2)):
         assert (drawn != draw_negatives(index, 50, 200, seed=seed, step=step)).float().mean() > 0.9
@@ -35,13 +35,13 @@ def test_draw__is_keyed_by_seed_step_and_index():
         ({"replacement": False}, [84, 181, 554, 140], [422, 118, 455, 711]),
     ],
 )
-def test_draw__of_a_key_is_that_of_earlier_versions(settings, first, second):
+def test_draw__matches_earlier_versions(settings, first, second):
     drawn = draw_negatives(torch.tensor([3, 0]), 1000, 4, seed=7, step=2, **settings)
     assert drawn.tolist() == [first, second]
 
 
 @pytest.mark.parametrize("replacement", [True, False])
-def test_draw__is_uniform_over_all_other_images(replacement):
+def test_draw__is_uniform_over_other_images(replacement):
     index = torch.arange(20)
     counts = torch.zeros(20, 20)
     for step in range(300):
@@ -57,7 +57,7 @@ def test_draw__is_uniform_over_all_other_images(replacement):
 
 
 @pytest.mark.parametrize("replacement", [True, False])
-def test_draw__of_a_batch_leaves_all_its_images_out(replacement):
+def test_per_batch_draw__excludes_batch_images(replacement):
     index = torch.tensor([0, 4, 4, 9])
     drawn = draw_negatives(index, 10, 7, seed=0, step=0, replacement=replacement, per_batch=True)
     assert drawn.stride(0) == 0
@@ -66,14 +66,14 @@ def test_draw__of_a_batch_leaves_all_its_images_out(replacement):
         assert sorted(drawn[0].tolist()) == [1, 2, 3, 5, 6, 7, 8]
 
 
-def test_draw__leaves_out_the_image_where_it_is_among_the_rows():
+def test_draw__excludes_only_the_given_row():
     exclude = torch.tensor([-1, 0])
     drawn = draw_for_each(torch.tensor([100, 101]), 2, 64, 0, 0, True, exclude)
     assert set(drawn[0].tolist()) == {0, 1}
     assert set(drawn[1].tolist()) == {1}
 
 
-def test_kernel__gives_the_numbers_of_tensors():
+def test_kernel__matches_tensor_implementation():
     keys, bounds = torch.tensor([1, -5, 2**62]), torch.tensor([10, 1_281_167, 2**31 - 1])
     lines = zip(_words(keys, 1000).tolist(), bounds.tolist(), strict=True)
     expected = [[(word % 2**64) * bound >> 64 for word in words] for words, bound in lines]
@@ -81,8 +81,8 @@ def test_kernel__gives_the_numbers_of_tensors():
     assert _integers_of_tensors(keys, bounds, 1000).tolist() == expected
 
 
-def test_draw__of_a_batch_that_repeats_its_images():
-    """Nothing is lost to repeated images: 3 of 5 are free, though the batch has 6 entries."""
+def test_per_batch_draw__counts_repeated_images_once():
+    """Repeats exclude nothing more: 3 of 5 images are free, though the batch has 6 entries."""
     index = torch.tensor([2, 4, 2, -1, 4, -1])
     for replacement in (True, False):
         drawn = draw_for_batch(index, 5, 3, 0, 0, replacement)
@@ -92,10 +92,10 @@ def test_draw__of_a_batch_that_repeats_its_images():
         draw_negatives(torch.tensor([0, 1, 1]), 2, 3, seed=0, step=0, per_batch=True)
 
 
-def test_draw__refuses_what_cannot_be_drawn():
+def test_draw__refuses_impossible_draws():
     with pytest.raises(ValueError, match="num_negatives = 10 needs more images"):
         draw_negatives(torch.tensor([0]), 10, 10, seed=0, step=0, replacement=False)
-    # An int32 index would cut the 64-bit keys, and so change the draw.
+    # An int32 index would truncate the 64-bit keys and change the draw.
     with pytest.raises(
         ValueError, match=r"index is torch\.int32 of shape \(1,\): expected an int64"
     ):

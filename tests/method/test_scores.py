@@ -1,4 +1,4 @@
-"""Scores for a few images at a time, compared with all at once, in float64, with gradients."""
+"""Blockwise scores compared with all scores at once, in float64, with gradients."""
 
 import pytest
 import torch
@@ -33,14 +33,14 @@ def at_once(contrast, estimator):
 @pytest.mark.parametrize(
     ("most", "estimator", "dtype"),
     [
-        (1, nce_softmax, torch.float32),  # bytes of a block: of one image
-        (10_000, info_nce, torch.float32),  # of some images
+        (1, nce_softmax, torch.float32),  # block size in bytes: one image
+        (10_000, info_nce, torch.float32),  # several images
         (10_000, nce_softmax, torch.bfloat16),
-        (2**24, info_nce, torch.float16),  # of all images
+        (2**24, info_nce, torch.float16),  # all images
     ],
 )
 @pytest.mark.parametrize("shared", [False, True])
-def test_estimate__agrees_with_all_scores_at_once(estimator, most, dtype, shared, monkeypatch):
+def test_estimate__matches_all_scores_at_once(estimator, most, dtype, shared, monkeypatch):
     monkeypatch.setitem(scores._MOST_BYTES, "cpu", most)
     contrast = make(dtype=dtype, shared=shared)
     found = contrast.estimate(estimator)
@@ -58,7 +58,7 @@ def test_estimate__agrees_with_all_scores_at_once(estimator, most, dtype, shared
 
 
 @pytest.mark.parametrize("batch", [0, 1])
-def test_estimate__takes_small_batches(batch):
+def test_estimate__accepts_small_batches(batch):
     contrast = make(batch=batch)
     value = contrast.estimate(info_nce)
     assert value.shape == (batch, 2)
@@ -67,7 +67,7 @@ def test_estimate__takes_small_batches(batch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_gather__is_index_select(dtype):
+def test_gather__matches_index_select(dtype):
     table = torch.randn(50, 24).to(dtype)
     for count in (0, 1, 8192, 8193):  # a CPU converts 8,192 rows at once
         index = torch.randint(50, (count,))
@@ -77,17 +77,17 @@ def test_gather__is_index_select(dtype):
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 96, 4096])
-def test_sum_in_parts__is_the_sum(count):
+def test_sum_in_parts__matches_sum(count):
     generator = torch.Generator().manual_seed(0)
-    # 48 values of a row: the number of parts must divide the rows, and need not divide the values.
+    # The number of parts must divide the rows, but need not divide the 48 values in a row.
     rows = torch.randn(3, count, 48, generator=generator).double()
     weights = torch.randn(3, 2, count, generator=generator).double()
     torch.testing.assert_close(sum_in_parts(rows, weights), weights @ rows)
 
 
-@pytest.mark.only_cpu  # a GPU sums in parts of its own, and is off by 3e-5
-def test_sum_rows__of_many_rows_rounds_little():
-    """Added up one by one in float32, 100,000 times 0.1 is off by 1e-4 of it."""
+@pytest.mark.only_cpu  # a GPU chooses its own partial sums and is off by 3e-5
+def test_sum_rows__is_accurate_for_many_rows():
+    """Adding 0.1 to itself 100,000 times in float32 has a relative error of 1e-4."""
     rows = torch.full((1, 100_000, 4), 0.1)
     sums = sum_rows(rows, torch.ones(1, 2, 100_000))
     torch.testing.assert_close(sums, torch.full((1, 2, 4), 10_000.0), rtol=3e-6, atol=0)

@@ -1,4 +1,4 @@
-"""Sharded rows: looked up, moved and saved like a replicated bank's."""
+"""Sharded memory bank: lookup, updates and saving match a replicated bank."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.system.ranks import rank, world_size
 from tests.helpers.processes import run_in_processes
 
-ROWS, DIM = 70_001, 4  # two blocks of initial rows, and no multiple of the ranks
+ROWS, DIM = 70_001, 4  # two blocks of initial rows, not a multiple of the ranks
 
 
 def moved(bank, mine):
@@ -20,7 +20,7 @@ def moved(bank, mine):
 
 
 def _work(place, ranks, folder):
-    """What a rank sees of a bank that it makes, moves, saves and loads again."""
+    """Make, move, save and reload a bank; return what this rank sees."""
     bank = moved(ShardedMemoryBank(ROWS, DIM), slice(place * 5, 12 if place == 1 else 5))
     asked = torch.arange(place, 40, 3)
     seen = {"asked": asked, "found": bank.lookup(asked)}
@@ -45,7 +45,7 @@ def expected():
     return moved(MemoryBank(ROWS, DIM), slice(0, 12))
 
 
-def test_ranks__hold_and_move_what_a_replicated_bank_does(shards, expected):
+def test_ranks__match_replicated_bank(shards, expected):
     _, results = shards
     for seen in results:
         torch.testing.assert_close(seen["found"], expected.rows[seen["asked"]])
@@ -59,7 +59,7 @@ def _load(place, ranks, folder):
     return bank.lookup(torch.arange(ROWS)), int(bank.visited.sum()), (rank(), world_size())
 
 
-def test_load__takes_the_shards_at_another_number_of_ranks(shards, expected):
+def test_load__accepts_different_number_of_ranks(shards, expected):
     folder, _ = shards
     for results in ([_load(0, 1, folder)], run_in_processes(_load, 3, str(folder))):
         assert sum(visited for _, visited, _ in results) == expected.visited.sum()
@@ -67,7 +67,7 @@ def test_load__takes_the_shards_at_another_number_of_ranks(shards, expected):
             torch.testing.assert_close(rows, expected.rows)
 
 
-def test_load__refuses_other_or_missing_files(shards, tmp_path):
+def test_load__refuses_different_or_missing_files(shards, tmp_path):
     folder, _ = shards
     with pytest.raises(ValueError, match=r"is \(70001, 4\), but this run's is \(50, 4\)"):
         ShardedMemoryBank(50, DIM).load(folder)
@@ -79,7 +79,7 @@ def test_load__refuses_other_or_missing_files(shards, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["update", "fill_bank"])
-def test_bank__that_awaits_its_shards_gives_takes_and_saves_no_rows(method, tmp_path):
+def test_bank__is_unusable_until_shards_are_loaded(method, tmp_path):
     settings = {"embedding_dim": 4, "num_negatives": 8, "bank": {"placement": "sharded"}}
     index, f = torch.arange(3), torch.randn(3, 4)
     stopped = PIRLLoss(20, **settings)

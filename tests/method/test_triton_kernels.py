@@ -1,4 +1,4 @@
-"""Triton kernels, compared with tensor operations: compiled on a GPU, else interpreted."""
+"""Triton kernels compared with tensor operations: compiled on a GPU, interpreted elsewhere."""
 
 import importlib
 import logging
@@ -16,7 +16,7 @@ kernels = importlib.import_module("pirl_plugin.method.triton_kernels")
 
 @pytest.fixture
 def case(request, device):
-    """Table, drawn rows, queries and weights of a given size."""
+    """Return table, drawn rows, queries and weights for the given sizes."""
     outputs, batch, count, dim, rows, dtype = request.param
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(rows, dim, generator=generator).to(dtype)
@@ -26,7 +26,7 @@ def case(request, device):
     return [tensor.to(device) for tensor in (table, drawn, queries, weights)]
 
 
-# Sizes that do not fill the last tile, an odd number of outputs, a width that is no power of two.
+# Includes a partly filled last tile, an odd number of outputs, and a width not a power of two.
 CASES = [
     (2, 3, 37, 128, 50, torch.float32),
     (1, 2, 130, 100, 9, torch.float32),
@@ -36,7 +36,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)
-def test_score_drawn__is_the_product_with_the_gathered_rows(case):
+def test_score_drawn__matches_product_with_gathered_rows(case):
     table, drawn, queries, _ = case
     expected = torch.einsum("btd,bnd->btn", queries.double(), table[drawn].double())
     found = kernels.score_drawn(table, drawn, queries)
@@ -45,7 +45,7 @@ def test_score_drawn__is_the_product_with_the_gathered_rows(case):
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)
-def test_sum_drawn__is_the_weighted_sum_and_the_same_in_each_call(case):
+def test_sum_drawn__matches_weighted_sum_deterministically(case):
     table, drawn, _, weights = case
     expected = torch.einsum("btn,bnd->btd", weights.double(), table[drawn].double())
     found = kernels.sum_drawn(table, drawn, weights)
@@ -53,7 +53,7 @@ def test_sum_drawn__is_the_weighted_sum_and_the_same_in_each_call(case):
     assert torch.equal(found, kernels.sum_drawn(table, drawn, weights))
 
 
-def test_a_drawn_row_outside_the_table__is_nan_and_no_other(device):
+def test_kernels__give_nan_only_for_out_of_range_rows(device):
     table = torch.ones(5, 16, device=device)
     drawn = torch.tensor([[0, 4, 5], [1, -1, 2], [0, 1, 2]], device=device)
     found = kernels.score_drawn(table, drawn, torch.ones(3, 1, 16, device=device))
@@ -61,7 +61,7 @@ def test_a_drawn_row_outside_the_table__is_nan_and_no_other(device):
     assert torch.equal(found[:, 0].isnan().cpu(), is_nan)
 
 
-def test_integers__are_those_of_the_cpu_to_the_bit(device):
+def test_integers__match_cpu_bit_for_bit(device):
     keys = torch.tensor([0, -1, 2**63 - 1, -(2**63), 12345])
     bounds = torch.tensor([1000, 2**31 - 1, 1, 1_281_166, 2])
     found = kernels.integers(keys.to(device), bounds.to(device), 1500)
@@ -70,7 +70,7 @@ def test_integers__are_those_of_the_cpu_to_the_bit(device):
 
 
 @pytest.mark.parametrize("estimator", ["nce", "nce_softmax", "info_nce"])
-def test_loss__is_the_same_with_and_without_the_kernels(device, estimator, monkeypatch):
+def test_loss__is_the_same_without_kernels(device, estimator, monkeypatch):
     def values(found):
         monkeypatch.setattr(scores, "triton_kernels", lambda device: found)
         loss = PIRLLoss(60, embedding_dim=16, num_negatives=33, estimator=estimator).to(device)
@@ -86,8 +86,8 @@ def test_loss__is_the_same_with_and_without_the_kernels(device, estimator, monke
         torch.testing.assert_close(mine, other, rtol=2e-5, atol=1e-6)
 
 
-def test_a_gpu_without_triton__is_named_once_and_the_loss_goes_on(monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, kernels.__name__, None)  # its import fails
+def test_loss__warns_once_without_triton(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, kernels.__name__, None)  # importing it fails
     device = torch.device("cuda", 7)
     with caplog.at_level(logging.WARNING):
         assert scores.triton_kernels(device) is None

@@ -1,4 +1,4 @@
-"""Features at any layer."""
+"""Features from any layer."""
 
 import pytest
 import torch
@@ -8,23 +8,23 @@ from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import layer_features
 
 
-def test_layers__of_a_resnet_are_on_the_grids_of_the_paper():
+def test_resnet_layers__match_the_papers_grids():
     trunk = ResNetTrunk(18).eval()
     names = trunk.layers
     images = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
         features = layer_features(trunk, images, names)
         whole = trunk(images, ["res4", "flatten"])
-    # Channels times cells, as in configs/config/pirl/linear/resnet18.yaml.
+    # Channels times grid cells, as in configs/config/pirl/linear/resnet18.yaml.
     widths = [64 * 144, 64 * 144, 128 * 64, 256 * 36, 512 * 16, 512]
     assert [part.shape for part in features] == [(2, width) for width in widths]
-    # 14 × 14 positions in a grid of 6 × 6: its first cell is the mean of the first 3 × 3.
+    # For 14 × 14 positions on a 6 × 6 grid, the first cell is the mean over the first 3 × 3.
     cell = features[names.index("res4")].unflatten(1, (256, 6, 6))[:, :, 0, 0]
     torch.testing.assert_close(cell, whole[0][:, :, :3, :3].mean(dim=(2, 3)))
     assert torch.equal(features[-1], whole[1])
 
 
-def test_layers__grid_is_not_finer_than_the_layer():
+def test_layers__grid_is_at_most_the_layer_size():
     with torch.no_grad():
         trunk = ResNetTrunk(18).eval()
         (features,) = layer_features(trunk, torch.randn(1, 3, 64, 64), ["res5"])
@@ -32,7 +32,7 @@ def test_layers__grid_is_not_finer_than_the_layer():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224", "efficientnet_lite0"])
-def test_layers__of_timm_are_its_stages(name):
+def test_timm_layers__are_stages(name):
     trunk = TimmTrunk(name, {}).eval()
     images = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
@@ -42,6 +42,6 @@ def test_layers__of_timm_are_its_stages(name):
     assert all(2000 < stage.shape[1] < 16_400 for stage in stages)
 
 
-def test_layers__refuse_an_unknown_name():
+def test_layers__refuse_unknown_name():
     with pytest.raises(ValueError, match="layer = 'res6': expected one of conv1, res2"):
         layer_features(ResNetTrunk(10), torch.zeros(1, 3, 32, 32), ["res6"])

@@ -1,4 +1,4 @@
-"""A network's record: name, expected images, and where the values come from."""
+"""Network records: name, expected images, and the origin of each value."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from pirl_plugin.models.trunks import network_config_of, untrained
 PHOTOS = list(torch.full((6, 3, 60, 80), 128, dtype=torch.uint8))
 
 
-def test_values__have_their_own_origins():
+def test_values__keep_separate_origins():
     config = NetworkConfig().with_values("run", size=64, mean=[0.5, 0.5, 0.5])
     assert config.defaults == ["std"]
     assert str(config) == "64 px (run), mean 0.5 0.5 0.5 (run), std 0.229 0.224 0.225 (default)"
@@ -22,7 +22,7 @@ def test_values__have_their_own_origins():
     assert again.origins == {"size": "option", "mean": "run"}
 
 
-def test_record__does_not_make_a_default_known(tmp_path):
+def test_record__omits_defaults(tmp_path):
     trunk = ResNetTrunk(10, 0.125)
     trunk.network_config = trunk.network_config.with_values("run", size=48)
     pirl.save_trunk(trunk, tmp_path / "trunk.torch")
@@ -38,7 +38,7 @@ def test_record__does_not_make_a_default_known(tmp_path):
         ({"dtype": "int8"}, "dtype: expected uint8, uint16 or float32, got 'int8'"),
     ],
 )
-def test_impossible_values__are_refused(values, message):
+def test_with_values__refuses_impossible_values(values, message):
     with pytest.raises(ValueError, match=message):
         NetworkConfig("test_vit").with_values("test", **values)
 
@@ -46,19 +46,19 @@ def test_impossible_values__are_refused(values, message):
 @pytest.mark.parametrize(
     ("name", "options", "size", "mean"),
     [
-        ("test_vit", {}, 160, 0.485),  # the mean belongs to timm's weights, which are not here
+        ("test_vit", {}, 160, 0.485),  # the mean belongs to timm's weights, which are absent here
         ("test_vit", {"img_size": 48}, 48, 0.485),
         ("test_vit", {"img_size": [48, 48]}, 48, 0.485),
-        ("test_vit.r160_in1k", {}, 160, 0.5),  # the tag names them
+        ("test_vit.r160_in1k", {}, 160, 0.5),  # the tag names the weights
     ],
 )
-def test_timm__gives_size_and_with_a_tag_the_statistics(name, options, size, mean):
+def test_timm__gives_size_and_statistics_if_tagged(name, options, size, mean):
     config = TimmTrunk(name, options).network_config
     assert (config.size, config.mean[0]) == (size, mean)
     assert config.origins["size"] == f"timm's {name}"
 
 
-def test_pirl__records_the_images_of_the_run():
+def test_pirl__records_image_size_and_statistics():
     def floats(image):
         return {"images": torch.zeros(3, 40, 40)}
 
@@ -70,7 +70,7 @@ def test_pirl__records_the_images_of_the_run():
         assert trunk.network_config.defaults == defaults
 
 
-def test_pirl__normalizes_as_the_trunk_expects():
+def test_pirl__normalizes_as_trunk_expects():
     trunk = pirl.WideResNet(10, width=0.125)
     trunk.network_config = trunk.network_config.with_values("test", mean=[0.9] * 3, std=[0.3] * 3)
     seen = []
@@ -80,7 +80,7 @@ def test_pirl__normalizes_as_the_trunk_expects():
     assert trunk.network_config.mean == (0.9,) * 3
 
 
-def test_network__of_torchvision_or_timm_is_saved_with_its_record(tmp_path):
+def test_save_trunk__records_torchvision_and_timm_networks(tmp_path):
     import timm
 
     resnet = torchvision.models.resnet18()
@@ -96,7 +96,7 @@ def test_network__of_torchvision_or_timm_is_saved_with_its_record(tmp_path):
             torch.testing.assert_close(again(images)[0], trunk.eval()(images))
 
 
-def test_network__that_could_not_be_loaded_is_not_saved(tmp_path):
+def test_save_trunk__refuses_unloadable_network(tmp_path):
     import timm
 
     small = timm.create_model("vit_tiny_patch16_224", num_classes=0, depth=2)
@@ -106,7 +106,7 @@ def test_network__that_could_not_be_loaded_is_not_saved(tmp_path):
     assert not (tmp_path / "trunk.torch").exists()
 
 
-def test_untrained__keeps_the_record():
+def test_untrained__keeps_record():
     trunk = ResNetTrunk(10, 0.125)
     trunk.network_config = trunk.network_config.with_values("test", size=32)
     assert untrained(trunk).network_config is trunk.network_config

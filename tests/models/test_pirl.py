@@ -1,4 +1,4 @@
-"""PIRL in one module, compared with its parts, for each kind of views."""
+"""The PIRL module compared with its components for each kind of view."""
 
 import pytest
 import timm
@@ -24,7 +24,7 @@ VIEWS = {
 
 
 class Outputs(nn.Module):
-    """A network that returns a dictionary, as those of transformers do."""
+    """A network that returns a dictionary, as transformers models do."""
 
     def forward(self, images):
         return {"features": images}
@@ -42,7 +42,7 @@ def normalized(view):
 
 
 @pytest.mark.parametrize("views", VIEWS)
-def test_forward_and_update__are_those_of_the_parts(views):
+def test_forward_and_update__match_separate_components(views):
     model, _, batch = make(views)
     reference, _, _ = make(views)
     value = model(batch)
@@ -61,7 +61,7 @@ def test_forward_and_update__are_those_of_the_parts(views):
     assert model.bank.visited.nonzero().flatten().tolist() == [2, 5, 7]
 
 
-def test_update__needs_a_batch_of_its_own():
+def test_update__needs_new_forward_pass():
     model, _, batch = make()
     with torch.no_grad():
         model(batch)  # a test phase
@@ -72,7 +72,7 @@ def test_update__needs_a_batch_of_its_own():
         model.update()
 
 
-def test_fill_bank__makes_the_rows_the_embeddings():
+def test_fill_bank__stores_embeddings():
     model, _, batch = make()
     model.eval()
     model.fill_bank([batch])
@@ -82,7 +82,7 @@ def test_fill_bank__makes_the_rows_the_embeddings():
     )
 
 
-def test_trunk__keeps_its_state():
+def test_trunk__keeps_state():
     torch.manual_seed(0)
     trunk = pirl.WideResNet(10, width=0.125)
     trunk.bn1.eval()  # frozen
@@ -94,13 +94,13 @@ def test_trunk__keeps_its_state():
         assert torch.equal(value, before[name]), name
 
 
-def test_views__have_the_image():
+def test_pirl__refuses_views_without_image():
     data = pirl.ImageDataset(PHOTOS, lambda image: {"left": torch.zeros(3, 8, 8)})
     with pytest.raises(ValueError, match="The views are left, but PIRL needs one named images"):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), data)
 
 
-def test_pirl__refuses_a_loss_of_another_number_of_images():
+def test_pirl__refuses_loss_with_different_number_of_images():
     data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
     loss = pirl.PIRLLoss(len(data) + 1, num_negatives=2)
     with pytest.raises(ValueError, match="The loss has 13 rows, but data has 12 images"):
@@ -108,7 +108,7 @@ def test_pirl__refuses_a_loss_of_another_number_of_images():
 
 
 @pytest.mark.parametrize("kind", [len, lambda data: Subset(data, range(8)), list])
-def test_pirl__refuses_other_data(kind):
+def test_pirl__refuses_other_data_types(kind):
     data = pirl.ImageDataset(PHOTOS, VIEWS["image only"])
     with pytest.raises(ValueError, match=r"data: expected an ImageDataset, got (int|Subset|list)"):
         pirl.PIRL(pirl.WideResNet(10, width=0.125), kind(data))
@@ -128,7 +128,7 @@ TRUNKS = {
 
 @pytest.mark.parametrize("channels", [1, 2, 7])
 @pytest.mark.parametrize("kind", TRUNKS)
-def test_trunk__is_adapted_to_the_channels_as_in_timm(kind, channels, tmp_path, caplog):
+def test_trunk__adapts_to_channels_as_timm_does(kind, channels, tmp_path, caplog):
     adapt_input_conv = timm.models.adapt_input_conv
     photos = [torch.rand(channels, 40, 50) * 900 for _ in range(4)]
     data = pirl.ImageDataset(photos, VIEWS["image only"])
@@ -146,15 +146,15 @@ def test_trunk__is_adapted_to_the_channels_as_in_timm(kind, channels, tmp_path, 
     assert features.isfinite().all()
 
 
-def test_trunk__that_cannot_read_the_images_is_refused_in_one_sentence():
+def test_pirl__refuses_trunk_unfit_for_images():
     data = pirl.ImageDataset([torch.ones(5, 40, 50)] * 4, VIEWS["image only"])
     trunk = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 8))
     with pytest.raises(ValueError, match=r"cannot read images of shape \(5, 32, 32\): .* 5 chann"):
         pirl.PIRL(trunk, data)
 
 
-def test_trunk__without_pooling_is_refused():
-    """Features of a photo and of a patch would have different widths."""
+def test_pirl__refuses_trunk_without_pooling():
+    """Features of images and patches would differ in width."""
     data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
     trunk = nn.Conv2d(3, 8, 3)
     with pytest.raises(ValueError, match=r"features of shape \(1, 8, 30, 30\): .*pooling"):
@@ -163,7 +163,7 @@ def test_trunk__without_pooling_is_refused():
         pirl.PIRL(Outputs(), data)
 
 
-def test_trunk__with_a_classifier_is_warned_of(caplog):
+def test_pirl__warns_about_trunk_with_classifier(caplog):
     data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
     trunk = torchvision.models.resnet18(num_classes=7)
     pirl.PIRL(trunk, data)
@@ -174,7 +174,7 @@ def test_trunk__with_a_classifier_is_warned_of(caplog):
     assert caplog.text == ""
 
 
-def test_pirl__logs_the_values_of_its_default_loss(caplog):
+def test_pirl__logs_default_loss_settings(caplog):
     make("image only")
     (message,) = caplog.messages
     assert "info_nce, temperature 0.2, 6 negatives, lambda_invariance 0." in message

@@ -1,4 +1,4 @@
-"""Normalize images and patches."""
+"""Normalization of images and patches."""
 
 import math
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensors
 @pytest.mark.parametrize(
     ("dtype", "white"), [(torch.uint8, 255), (torch.uint16, 1), (torch.float32, 1)]
 )
-def test_normalize_images__keeps_the_units_of_other_types(dtype, white):
+def test_normalize_images__keeps_units_of_other_dtypes(dtype, white):
     images = torch.tensor([200, 100, 50, 0]).to(dtype).view(1, 4, 1, 1)
     before = images.clone()
     mean = [0.5, 0.25, 0.5, 0.25]
@@ -23,24 +23,24 @@ def test_normalize_images__keeps_the_units_of_other_types(dtype, white):
     assert torch.equal(images, before)
 
 
-def test_normalize_images__refuses_other_shapes(subtests):
+def test_normalize_images__refuses_invalid_shapes(subtests):
     for shape, says in (
         ((3, 8, 8), r"expected uint8, .* \(B, C, H, W\)"),
         ((2, 8, 8, 3), "expected 3 channels.* got 8"),
-        ((2, 1, 8, 8), "expected 3 channels.* got 1"),  # was broadcast to three
+        ((2, 1, 8, 8), "expected 3 channels.* got 1"),  # used to be broadcast to three channels
         ((2, 9, 3, 8, 8), "collate_fn=collate_views"),
     ):
         with subtests.test(shape=shape), pytest.raises(ValueError, match=says):
             normalize_images(torch.zeros(shape, dtype=torch.uint8))
 
 
-def test_normalize_images__refuses_constants_of_other_units(subtests):
+def test_normalize_images__refuses_constants_in_other_units(subtests):
     for constants in (
         {"std": [0.2]},
         {"std": [math.nan] * 3},
         {"mean": [0.5]},
         {"mean": [math.inf, 0, 0]},
-        {"mean": [123.7, 116.3, 103.5]},  # of levels from 0 to 255
+        {"mean": [123.7, 116.3, 103.5]},  # for levels from 0 to 255
         {"std": [58.4, 57.1, 57.4]},
     ):
         with subtests.test(constants=constants):
@@ -48,7 +48,7 @@ def test_normalize_images__refuses_constants_of_other_units(subtests):
                 normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), **constants)
 
 
-def test_normalize_images__refuses_other_types():
+def test_normalize_images__refuses_other_dtypes():
     images = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"images: expected uint8, .* got torch.int64"):
         normalize_images(images.long())

@@ -1,4 +1,4 @@
-"""Trunks are torchvision's and timm's own networks, under VISSL's names."""
+"""Trunks wrap torchvision and timm networks under VISSL's names."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ NETWORKS = {
     "resnet10t": {},
     "convnext_atto": {"depths": (1, 1, 1, 1), "dims": (8, 16, 24, 32)},
     "vit_tiny_patch16_224": TINY,
-    "mobilenetv3_small_050": {},  # its classifier takes another width than its last stage has
+    "mobilenetv3_small_050": {},  # its classifier's input is wider than its last stage
 }
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
@@ -33,16 +33,16 @@ def of_timm(name, **options):
 
 @pytest.mark.parametrize(
     ("depth", "width", "expected"),
-    # ResNet-18's 11,689,512 and ResNet-50's 25,557,032 less their classifiers; c2x as in the paper
+    # 11,689,512 (ResNet-18) and 25,557,032 (ResNet-50) less the classifiers; c2x as in the paper
     [(18, 1, 11_176_512), (50, 1, 23_508_032), (50, 2, 93_907_072)],
 )
-def test_resnet__has_the_published_number_of_parameters(depth, width, expected):
+def test_resnet__has_published_parameter_count(depth, width, expected):
     with torch.device("meta"):
         trunk = resnet(DEPTH=depth, WIDTH_MULTIPLIER=width)
     assert sum(p.numel() for p in trunk.parameters()) == expected
 
 
-def test_resnet__gives_torchvisions_features_to_the_bit():
+def test_resnet__matches_torchvision_features_bit_for_bit():
     ours, theirs = resnet(DEPTH=18).eval(), torchvision.models.resnet18().eval()
     theirs.fc = torch.nn.Identity()
     state = {k.removeprefix("_feature_blocks."): v for k, v in ours.state_dict().items()}
@@ -50,7 +50,7 @@ def test_resnet__gives_torchvisions_features_to_the_bit():
     assert torch.equal(ours(IMAGES)[0], theirs(IMAGES))
 
 
-def test_resnet__serves_every_feature_in_the_order_asked():
+def test_resnet__returns_features_in_requested_order():
     names = ["res5", "conv1", "res5avg", "flatten", "res2", "res1"]
     features = resnet(DEPTH=10)(IMAGES, names)
     shapes = [tuple(f.shape[1:]) for f in features]
@@ -60,7 +60,7 @@ def test_resnet__serves_every_feature_in_the_order_asked():
     assert res2.shape == (2, 64, 64, 64)
 
 
-def test_resnet__refuses_what_it_cannot_build(subtests):
+def test_resnet__refuses_unsupported_options(subtests):
     for section, message in (
         ({"DEPTH": 11}, "depth .*one of 10, 18"),
         ({"CHANNELS": 2}, "unexpected keyword argument 'channels'"),
@@ -69,7 +69,7 @@ def test_resnet__refuses_what_it_cannot_build(subtests):
             resnet(**section)
 
 
-def test_resnet__takes_any_number_of_channels():
+def test_resnet__accepts_any_number_of_channels():
     trunk = resnet(DEPTH=10, WIDTH_MULTIPLIER=0.125, IN_CHANNELS=5).eval()
     assert trunk(torch.zeros(1, 5, 32, 32))[0].shape == (1, 64)
     assert trunk.network_config.name == "ResNet-10 of width 0.125, 5 channels"
@@ -77,7 +77,7 @@ def test_resnet__takes_any_number_of_channels():
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_timm__gives_the_input_of_timms_classifier(name):
+def test_timm__returns_classifier_input(name):
     ours = of_timm(name, **NETWORKS[name])
     images = IMAGES[..., :32, :32]
     with torch.no_grad():
@@ -89,12 +89,12 @@ def test_timm__gives_the_input_of_timms_classifier(name):
     assert timm_width(section) == ours.num_features == flat.shape[1]
 
 
-def test_timm__takes_images_of_another_size():
+def test_timm__accepts_other_image_sizes():
     vit = of_timm("vit_tiny_patch16_224", **TINY)
     assert vit(IMAGES[..., :16, :16])[0].shape == (2, 48)
 
 
-def test_timm__refuses_what_it_does_not_have(subtests):
+def test_timm__refuses_unknown_names_and_options(subtests):
     for section, message in (
         ({"NAME": "resnet10tt"}, r"timm \S+ cannot create timm's resnet10tt: "),
         ({"NAME": "resnet10t", "OPTIONS": {"depht": 3}}, r"cannot create .* \(depht=3\): .*depht"),
@@ -103,14 +103,14 @@ def test_timm__refuses_what_it_does_not_have(subtests):
             PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section}))
 
 
-def test_timm__refuses_batch_norms_that_lost_their_activation():
+def test_timm__refuses_batch_norms_without_activation():
     ours = of_timm("mobilenetv3_small_050")
     ours.net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(ours.net)
     with pytest.raises(ValueError, match=r"SyncBatchNorm removed the activations"):
         ours(IMAGES)
 
 
-def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs():
+def test_untrained__builds_same_network_without_global_random_state():
     trunk = ResNetTrunk(10, 0.25, small_stem=True)
     before = torch.random.get_rng_state()
     first, second = untrained(trunk), untrained(trunk)
@@ -120,5 +120,5 @@ def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs(
     assert torch.equal(first(images)[0], second(images)[0])
 
 
-def test_untrained__of_timm():
+def test_untrained__keeps_timm_options():
     assert untrained(TimmTrunk("vit_tiny_patch16_224", TINY)).num_features == 48

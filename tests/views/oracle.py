@@ -1,4 +1,4 @@
-"""Reference for the fused kernel: the same views with PIL and torchvision, one at a time."""
+"""Slow reference for the fused kernel: the same views with PIL and torchvision."""
 
 import numpy as np
 import torch

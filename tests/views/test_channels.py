@@ -23,7 +23,7 @@ EVERYTHING = {**JITTER, "brightness": 0.5, "contrast": 0.7, "noise": 0.3, "chann
 
 
 def bands(channels, dtype, height=70, width=90, seed=0):
-    """Pictures (C, H, W) that use the range of their type: for floats, also negative values."""
+    """Return pictures (C, H, W) that span their dtype's range, with negative values for floats."""
     rng = np.random.default_rng(seed)
     coarse = rng.random((channels, 5, 6)).astype(np.float32)
     resized = [np.array(Image.fromarray(c).resize((width, height), 2)) for c in coarse]
@@ -34,7 +34,7 @@ def bands(channels, dtype, height=70, width=90, seed=0):
 
 
 def slow_views(canvas, corners, rows, size):
-    """The views by loops over views and channels, in float64."""
+    """Compute the views in float64 by looping over views and channels."""
     views = np.empty((len(rows), canvas.shape[2], size, size), canvas.dtype)
     for v, ((top, left), row) in enumerate(zip(corners.tolist(), rows, strict=True)):
         noise = np.random.default_rng(row["noise_seed"]).standard_normal(views.shape[1:])
@@ -54,7 +54,7 @@ def slow_views(canvas, corners, rows, size):
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("channels", [1, 2, 4, 30])
-def test_crop__is_pils_of_each_channel(channels, dtype):
+def test_crop__matches_pil_per_channel(channels, dtype):
     pixels = bands(channels, dtype)
     canvas = random_resized_crop(pixels, (0.2, 0.8), 24, np.random.default_rng(0))
     top, left, height, width = random_resized_crop_box(70, 90, (0.2, 0.8), np.random.default_rng(0))
@@ -62,7 +62,7 @@ def test_crop__is_pils_of_each_channel(channels, dtype):
     for c in range(channels):
         crop = pixels[c, top : top + height, left : left + width].numpy().astype(np.float32)
         expected = np.array(Image.fromarray(crop).resize((24, 24), Image.Resampling.BILINEAR))
-        # Torch resizes bytes with weights of 15 bits, off by a level at most. Rounding moves uint16
+        # Torch resizes bytes with 15-bit weights, off by one level at most. Rounding moves uint16
         # by half a level, and float32 differs between the libraries in the seventh digit.
         tolerance = {np.uint8: 1, np.uint16: 0.55, np.float32: 1e-3}[dtype]
         np.testing.assert_allclose(canvas[:, :, c], expected, rtol=0, atol=tolerance)
@@ -73,7 +73,7 @@ def test_crop__is_pils_of_each_channel(channels, dtype):
     "options", [PLAIN, {**JITTER, "flip_p": 1}, EVERYTHING, {**JITTER, "brightness": 3.0}]
 )
 @pytest.mark.parametrize("channels", [1, 2, 7])
-def test_kernel__equals_loops_over_views_and_channels(channels, options, dtype):
+def test_kernel__matches_loop_over_views_and_channels(channels, options, dtype):
     canvas = np.ascontiguousarray(bands(channels, dtype).permute(1, 2, 0).numpy())
     rows = Photometric(**options).sample(np.random.default_rng(1), 9, canvas)
     corners = np.random.default_rng(2).integers(0, 40, (9, 2), dtype=np.int32)
@@ -83,13 +83,13 @@ def test_kernel__equals_loops_over_views_and_channels(channels, options, dtype):
     off_by_one = (found != expected).mean()
     if dtype == np.float32 or options is PLAIN:
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * scale)
-    else:  # float32 may round another way than float64
+    else:  # float32 may round differently than float64
         assert np.abs(found - expected).max() <= 1
         assert off_by_one < (0.02 if dtype == np.uint16 else 1e-3)
 
 
-def test_sample__draws_for_each_channel_and_drops_all_but_one_at_most():
-    canvas = np.zeros((2, 2, 3), np.uint16)  # three channels are not RGB in this type
+def test_sample__draws_per_channel_and_keeps_at_least_one():
+    canvas = np.zeros((2, 2, 3), np.uint16)  # three channels are not RGB in this dtype
     options = {"channel_jitter_p": 0.8, "noise": 0.5, "channel_drop_p": 0.5}
     rows = Photometric(**options).sample(np.random.default_rng(0), 20_000, canvas)
     off = (rows["brightness"] == 1).all(axis=1)
@@ -107,7 +107,7 @@ def test_sample__draws_for_each_channel_and_drops_all_but_one_at_most():
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("channels", [1, 2, 4, 7, 30])
-def test_views__have_the_channels_and_type_of_the_image(channels, dtype):
+def test_views__keep_channels_and_dtype(channels, dtype):
     image = bands(channels, dtype)
     for views in (
         JigsawViews(32), RotationViews(32), RotationJigsawViews(32), ImageViews(32),
@@ -122,8 +122,8 @@ def test_views__have_the_channels_and_type_of_the_image(channels, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_jigsaw__of_a_turned_crop_moves_whole_pixels(dtype):
-    """Each channel of a pixel has the pixel's number, so a wrong byte would show."""
+def test_rotated_jigsaw__moves_pixels_unchanged(dtype):
+    """Every channel holds the pixel's number, so a single wrong byte would show."""
     options = {"patches_crop_size": 12, "patch_size": 4, "patches_scale": (1, 1), **PLAIN}
     views = RotationJigsawViews(8, num_permutations=1, **options)
     numbers = np.arange(144, dtype=dtype).reshape(12, 12, 1).repeat(5, axis=2)

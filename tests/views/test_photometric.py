@@ -1,4 +1,4 @@
-"""The fused kernel, compared with PIL by operation and as a chain; the draws."""
+"""Fused kernel compared with PIL, per operation and as a chain; distributions of the draws."""
 
 import itertools
 import zlib
@@ -32,7 +32,7 @@ OPERATIONS = {
 
 
 def canvases():
-    """Pictures with what real ones have: smooth areas, edges, noise, grays, clipped ends."""
+    """Return pictures as varied as photos: smooth areas, edges, noise, grays, clipped ends."""
     rng = np.random.default_rng(0)
     coarse = Image.fromarray(rng.integers(0, 256, (7, 9, 3), dtype=np.uint8))
     smooth = np.array(coarse.resize((90, 80), Image.Resampling.BICUBIC))
@@ -75,21 +75,21 @@ def both(canvas, parameters, size, count=24, seed=0):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_kernel__each_operation_equals_pil(operation):
+def test_kernel__matches_pil_per_operation(operation):
     for name, canvas in CANVASES.items():
         fused, oracle = both(canvas, OFF | OPERATIONS[operation], 33)
         np.testing.assert_array_equal(fused, oracle, err_msg=name)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64])
-def test_kernel__whole_chain_equals_pil(size):
+def test_kernel__matches_pil_for_full_chain(size):
     chain = {"equalize_p": 0.3, "blur_p": 0.3, "hue": 0.5}
     for name, canvas in CANVASES.items():
         fused, oracle = both(canvas, chain, size, count=40, seed=size)
         np.testing.assert_array_equal(fused, oracle, err_msg=name)
 
 
-def test_kernel__hue_equals_pil_for_colors_of_all_kinds():
+def test_kernel__matches_pil_hue_on_color_grid():
     values = np.arange(0, 256, 3, dtype=np.uint8)  # 86³ colors, ends included
     colors = np.stack(np.meshgrid(values, values, values), axis=-1).reshape(-1, 3)
     side = int(np.sqrt(len(colors)))
@@ -101,7 +101,7 @@ def test_kernel__hue_equals_pil_for_colors_of_all_kinds():
 
 
 @pytest.mark.slow
-def test_kernel__hue_equals_pil_for_all_colors():
+def test_kernel__matches_pil_hue_for_all_colors():
     colors = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
     canvas = np.ascontiguousarray(colors[..., :3])
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 1, RGB)
@@ -110,7 +110,7 @@ def test_kernel__hue_equals_pil_for_all_colors():
     assert bool((render_fused(*args) == render_pil(*args)).all())
 
 
-def test_kernel__extras_at_the_ends_of_their_ranges():
+def test_kernel__matches_pil_at_range_ends():
     rows = Photometric(**OFF | {"photometric_p": 1.0}).sample(np.random.default_rng(0), 1, RGB)
     for threshold, bits in itertools.product([0, 1, 128, 255, 256], [4, 8]):
         rows["solarize"] = threshold
@@ -122,7 +122,7 @@ def test_kernel__extras_at_the_ends_of_their_ranges():
             )
 
 
-def test_kernel__brightness_by_hand():
+def test_kernel__matches_hand_computed_brightness():
     canvas = np.array([[[10, 100, 250]]], np.uint8)
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 1, RGB)
     rows["brightness"] = 1.25  # 12.5 → 12, 125, 312.5 → 255
@@ -131,7 +131,7 @@ def test_kernel__brightness_by_hand():
     ]  # fmt: skip
 
 
-def test_sample__parameters_have_the_distributions_named():
+def test_sample__has_documented_distributions():
     sample = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000, RGB)
     for name, chance in (("flip", 0.5), ("grayscale", 0.2), ("extras", 0.66), ("equalize", 0.1)):
         assert set(np.unique(sample[name])) == {0, 1}
@@ -154,28 +154,28 @@ def test_sample__parameters_have_the_distributions_named():
     assert ((counts - 20_000 / 24) ** 2 / (20_000 / 24)).sum() < 60  # 0.01 % point, 23 d.o.f.
 
 
-def test_sample__parameters_are_independent():
+def test_sample__draws_independent_parameters():
     sample = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000, RGB)
     varied = [name for name in sample.dtype.names if name != "order" and np.ptp(sample[name])]
     correlation = np.corrcoef([sample[name] for name in varied]) - np.eye(len(varied))
     assert np.abs(correlation).max() < 0.035
 
 
-def test_sample__takes_the_same_draws_whatever_the_options():
+def test_sample__consumes_same_draws_for_any_options():
     first, second = np.random.default_rng(0), np.random.default_rng(0)
     Photometric().sample(first, 3, RGB)
     Photometric(blur_p=1.0, jitter_p=0.1, hue=0.0).sample(second, 3, RGB)
     assert first.random() == second.random()
 
 
-def test_sample__parameters_of_a_seed_are_those_of_earlier_versions():
-    """A new option that moves a draw of another one changes the views of all seeds."""
+def test_sample__matches_earlier_versions():
+    """A new option that shifts other options' draws would change the views for every seed."""
     sample = Photometric(equalize_p=0.5, blur_p=0.5).sample(np.random.default_rng(7), 40, RGB)
     checksums = {name: zlib.crc32(sample[name].astype("<f4").tobytes()) for name in CHECKSUMS}
     assert checksums == CHECKSUMS
 
 
-def test_sample__jitter_p_switches_the_four_together():
+def test_sample__jitter_p_switches_all_four_together():
     sample = Photometric(jitter_p=0.8).sample(np.random.default_rng(0), 10_000, RGB)
     factors = np.stack([sample[name] for name in ("brightness", "contrast", "saturation")])
     off = (factors == 1).all(axis=0) & (sample["hue"] == 0)
@@ -183,7 +183,7 @@ def test_sample__jitter_p_switches_the_four_together():
     assert (sample["hue"][~off] != 0).all()
 
 
-def test_photometric__refuses_bad_values(subtests):
+def test_photometric__refuses_out_of_range_values(subtests):
     for name, value, words in (
         ("brightness", -0.1, r"brightness = -0.1: expected a number in \[0, inf\]; "),
         ("hue", 0.6, r"hue = 0.6: expected a number in \[0, 0.5\]; "),

@@ -1,4 +1,4 @@
-"""Pixels from images of any kind."""
+"""Pixels from arrays, tensors and PIL images."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from pirl_plugin.views.pixels import as_pixels, as_rgb
 pytestmark = pytest.mark.tensors
 
 
-def test_as_pixels__keeps_channels_and_type_of_arrays_and_tensors(subtests):
+def test_as_pixels__keeps_channels_and_dtype(subtests):
     for dtype in (np.uint8, np.uint16, np.float32):
         for channels in (1, 2, 3, 4, 30):
             with subtests.test(dtype=dtype, channels=channels):
@@ -26,7 +26,7 @@ def test_as_pixels__keeps_channels_and_type_of_arrays_and_tensors(subtests):
 
 def test_as_pixels__refuses_channels_on_another_axis(subtests):
     for image in (
-        np.zeros((13, 64, 64), np.uint16),  # as libraries for satellite images give them
+        np.zeros((13, 64, 64), np.uint16),  # channels first, as in satellite-image libraries
         np.zeros((3, 224, 224), np.uint8),
         torch.zeros(80, 80, 3, dtype=torch.uint8),
     ):
@@ -34,7 +34,7 @@ def test_as_pixels__refuses_channels_on_another_axis(subtests):
             as_pixels(image)
 
 
-def test_as_pixels__of_pil_images_is_rgb_or_deep_gray():
+def test_as_pixels__converts_pil_to_rgb_or_16_bit_gray():
     levels = np.array([[0, 300, 65_535]], np.uint16)
     assert as_pixels(Image.fromarray(levels)).tolist() == [levels.tolist()]
     floats = np.array([[-1.5, 0.25]], np.float32)
@@ -43,7 +43,7 @@ def test_as_pixels__of_pil_images_is_rgb_or_deep_gray():
         assert as_pixels(Image.new(mode, (5, 4))).shape == (3, 4, 5)
 
 
-def test_as_rgb__scales_gray_of_16_bits_and_refuses_wider_values():
+def test_as_rgb__scales_16_bit_gray_and_refuses_wider_values():
     deep = Image.fromarray(np.array([[0, 128 * 257, 65_535]], np.uint16))
     assert as_rgb(deep)[0].tolist() == [[0, 128, 255]]
     for dtype in (np.float32, np.int32):

@@ -1,4 +1,4 @@
-"""Draws: reproducible by (seed, epoch, image), with the expected distributions."""
+"""Random draws: reproducible by (seed, epoch, image), with the expected distributions."""
 
 import math
 import pickle
@@ -16,14 +16,14 @@ RATIO = (3 / 4, 4 / 3)
 
 
 def two_sample_distance(first, second):
-    """Largest difference of the two empirical distribution functions (Kolmogorov–Smirnov)."""
+    """Largest difference between two empirical distribution functions (Kolmogorov–Smirnov)."""
     first, second = np.sort(first), np.sort(second)
     at = np.concatenate([first, second])
     below = [np.searchsorted(sample, at, "right") / len(sample) for sample in (first, second)]
     return np.abs(below[0] - below[1]).max()
 
 
-def test_generator__depends_on_all_of_seed_epoch_and_index():
+def test_generator__depends_on_seed_epoch_and_index():
     keys = [(s, e, i) for s in (0, 1, -1, 2**63) for e in (0, 1, 2**24 - 1) for i in (0, 1, 10**9)]
     draws = {image_generator(*key).random() for key in keys}
     assert len(draws) == len(keys)
@@ -31,7 +31,7 @@ def test_generator__depends_on_all_of_seed_epoch_and_index():
 
 
 @pytest.mark.parametrize("key", [(0, 0, 0), (1, 2, 3), (-1, 2**24 - 1, 2**40 - 1), (2**70, 0, 9)])
-def test_generator__is_philox_of_the_key(key):
+def test_generator__is_philox_keyed(key):
     seed, epoch, row = key
     expected = np.random.Generator(
         np.random.Philox(key=(seed % 2**64) * 2**64 + row * 2**24 + epoch)
@@ -45,8 +45,8 @@ def test_generator__is_philox_of_the_key(key):
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint32, lambda i: torch.tensor(i).int()])
-def test_generator__takes_rows_of_any_whole_type(kind):
-    """Rows of 32 bits lost their upper bits: 256 streams for all images, without a word."""
+def test_generator__accepts_any_integer_type(kind):
+    """32-bit rows silently lost their upper bits, leaving 256 streams for all images."""
     for row in (0, 1, 255, 256, 32_767):
         expected = image_generator(0, np.int16(3), row).random()
         assert image_generator(0, 3, kind(row)).random() == expected
@@ -56,7 +56,7 @@ def test_generator__takes_rows_of_any_whole_type(kind):
     ("height", "width", "scale"),
     [(375, 500, (0.08, 1.0)), (375, 500, (0.6, 1.0)), (500, 120, (0.6, 1.0)), (31, 33, (0.08, 1))],
 )
-def test_crop_box__has_torchvisions_distribution(height, width, scale):
+def test_crop_box__matches_torchvision_distribution(height, width, scale):
     count = 4000
     rng = np.random.default_rng(0)
     ours = np.array([random_resized_crop_box(height, width, scale, rng) for _ in range(count)])
@@ -87,7 +87,7 @@ def test_crop_box__falls_back_to_the_center():
     assert box == (0, (1000 - 13) // 2, 10, 13)
 
 
-def test_crop_box__takes_the_same_draws_whatever_the_image():
+def test_crop_box__consumes_same_draws_for_any_image():
     after = []
     for size in [(300, 400), (10, 1000)]:
         rng = np.random.default_rng(3)
@@ -96,7 +96,7 @@ def test_crop_box__takes_the_same_draws_whatever_the_image():
     assert after[0] == after[1]
 
 
-def test_patch_offsets__uniform_in_each_cell_with_both_ends():
+def test_patch_offsets__are_uniform_in_each_cell_including_ends():
     rng = np.random.default_rng(0)
     offsets = np.stack([patch_offsets(255, 3, 64, rng) for _ in range(6000)])
     cells = np.array([(85 * (k // 3), 85 * (k % 3)) for k in range(9)])
@@ -111,12 +111,12 @@ def test_patch_offsets__uniform_in_each_cell_with_both_ends():
             assert chi2 < 55  # the 0.01 % point for 21 degrees of freedom is 54
 
 
-def test_patch_offsets__full_cells_leave_no_choice():
+def test_patch_offsets__are_fixed_for_full_cells():
     offsets = patch_offsets(6, 3, 2, np.random.default_rng(0))
     assert offsets.tolist() == [[t, left] for t in (0, 2, 4) for left in (0, 2, 4)]
 
 
-def test_permutations__all_orders_are_uniform():
+def test_permutations__draw_all_orders_uniformly():
     rng = np.random.default_rng(0)
     every = PermutationSet(None, 3)
     assert every.orders is None
@@ -135,8 +135,8 @@ def test_permutations__all_orders_are_uniform():
         (10_000, 3934009420), (50_000, 996473170), (362_880, 197351719),
     ],
 )  # fmt: skip
-def test_permutations__finite_sets_are_distinct_and_those_of_earlier_versions(size, checksum):
-    """An output of a trained classifier is the order with its number in the set."""
+def test_permutations__finite_sets_are_distinct_and_match_earlier_versions(size, checksum):
+    """A trained classifier's output is the index of an order in the set."""
     orders = PermutationSet(size).orders
     assert orders.shape == (size, 9)
     assert (np.sort(orders, axis=1) == np.arange(9)).all()
@@ -153,14 +153,14 @@ def test_permutations__small_sets_lie_far_apart(size, least):
     assert distance[~np.eye(size, dtype=bool)].min() >= least
 
 
-def test_permutations__draws_the_whole_finite_set():
+def test_permutations__draw_the_complete_finite_set():
     rng = np.random.default_rng(0)
     chosen = PermutationSet(20, 4)
     drawn = {tuple(chosen.draw(rng)[1]) for _ in range(1000)}
     assert drawn == {tuple(order) for order in chosen.orders.tolist()}
 
 
-def test_permutations__refuses_impossible_sizes(subtests):
+def test_permutations__refuse_impossible_sizes(subtests):
     words = r"num_permutations = .*: expected"
     for size in (0, -1, 362_881, 1.5, "all"):
         with subtests.test(size=size), pytest.raises(ValueError, match=words):
@@ -168,7 +168,7 @@ def test_permutations__refuses_impossible_sizes(subtests):
 
 
 @pytest.mark.parametrize(("size", "num_patches"), [(2, 144), (10, 25), (20_000, 16)])
-def test_permutations__of_many_patches_show_each_once(size, num_patches):
+def test_permutations__use_each_of_many_patches_once(size, num_patches):
     orders = PermutationSet(size, num_patches).orders
     assert orders.shape == (size, num_patches)
     assert (np.sort(orders) == np.arange(num_patches)).all()

@@ -1,4 +1,4 @@
-"""Views for all tasks: bit-equal to PIL, kinds of images, refusals."""
+"""Views for all pretext tasks: bit-equal to PIL, accepted image types, and refusals."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def photo(height=120, width=160, seed=0):
 
 
 @pytest.mark.parametrize("views", [*(c() for c in CLASSES), JigsawViews(flip="image", blur_p=0.5)])
-def test_views__equal_the_oracle_bit_for_bit(views, monkeypatch):
+def test_views__match_reference_bit_for_bit(views, monkeypatch):
     fused = [views(photo(), image_generator(3, epoch, 7)) for epoch in range(3)]
     for module in (base, jigsaw):
         monkeypatch.setattr(module, "render", render_pil)
@@ -48,25 +48,29 @@ def test_crop__is_close_to_pil():
 
 
 @pytest.mark.parametrize("views_class", CLASSES)
-def test_views__keyed_draws(views_class):
+def test_views__draws_are_keyed(views_class):
     views = views_class()
     one, same, other = (views(photo(), image_generator(0, e, 1)) for e in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_jigsaw__patches_follow_the_image():
-    """Patches of 64 px, whatever the image, were nine patches as large as an image of 64 px."""
+def test_jigsaw__patch_size_follows_image_size():
+    """With fixed 64-px patches, a 64-px image gave nine patches as large as itself."""
     sizes = {}
     for image_size in (224, 112, 64):
         views = JigsawViews(image_size)
         sizes[image_size] = (views.patches_crop_size, views.patch_size)
-    assert sizes == {224: (255, 64), 112: (128, 32), 64: (73, 18)}  # 255/224 and 64/224 of it
+    assert sizes == {
+        224: (255, 64),
+        112: (128, 32),
+        64: (73, 18),
+    }  # 255/224, 64/224
     given = JigsawViews(64, patches_crop_size=96, patch_size=24)
     assert (given.patches_crop_size, given.patch_size) == (96, 24)
 
 
-def test_jigsaw__order_and_number_of_the_permutation():
+def test_jigsaw__label_gives_patch_order():
     plain = {"jitter_p": 0, "photometric_p": 0, "grayscale_p": 0, "flip_p": 0}
     views = JigsawTask(20, patches_crop_size=96, patch_size=32, patches_scale=(1, 1), **plain)
     image = torch.arange(9, dtype=torch.uint8).reshape(1, 3, 3) * 20  # nine flat cells
@@ -79,7 +83,7 @@ def test_jigsaw__order_and_number_of_the_permutation():
 
 
 @pytest.mark.parametrize("flip", ["patch", "image", "none"])
-def test_jigsaw__flip_mirrors_each_patch_or_the_crop_or_nothing(flip):
+def test_jigsaw__flips_patches_or_crop_or_nothing(flip):
     plain = {"jitter_p": 0, "photometric_p": 0, "grayscale_p": 0, "flip_p": 1}
     sizes = {"patches_crop_size": 96, "patch_size": 32, "patches_scale": (1, 1)}
     views = JigsawTask(1, flip=flip, **sizes, **plain)
@@ -105,7 +109,7 @@ def test_rotation_task__turns_by_the_label():
         assert torch.equal(sample["transformed"], turned)
 
 
-def test_views__take_pil_images_of_any_mode(subtests):
+def test_views__accept_any_pil_mode(subtests):
     for mode in ("RGB", "L", "1", "RGBA", "P", "CMYK", "I;16"):
         with subtests.test(mode=mode):
             pil = Image.fromarray(photo().permute(1, 2, 0).numpy())
@@ -114,7 +118,7 @@ def test_views__take_pil_images_of_any_mode(subtests):
             assert ImageViews(image_size=32)(pil)["images"].shape == (channels, 32, 32)
 
 
-def test_views__same_for_pil_array_and_tensor():
+def test_views__are_the_same_for_pil_array_and_tensor():
     pixels = photo()
     array = pixels.permute(1, 2, 0).numpy()
     made = [
@@ -125,7 +129,7 @@ def test_views__same_for_pil_array_and_tensor():
     assert torch.equal(made[0], made[2])
 
 
-def test_views__refuse_what_is_no_image(subtests):
+def test_views__refuse_other_objects(subtests):
     for image, says in (
         (
             torch.rand(3, 80, 80).double(),
@@ -140,17 +144,17 @@ def test_views__refuse_what_is_no_image(subtests):
             JigsawViews()(image)
 
 
-def test_views__are_a_transform_in_a_torchvision_data_set():
+def test_views__work_as_torchvision_transform():
     data = FakeData(8, (3, 60, 80), 2, transform=JigsawViews(image_size=32))
     torch.manual_seed(0)
     passes = [
         next(iter(DataLoader(data, 4, num_workers=1, collate_fn=default_collate))) for _ in range(2)
     ]
-    assert passes[0][0]["patches"].shape == (4, 9, 3, 9, 9)  # 64/224 of 32 px
+    assert passes[0][0]["patches"].shape == (4, 9, 3, 9, 9)  # 64/224 · 32 px
     assert not torch.equal(passes[0][0]["images"], passes[1][0]["images"])
 
 
-def test_views__refuse_bad_parameters(subtests):
+def test_views__refuse_invalid_parameters(subtests):
     for parameters, words in (
         (
             {"patch_size": 86},
