@@ -24,8 +24,8 @@ def test_classifier__is_read(tmp_path):
     assert found.predict(torch.eye(4))[0].tolist() == [0, 0, 0, 0]
 
 
-def test_classifier__is_saved_with_all_that_its_images_need(tmp_path):
-    """What was a default for the network is none for the classifier: --mean would break it."""
+def test_classifier__is_saved_with_image_settings(tmp_path):
+    """Even default image settings become fixed: another --mean would break the classifier."""
     save_trunk(ResNetTrunk(10, 0.125), tmp_path / "in.torch", Classifier(**CONTENT))
     assert load_trunk(tmp_path / "in.torch").network_config.defaults == []
 

@@ -1,4 +1,4 @@
-"""Exported trunks keep their bits, from any layout and in any format."""
+"""Exported trunks keep their weights bit for bit, from any layout and in any format."""
 
 import json
 import pickle
@@ -30,7 +30,7 @@ from tests.helpers.export_files import (
 
 
 def _child(name):
-    """torchvision's name of a tensor, in an nn.Sequential of the network's children."""
+    """Return a tensor's torchvision name inside an nn.Sequential of the network's children."""
     children = ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4"]
     part, _, rest = name.partition(".")
     return f"{children.index(part)}.{rest}"
@@ -83,7 +83,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_export__finds_the_trunk_in_every_layout(layout, tmp_path):
+def test_export__finds_trunk_in_every_layout(layout, tmp_path):
     trunk = small_trunk()
     source = save(LAYOUTS[layout](trunk), tmp_path / "in.torch")
     found = export_checkpoint(source, tmp_path / "out.pth", "torchvision")
@@ -91,7 +91,7 @@ def test_export__finds_the_trunk_in_every_layout(layout, tmp_path):
     assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
 
 
-def test_trunk__is_chosen_by_name_where_none_is_preferred(tmp_path, caplog):
+def test_trunk__must_be_named_if_several_match(tmp_path, caplog):
     first, second = small_trunk(), small_trunk(seed=1)
     networks = {**prefixed(first, "a."), **prefixed(second, "b."), "b.fc.bias": torch.zeros(9)}
     source = save(networks, tmp_path / "in.pth")
@@ -102,15 +102,15 @@ def test_trunk__is_chosen_by_name_where_none_is_preferred(tmp_path, caplog):
     assert [record.getMessage() for record in caplog.records] == [f"{source}: ignored fc"]
 
 
-def test_names__are_a_bijection_of_265_tensors():
+def test_names__map_265_tensors_one_to_one():
     with torch.device("meta"):
         names = [n for n in WideResNet(50).state_dict() if not n.startswith("fc")]
     names = [n for n in names if not n.endswith("num_batches_tracked")]
     renamed = [to_detectron2(n) for n in names]
-    assert len(set(renamed)) == len(names) == 265  # 53 convolutions, each with 4 of batch norm
+    assert len(set(renamed)) == len(names) == 265  # 53 convolutions, each with 4 batch-norm tensors
 
 
-def test_export__round_trips_bit_by_bit(tmp_path):
+def test_export__round_trips_bit_for_bit(tmp_path):
     trunk = small_trunk(50)
     first = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
     export_checkpoint(first, tmp_path / "a.pkl", "detectron2")
@@ -127,7 +127,7 @@ def test_export__round_trips_bit_by_bit(tmp_path):
         np.testing.assert_array_equal(content["model"][to_detectron2(name)], tensor.numpy())
 
 
-def test_exported_networks__put_out_what_the_trunk_does(tmp_path):
+def test_exported_networks__match_trunk_output(tmp_path):
     trunk, images = small_trunk(18, 1), torch.rand(2, 3, 64, 64)
     source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
     with torch.no_grad():
@@ -141,7 +141,7 @@ def test_exported_networks__put_out_what_the_trunk_does(tmp_path):
         assert torch.equal(net.eval()(images), expected)
 
 
-def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
+def test_timm_network__is_named_by_file_or_user(tmp_path):
     from pirl_plugin.models.timm_trunk import TimmTrunk
 
     trunk = TimmTrunk("test_vit", {"img_size": 32})
@@ -150,7 +150,7 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     assert found.network_config.architecture == "test_vit"
     assert found.network_config.options["img_size"] == 32
     export_checkpoint(tmp_path / "in.torch", tmp_path / "folder", "timm")
-    again = load_trunk(tmp_path / "folder" / "model.safetensors")  # its config.json has the name
+    again = load_trunk(tmp_path / "folder" / "model.safetensors")  # config.json has the name
     assert again.network_config.architecture == "test_vit"
     assert again.network_config.options["img_size"] == [32, 32]
     assert same(again.body.state_dict(), found.body.state_dict())
@@ -161,8 +161,8 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["resnet26", "resnext26ts", "test_resnet", "hrnet_w18_small"])
-def test_network_of_timm__is_found_by_all_its_tensors(name, tmp_path):
-    """Blocks of a ResNet have a ``conv1.weight`` too, as the network itself."""
+def test_timm_network__is_found_by_all_tensors(name, tmp_path):
+    """ResNet blocks also have a ``conv1.weight``, like the network itself."""
     net = timm.create_model(name)
     content = {"epoch": 1, "state_dict": prefixed(net.state_dict(), "module.")}
     file = save(content, tmp_path / "in.pth")
@@ -172,7 +172,7 @@ def test_network_of_timm__is_found_by_all_its_tensors(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["resnet26", "levit_128s"])
 def test_export_to_timm__is_read_back(name, tmp_path):
-    """The options of levit_128s are those of its class's base."""
+    """levit_128s inherits the options of its base class."""
     net = timm.create_model(name, num_classes=0)
     file = save(net.state_dict(), tmp_path / "in.pth")
     found = export_checkpoint(file, tmp_path / "folder", "timm", timm=name)
@@ -181,15 +181,15 @@ def test_export_to_timm__is_read_back(name, tmp_path):
     assert same(again.body.state_dict(), found.body.state_dict())
 
 
-def test_network_of_timm__of_another_name_is_named(tmp_path):
-    """Its blocks have some of a ResNet's names."""
+def test_timm_network__under_wrong_name_is_refused(tmp_path):
+    """Some tensors in its blocks are named as in a ResNet."""
     net = timm.create_model("tf_efficientnet_lite0", num_classes=0)
     file = save(net.state_dict(), tmp_path / "in.pth")
     with pytest.raises(ValueError, match=r"holds no resnet18: most of its 120 tensors"):
         load_trunk(file, timm="resnet18")
 
 
-def test_weights_that_timm_averaged__are_taken_as_timm_takes_them(tmp_path):
+def test_averaged_weights__are_chosen_as_in_timm(tmp_path):
     first = timm.create_model("test_resnet", num_classes=0).state_dict()
     averaged = timm.create_model("test_resnet", num_classes=0).state_dict()
     content = {"state_dict": first, "state_dict_ema": averaged}
@@ -197,7 +197,7 @@ def test_weights_that_timm_averaged__are_taken_as_timm_takes_them(tmp_path):
     assert same(trunk.body.state_dict(), averaged)
 
 
-def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path):
+def test_small_stem_network__loads_with_our_class_but_not_timm(tmp_path):
     trunk = small_trunk(10, 0.5, SMALL_STEM=True)
     source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
     found = export_checkpoint(source, tmp_path / "out.pth", "torchvision")
@@ -209,7 +209,7 @@ def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path)
         assert not (tmp_path / out).exists()
 
 
-def test_lines_for_timm__normalize_what_timms_transform_cannot_read(tmp_path):
+def test_timm_example__normalizes_images_timm_cannot_transform(tmp_path):
     trunk = ResNetTrunk(18, 1)
     assert "create_transform" in loading_lines(trunk, "timm", tmp_path)
     trunk.network_config = trunk.network_config.with_values("run", dtype="uint16", mean=[9, 8, 7])
@@ -218,7 +218,7 @@ def test_lines_for_timm__normalize_what_timms_transform_cannot_read(tmp_path):
     assert "Normalize([9.0, 8.0, 7.0]" in lines
 
 
-def test_detectron2_options__of_the_papers_wide_network():
+def test_detectron2_options__match_the_papers_wide_network():
     with torch.device("meta"):
         trunk = ResNetTrunk(50, 2)
     options = detectron2_options(trunk)
@@ -234,7 +234,7 @@ def test_detectron2_options__of_the_papers_wide_network():
         (lambda state: state["bn1.bias"].fill_(torch.nan), "NaN or infinite values in bn1.bias"),
     ],
 )
-def test_trunk__that_is_not_whole_is_refused(change, message, tmp_path):
+def test_export__refuses_incomplete_trunk(change, message, tmp_path):
     state = bare(small_trunk())
     change(state)
     with pytest.raises(ValueError, match=message):
@@ -242,7 +242,7 @@ def test_trunk__that_is_not_whole_is_refused(change, message, tmp_path):
     assert not (tmp_path / "out.pth").exists()
 
 
-def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
+def test_command__prints_what_was_written_and_how_to_load_it(tmp_path, capsys):
     source = save(LAYOUTS["MoCo"](small_trunk()), tmp_path / "in.torch")
     out = tmp_path / "my run" / "out.torch"
     assert main(["--checkpoint", str(source), "--to", "vissl", "--out", str(out)]) == 0
@@ -250,15 +250,15 @@ def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
     assert f"{out}: ResNet-18 of width 0.125, from {source}" in said
     (overrides,) = [line for line in said.splitlines() if "PARAMS_FILE" in line]
     weights_file = shlex.split(overrides)[0].partition("=")[2]
-    assert weights_file == str(out)  # with a space
+    assert weights_file == str(out)  # despite the space in the path
 
 
 IMAGES = {"size": 64, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
 
 
 @pytest.mark.parametrize(("to", "out"), [("vissl", "o.torch"), ("timm", "o")])
-def test_record__goes_with_the_weights(to, out, tmp_path):
-    """Features under ImageNet's statistics instead had a mean cosine of 0.54."""
+def test_record__is_exported_with_weights(to, out, tmp_path):
+    """With ImageNet's statistics instead, features had a mean cosine similarity of 0.54."""
     trunk = ResNetTrunk(18)
     trunk.network_config = trunk.network_config.with_values("test", **IMAGES)
     save_trunk(trunk, tmp_path / "in.torch")
@@ -275,7 +275,7 @@ def test_record__goes_with_the_weights(to, out, tmp_path):
     assert detectron2_options(found)["MODEL.PIXEL_MEAN"] == [25.5, 51.0, 76.5]
 
 
-def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path, caplog):
+def test_timm_network__takes_image_size_from_options(tmp_path, caplog):
     net = timm.create_model("test_vit", img_size=48)
     file = save(net.state_dict(), tmp_path / "vit.pth")
     with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT, pass its timm name"):
@@ -284,15 +284,15 @@ def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path
         load_trunk(file, timm_options={"img_size": 48})
     found = load_trunk(file, timm="test_vit", timm_options={"img_size": 48})
     assert torch.equal(found.body.state_dict()["pos_embed"], net.state_dict()["pos_embed"])
-    assert found.network_config.size == 48  # timm's size is for its own weights
+    assert found.network_config.size == 48  # timm's size applies to timm's own weights
     assert found.network_config.defaults == ["mean", "std"]
     load_trunk(file, timm="test_vit")
     assert "timm resized pos_embed from (1, 10, 64) to (1, 101, 64)" in caplog.text
 
 
 @pytest.mark.parametrize("options", [{"global_pool": "max"}, {"output_stride": 8}])
-def test_timm_folder__of_a_resnet_keeps_its_options(options, tmp_path):
-    """Without them, the weights fit the plain ResNet too, and its features were wrong."""
+def test_timm_folder__keeps_resnet_options(options, tmp_path):
+    """Without them, the weights also fit the plain ResNet, but its features were wrong."""
     net = timm.create_model("resnet18", num_classes=4, **options)
     timm.models.save_for_hf(net, tmp_path, model_args=options, safe_serialization=True)
     plain = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0)
@@ -301,17 +301,17 @@ def test_timm_folder__of_a_resnet_keeps_its_options(options, tmp_path):
     assert torch.equal(features, plain.eval()(images))
 
 
-def test_timm_folder__says_nothing_of_timms_own_weights(tmp_path):
+def test_timm_folder__omits_metadata_of_timms_weights(tmp_path):
     save_trunk(ResNetTrunk(18), tmp_path / "in.torch")
     export_checkpoint(tmp_path / "in.torch", tmp_path / "folder", "timm")
     config = json.loads((tmp_path / "folder" / "config.json").read_text())["pretrained_cfg"]
     assert not {"license", "tag", "paper_ids"} & set(config)
     network = timm.create_model(f"local-dir:{tmp_path / 'folder'}", pretrained=True)
     inputs = timm.data.resolve_model_data_config(network, use_test_size=True)
-    assert inputs["input_size"] == (3, 224, 224)  # 288 for timm's own
+    assert inputs["input_size"] == (3, 224, 224)  # 288 for timm's own weights
 
 
-def test_export__names_an_output_that_cannot_be_written(tmp_path, capsys):
+def test_export__refuses_unwritable_output(tmp_path, capsys):
     (tmp_path / "in.torch").touch()
     (tmp_path / "mine").mkdir()
     command = ["--checkpoint", str(tmp_path / "in.torch")]
@@ -328,7 +328,7 @@ def test_export__names_an_output_that_cannot_be_written(tmp_path, capsys):
 
 
 def authors_convnext(net):
-    """The names in the files of ConvNeXt's authors."""
+    """Rename tensors as in the ConvNeXt authors' files."""
     renamed = {}
     for name, tensor in net.state_dict().items():
         name = re.sub(r"^stem\.", "downsample_layers.0.", name)
@@ -340,7 +340,7 @@ def authors_convnext(net):
 
 
 def authors_dinov2(net):
-    """The names in the files of DINOv2, with registers; its class token has a position."""
+    """Rename tensors as in DINOv2 files with registers, where the class token has a position."""
     state = net.state_dict()
     state["register_tokens"] = state.pop("reg_token")
     state["mask_token"] = torch.zeros(1, 384)
@@ -357,7 +357,7 @@ def authors_dinov2(net):
         ("vit_small_patch14_reg4_dinov2", {"img_size": 28, "depth": 2}, authors_dinov2),
     ],
 )
-def test_network_of_timm__is_converted_by_timm(name, options, convert, tmp_path, caplog):
+def test_timm_network__is_converted_by_timm(name, options, convert, tmp_path, caplog):
     net = timm.create_model(name, **options)
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
@@ -376,14 +376,14 @@ def test_network_of_timm__is_converted_by_timm(name, options, convert, tmp_path,
         ("vit_tiny_patch16_224", {"patch_size": 8}, r"of another shape: patch_embed\.proj"),
     ],
 )
-def test_network_of_timm__of_other_options_is_refused(name, options, message, tmp_path):
-    """timm's own conversion would resize patches, and skip blocks that are left over."""
+def test_timm_network__with_other_options_is_refused(name, options, message, tmp_path):
+    """timm's own conversion would resize patches and skip surplus blocks."""
     file = save(timm.create_model(name, **options).state_dict(), tmp_path / "in.pth")
     with pytest.raises(ValueError, match=message):
         load_trunk(file, timm=name)
 
 
-def test_network_of_timm__takes_other_numbers_of_channels(tmp_path):
+def test_timm_network__accepts_other_numbers_of_channels(tmp_path):
     net = timm.create_model("test_vit")
     file = save(net.state_dict(), tmp_path / "in.pth")
     trunk = load_trunk(file, timm="test_vit", timm_options={"in_chans": 5})
@@ -402,7 +402,7 @@ def test_network_of_timm__takes_other_numbers_of_channels(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "vit_b_16", "swin_t"])
-def test_network_of_torchvision__is_named(name, tmp_path):
+def test_torchvision_network__is_named(name, tmp_path):
     with torch.device("meta"):
         names = list(torchvision.models.get_model(name).state_dict())
     file = save(dict.fromkeys(names, torch.zeros(1)), tmp_path / "in.pth")
@@ -412,7 +412,7 @@ def test_network_of_torchvision__is_named(name, tmp_path):
 
 
 @pytest.mark.parametrize("to", ["detectron2", "torchvision"])
-def test_export__of_other_channels_than_three_is_refused(to, tmp_path):
+def test_export__refuses_other_numbers_of_channels(to, tmp_path):
     save_trunk(ResNetTrunk(18, 0.25, in_channels=1), tmp_path / "in.torch")
     with pytest.raises(ValueError, match=f"reads 1 channel, but {to} needs 3"):
         export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pkl", to)

@@ -1,4 +1,4 @@
-"""Read files without running code in them; refuse damaged ones in one sentence."""
+"""Read files without executing code from them; refuse damaged ones."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ class Planted:
 
 
 @pytest.mark.parametrize("write", ["torch", "older torch", "pickle"])
-def test_planted_code__is_not_run(write, tmp_path, monkeypatch):
+def test_planted_code__is_not_executed(write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "in.pth"
     content = {"model": {"a": np.ones(2)}, "planted": Planted()}
@@ -31,11 +31,11 @@ def test_planted_code__is_not_run(write, tmp_path, monkeypatch):
     assert not (tmp_path / "planted").exists()
 
 
-def test_formats__are_known_by_their_content(tmp_path):
+def test_formats__are_recognized_by_content(tmp_path):
     ones = torch.ones(2)
     save_file({"a": ones}, tmp_path / "in.safetensors")
     assert torch.equal(read_checkpoint(tmp_path / "in.safetensors")["a"], ones)
-    # As DINO, MAE and others save: the script's options, and numbers of numpy.
+    # DINO, MAE and others save the script's options and NumPy numbers.
     more = {"a": ones, "args": argparse.Namespace(lr=0.1), "loss": np.float64(3)}
     torch.save(more, tmp_path / "in.pth")
     assert torch.equal(read_checkpoint(tmp_path / "in.pth")["a"], ones)

@@ -1,4 +1,4 @@
-"""Read, export and read back networks from timm's families, with random weights."""
+"""Read, export and reload timm networks with random weights."""
 
 import pytest
 import timm

@@ -1,4 +1,4 @@
-"""Shared by the tests in this folder."""
+"""Fixtures shared by the image tests."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.helpers.images import save_gray
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two classes of one image."""
+    """Create two classes of one image each."""
     save_gray(tmp_path / "a" / "1.png", 1)
     save_gray(tmp_path / "b" / "2.png", 2)
     return tmp_path

@@ -25,7 +25,7 @@ TYPES = [np.uint8, np.uint16, np.float32]
 
 
 def bands(channels, dtype, seed=0, shape=(12, 10)):
-    """An array (H, W, C)."""
+    """Return an array (H, W, C)."""
     rng = np.random.default_rng(seed)
     values = rng.integers(0, 250, (*shape, channels))
     return values.astype(dtype)
@@ -52,7 +52,7 @@ def png(level):
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("channels", [2, 4, 5, 7, 30])
 @pytest.mark.parametrize("layout", ["contig", "separate", "pages"])
-def test_tiff__of_any_bands_has_its_values_and_logs_nothing(layout, channels, dtype, caplog):
+def test_tiff__reads_any_number_of_bands_silently(layout, channels, dtype, caplog):
     array = bands(channels, dtype)
     if layout == "contig":
         content = tiff(array, planarconfig="contig", photometric="minisblack")
@@ -64,7 +64,7 @@ def test_tiff__of_any_bands_has_its_values_and_logs_nothing(layout, channels, dt
     assert not caplog.records
 
 
-def test_tiff__with_a_fourth_band_that_is_not_transparency_keeps_it():
+def test_tiff__keeps_fourth_band_unless_alpha():
     array = bands(4, np.uint8)
     content = tiff(array, photometric="rgb", extrasamples=["unspecified"])
     np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), array)
@@ -72,27 +72,27 @@ def test_tiff__with_a_fourth_band_that_is_not_transparency_keeps_it():
     np.testing.assert_array_equal(decode_image(transparent).permute(1, 2, 0), array[..., :3])
 
 
-def test_tiff__without_tifffile_names_the_extra(monkeypatch):
+def test_tiff__without_tifffile_suggests_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tifffile", None)
     with pytest.raises(UnreadableImageError, match=r"pip install 'pirl-plugin\[tiff\]'"):
         decode_image(tiff(bands(5, np.uint8), photometric="minisblack"))
 
 
 @pytest.mark.parametrize("content", ["npy", "tiff"])
-def test_array__that_is_damaged_or_of_another_type_is_unreadable(content):
+def test_array__is_unreadable_if_damaged_or_of_other_dtype(content):
     write = npy if content == "npy" else lambda array: tiff(array, photometric="minisblack")
     whole = write(bands(5, np.uint16))
     for damaged in (whole[:40], whole[: len(whole) // 2], write(bands(5, np.float64))):
         with pytest.raises(UnreadableImageError):
             decode_image(damaged)
-    if content == "tiff":  # a small file may claim a size that the memory does not have
+    if content == "tiff":  # a small file may claim a size larger than memory
         with pytest.raises(UnreadableImageError, match="million values"):
             decode_image(whole, max_pixels=10)
     with pytest.raises(UnreadableImageError):
         decode_image(npy(np.array([None, 1])))
 
 
-def test_gray__of_16_bits_keeps_them():
+def test_gray__keeps_16_bits():
     values = np.arange(20, dtype=np.uint16).reshape(4, 5) * 3000
     for kind in ("PNG", "TIFF"):
         file = io.BytesIO()
@@ -149,7 +149,7 @@ HELD = {
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("held", HELD)
-def test_data_set__has_the_channels_of_most_images(held, dtype, tmp_path, caplog):
+def test_dataset__has_the_most_common_channels(held, dtype, tmp_path, caplog):
     arrays = [bands(5, dtype, seed) for seed in range(5)]
     arrays[3] = bands(4, dtype)
     data = ImageDataset(HELD[held](tmp_path / "in", arrays), VIEWS)
@@ -157,7 +157,7 @@ def test_data_set__has_the_channels_of_most_images(held, dtype, tmp_path, caplog
     assert data.pixel_type == kind
     for row in range(5):
         pixels, is_readable = data.source.load(row, 8, kind)
-        assert is_readable == (row != 3) or held == "folder"  # which sorts by class
+        assert is_readable == (row != 3) or held == "folder"  # a folder sorts by class
         if held != "folder" and row != 3:
             np.testing.assert_array_equal(pixels.permute(1, 2, 0), arrays[row])
         assert data[row]["images"].shape == (5, 8, 8)
@@ -167,8 +167,8 @@ def test_data_set__has_the_channels_of_most_images(held, dtype, tmp_path, caplog
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_floats__that_are_not_finite_make_an_image_unreadable(value, caplog):
-    """One such pixel would make the whole network NaN."""
+def test_floats__are_unreadable_if_not_finite(value, caplog):
+    """One such pixel would turn the entire network into NaN."""
     arrays = [bands(2, np.float32, seed) for seed in range(2)]
     arrays[1][3, 4, 1] = value
     data = ImageDataset(arrays, VIEWS)
@@ -177,7 +177,7 @@ def test_floats__that_are_not_finite_make_an_image_unreadable(value, caplog):
 
 
 @pytest.mark.parametrize("column", ["array", "lists"])
-def test_hugging_face__arrays_keep_channels_and_type(column):
+def test_hugging_face__arrays_keep_channels_and_dtype(column):
     datasets = pytest.importorskip("datasets", reason="needs pip install pirl-plugin[hf]")
     arrays = np.stack([bands(5, np.uint16, seed) + 9000 for seed in range(3)])
     lists = datasets.List(datasets.List(datasets.List(datasets.Value("uint16"))))
@@ -188,7 +188,7 @@ def test_hugging_face__arrays_keep_channels_and_type(column):
     np.testing.assert_array_equal(source[2].pixels.permute(1, 2, 0), arrays[2])
 
 
-def test_folder__of_ordinary_images_stays_rgb_beside_arrays(tmp_path):
+def test_folder__stays_rgb_despite_arrays_beside_images(tmp_path):
     write_folder(tmp_path, [bands(5, np.uint8)] * 3)
     save_gray(tmp_path / "a" / "0.png", 9)
     source = open_source(tmp_path)
@@ -201,7 +201,7 @@ def test_folder__of_ordinary_images_stays_rgb_beside_arrays(tmp_path):
     assert [int(data.source[row][0][0, 0, 0]) for row in range(3)] == [9, 1, 7]
 
 
-def test_rgb__is_made_where_it_is_asked_for(tmp_path):
+def test_rgb__converts_only_on_request(tmp_path):
     deep = [np.full((9, 9, 1), 257 * level, np.uint16) for level in range(3)]
     data = ImageDataset(deep, VIEWS, rgb=True)
     assert data.pixel_type == RGB
@@ -210,7 +210,7 @@ def test_rgb__is_made_where_it_is_asked_for(tmp_path):
     assert ImageDataset(deep, VIEWS)[1]["images"].shape == (1, 8, 8)
 
 
-def test_statistics__are_those_of_each_channel():
+def test_statistics__are_per_channel():
     arrays = [bands(4, np.uint16, seed) for seed in range(6)]
     source = open_source(arrays)
     mean, std = source.statistics(source.pixel_type())
@@ -225,8 +225,7 @@ def test_statistics__are_those_of_each_channel():
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_loop__of_own_channels_trains_and_measures(dtype, caplog):
-    """The library's loop, and features of its trunk, with five channels."""
+def test_loop__trains_and_extracts_features_with_five_channels(dtype, caplog):
     import pirl_plugin as pirl
 
     arrays = [bands(5, dtype, seed, (60, 70)) for seed in range(8)]
@@ -242,7 +241,7 @@ def test_loop__of_own_channels_trains_and_measures(dtype, caplog):
     assert features.isfinite().all()
 
 
-def test_prepare__copies_images_of_other_types_as_they_are(tmp_path):
+def test_prepare__copies_other_dtypes_unchanged(tmp_path):
     (tmp_path / "in").mkdir()
     content = npy(bands(5, np.uint16, shape=(40, 50)))
     (tmp_path / "in" / "1.npy").write_bytes(content)

@@ -1,4 +1,4 @@
-"""Classes are names, in every format: what is a class, in which order, and what is not."""
+"""Class names in every format: which labels count as classes, and in which order."""
 
 import io
 import unicodedata
@@ -31,13 +31,13 @@ def images(labels, first_level=0):
 
 
 def names_by_level(source, labels, names):
-    """Gray level of each image → the name of its class."""
+    """Map each image's gray level to its class name."""
     names = [*names, None]
     return {int(source[row][0][0, 0, 0]): names[labels[row]] for row in range(len(source))}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_classes__of_every_kind_are_joined_by_name_and_counted(kind, tmp_path, caplog):
+def test_classes__are_joined_by_name_in_every_format(kind, tmp_path, caplog):
     root = write_kind(kind, tmp_path, {"train": images(TRAIN), "test": images(TEST, 100)})
     data = open_kind(kind, root, "train", "test")
     assert data.classes == ["ant", "bee", "cat"]
@@ -49,13 +49,13 @@ def test_classes__of_every_kind_are_joined_by_name_and_counted(kind, tmp_path, c
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_classes__that_only_test_images_have_are_refused_by_name(kind, tmp_path):
+def test_classes__are_refused_by_name_if_only_in_test_images(kind, tmp_path):
     root = write_kind(kind, tmp_path, {"train": images("ab"), "test": images("aqb")})
     with pytest.raises(ValueError, match=r"training images: q\. The training images have a, b\."):
         open_kind(kind, root, "train", "test")
 
 
-def test_classes__of_a_library_data_set_are_those_of_its_files():
+def test_classes__of_in_memory_dataset_match_labels():
     source = open_source(in_memory(images(TRAIN)))
     assert names_by_level(source, source.labels(), source.classes) == dict(enumerate(TRAIN))
 
@@ -74,7 +74,7 @@ def test_classes__of_a_library_data_set_are_those_of_its_files():
         (["", " ", "-1", "-2", -1, None, float("nan"), np.float64("nan"), "a"], ["a"]),
     ],
 )
-def test_names__are_the_text_as_written(labels, names):
+def test_names__keep_the_text_as_written(labels, names):
     classes = name_classes(labels)
     assert classes.names == names
     assert sum(classes.without.values()) == (classes.indices < 0).sum()
@@ -84,8 +84,8 @@ def test_names__are_the_text_as_written(labels, names):
 ODD = ["-1", "<na>", "NA", "None", "nan", "none", "null"]
 
 
-def test_names__of_folders_are_classes_whatever_they_are(tmp_path):
-    """16 images of 4 classes became 8 images of 2 classes."""
+def test_folder_names__are_classes_even_if_odd(tmp_path):
+    """16 images in 4 classes were read as 8 images in 2 classes."""
     root = write_kind("folder", tmp_path, {"train": images(ODD), "val": images(ODD)})
     folders = ImageFolder(root / "train")
     lists = "".join(f"{path}\n" for path, _ in folders.samples)
@@ -103,7 +103,7 @@ def test_names__of_folders_are_classes_whatever_they_are(tmp_path):
     assert names_by_level(data.test, data.test_labels, data.classes) == dict(enumerate(ODD))
 
 
-def test_names__of_tars_and_class_labels_may_be_words_for_nothing(tmp_path):
+def test_tar_and_class_label_names__may_look_like_missing_values(tmp_path):
     import datasets
 
     rows = images(["none", "NA", "cat", "none"])
@@ -116,7 +116,7 @@ def test_names__of_tars_and_class_labels_may_be_words_for_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_cells__with_words_for_a_missing_value_are_no_class(kind, tmp_path):
+def test_missing_value_cells__are_unlabeled(kind, tmp_path):
     cells = ["none", "NA", "null", "NaN", "N/A", "cat", "dog"]
     root = write_kind(kind, tmp_path, {"train": images(cells)})
     train = open_source(path_of(kind, root, "train"))
@@ -124,7 +124,7 @@ def test_cells__with_words_for_a_missing_value_are_no_class(kind, tmp_path):
     assert train.labels().tolist() == [-1] * 5 + [0, 1]
 
 
-def test_names__of_folders_are_in_the_order_of_torchvision(tmp_path):
+def test_folder_names__are_in_torchvision_order(tmp_path):
     root = write_kind("folder", tmp_path, {"train": images(["10", "9", "9", "1"])})
     folder = ImageFolder(root / "train")
     for source in (open_source(root / "train"), open_source(folder)):
@@ -132,7 +132,7 @@ def test_names__of_folders_are_in_the_order_of_torchvision(tmp_path):
         assert source.labels().tolist() == folder.targets
 
 
-def test_names__of_torchvision_are_its_own_and_in_its_order():
+def test_torchvision_names__are_kept_in_order():
     data = CIFAR10.__new__(CIFAR10)
     data.data = np.zeros((3, 4, 4, 3), np.uint8)
     data.targets = [1, 0, 1]
@@ -141,7 +141,7 @@ def test_names__of_torchvision_are_its_own_and_in_its_order():
     assert (source.classes, source.labels().tolist()) == (["plane", "car"], [1, 0, 1])
 
 
-def test_join__of_more_than_three_unknown_classes_counts_the_others():
+def test_join__lists_three_unknown_classes_and_counts_the_rest():
     for test, train, words in (
         ("abcd", "a", r"images: b, c, d\. The .* have a\."),
         ("abcde", "a", r"images: b, c, d and 1 more\. The .* have a\."),
@@ -153,7 +153,7 @@ def test_join__of_more_than_three_unknown_classes_counts_the_others():
             join_classes(list(train), name_classes(test), "DIR/val")
 
 
-def test_names__of_images_without_a_class_say_what_their_labels_are():
+def test_names__count_reasons_for_unlabeled_images():
     labels = ["a", None, None, "", "nan", "-1", -1]
     without = name_classes(labels, missing=MISSING_VALUES).without
     assert without == {"no label": 2, "empty": 1, "nan": 1, "-1": 2}
@@ -170,7 +170,7 @@ def hugging_face(**columns):
     return datasets.Dataset.from_dict(columns, datasets.Features(kinds))
 
 
-def test_columns__of_a_hugging_face_set_are_found_by_name(tmp_path, caplog):
+def test_hugging_face_columns__are_found_by_name(tmp_path, caplog):
     data = hugging_face(
         mask=[gray(1), gray(2)], domain=[0, 0], photo=[gray(3), gray(4)], label=[1, 0]
     )
@@ -182,7 +182,7 @@ def test_columns__of_a_hugging_face_set_are_found_by_name(tmp_path, caplog):
     assert "labels from the column 'label'" in caplog.text
 
 
-def test_columns__that_are_not_known_are_refused_and_can_be_chosen():
+def test_unknown_columns__are_refused_unless_chosen():
     data = hugging_face(left=[gray(1)] * 2, right=[gray(2)] * 2, shape=[0, 1], color=[1, 0])
     with pytest.raises(
         ValueError,
@@ -201,7 +201,7 @@ def test_columns__that_are_not_known_are_refused_and_can_be_chosen():
         open_source(data, columns=Columns("right", "size")).labels()
 
 
-def test_columns__may_have_the_bytes_of_image_files(tmp_path):
+def test_columns__may_hold_encoded_images(tmp_path):
     import datasets
 
     file = io.BytesIO()
@@ -212,7 +212,7 @@ def test_columns__may_have_the_bytes_of_image_files(tmp_path):
         datasets.Dataset.from_dict(data).to_parquet(tmp_path / "a.parquet")
         assert open_source(tmp_path / "a.parquet")[1][0].unique().tolist() == [7]
     assert open_source(tmp_path / "a.parquet", columns=Columns("image"))[0].is_readable
-    # A file decides what is read: its texts are no paths.
+    # Text cells are never opened as paths: the file would decide what is read.
     for column in ("name", "photo"):
         with pytest.raises(ValueError, match=f"image_column = {column} is not a column of images"):
             open_source(tmp_path / "a.parquet", columns=Columns(column))
@@ -227,7 +227,7 @@ def test_columns__may_have_the_bytes_of_image_files(tmp_path):
         open_source(tags, columns=Columns(label="tags")).labels()
 
 
-def test_columns__of_items_in_memory_are_found_by_name_too():
+def test_in_memory_columns__are_found_by_name():
     items = [{"mask": gray(1), "photo": gray(2)}] * 2
     assert open_source(items)[0][0].unique().tolist() == [2]
     with pytest.raises(ValueError, match="columns a, b has a known name, such as image"):

@@ -1,4 +1,4 @@
-"""Images replaced under the same name are detected, in every format."""
+"""Images replaced under the same name are detected in every format."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def digests(kind, root):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_digests__notice_other_images_and_no_move(kind, tmp_path):
+def test_digests__change_with_images_but_not_with_location(kind, tmp_path):
     rows = [("a", gray(1)), ("b", gray(2)), ("a", gray(3))]
     root = write_kind(kind, tmp_path / "one", {"train": rows, "test": rows[:2]})
     before = digests(kind, root)
@@ -36,11 +36,11 @@ def test_digests__notice_other_images_and_no_move(kind, tmp_path):
     write_kind(kind, root, {"train": rows, "test": rows[:1]})
     after = digests(kind, root)
     assert after[0][0] == before[0][0]  # the same names
-    assert after[0][1] != before[0][1]  # with other content
-    assert after[1][0] != before[1][0]  # an image less
+    assert after[0][1] != before[0][1]  # with different content
+    assert after[1][0] != before[1][0]  # one image less
 
 
-def test_digests__are_of_one_column_of_images(tmp_path):
+def test_digests__depend_on_image_column(tmp_path):
     import datasets
 
     features = datasets.Features(before=datasets.Image(), after=datasets.Image())
@@ -56,7 +56,7 @@ def test_digests__are_of_one_column_of_images(tmp_path):
 
 @pytest.fixture
 def measure(tmp_path):
-    """A function that runs knn with a file of features, and returns its results."""
+    """Return a function that runs knn with a feature file and returns the results."""
     torch.manual_seed(0)
     save_trunk(ResNetTrunk(10, 0.25), tmp_path / "trunk.torch")
     write_classes(tmp_path / "data", {"train": 12, "val": 6}, separable=True)
@@ -70,7 +70,7 @@ def measure(tmp_path):
     return knn
 
 
-def test_features__of_moved_images_are_reused_and_of_replaced_images_refused(measure, tmp_path):
+def test_features__are_reused_for_moved_but_not_replaced_images(measure, tmp_path):
     assert measure()["knn_top1"] == 100
     written = (tmp_path / "f.npz").stat().st_mtime_ns
     (tmp_path / "data").rename(tmp_path / "moved")
@@ -90,7 +90,7 @@ def test_features__of_moved_images_are_reused_and_of_replaced_images_refused(mea
 
 @pytest.fixture
 def copied(tmp_path):
-    """A function that prepares ``in`` and returns name → gray level in the copy."""
+    """Return a function that prepares ``in`` and maps names to gray levels in the copy."""
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
     for number in range(6):
         save_gray(tmp_path / "in" / "cat" / f"{number}.png", 40 * number)
@@ -104,7 +104,7 @@ def copied(tmp_path):
     return copy
 
 
-def test_prepare__copies_changed_images_again_and_deletes_removed_ones(copied, tmp_path, capsys):
+def test_prepare__updates_changed_and_deletes_removed_images(copied, tmp_path, capsys):
     levels = {str(number): 40 * number for number in range(6)}
     assert copied() == levels
     capsys.readouterr()
@@ -122,17 +122,17 @@ def test_prepare__copies_changed_images_again_and_deletes_removed_ones(copied, t
     save_gray(cat / "2.png", 8, size=(600, 500))
     del expected["0"]
     assert copied() == {**expected, "2": 8}
-    copy = tmp_path / "out" / "cat" / "2.png"  # a list of the images fits the copy
+    copy = tmp_path / "out" / "cat" / "2.png"  # the copy keeps the name, so image lists still apply
     assert Image.open(copy).format == "JPEG"
 
 
-def test_prepare__of_an_image_that_broke_keeps_no_copy_of_the_old_one(copied, tmp_path):
+def test_prepare__deletes_copy_of_broken_image(copied, tmp_path):
     copied()
     (tmp_path / "in" / "cat" / "2.png").write_bytes(b"no image")
     assert "2" not in copied()
 
 
-def test_prepare__keeps_copies_if_the_images_cannot_be_reached(tmp_path, monkeypatch):
+def test_prepare__keeps_copies_of_unreachable_images(tmp_path, monkeypatch):
     for number in range(3):
         save_gray(tmp_path / "in" / f"{number}.png", number)
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
@@ -147,7 +147,7 @@ def test_prepare__keeps_copies_if_the_images_cannot_be_reached(tmp_path, monkeyp
     assert len(list((tmp_path / "out").glob("*.png"))) == 3
 
 
-def test_prepare__without_a_record_deletes_nothing(tmp_path):
+def test_prepare__deletes_nothing_without_record(tmp_path):
     save_gray(tmp_path / "in" / "1.png")
     save_gray(tmp_path / "out" / "mine.png")
     with pytest.raises(ValueError, match=r"did not write\. Choose a new or empty"):
@@ -155,7 +155,7 @@ def test_prepare__without_a_record_deletes_nothing(tmp_path):
     assert (tmp_path / "out" / "mine.png").is_file()
 
 
-def test_prepare__deletes_no_file_outside_that_a_record_names(tmp_path):
+def test_prepare__deletes_no_file_outside_the_copy(tmp_path):
     save_gray(tmp_path / "in" / "1.png")
     save_gray(tmp_path / "mine.png")
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]

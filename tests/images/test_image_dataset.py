@@ -1,4 +1,4 @@
-"""Any function of an image as views, in a data set with reproducible draws."""
+"""Any image function as views, in a data set with reproducible draws."""
 
 import random
 
@@ -38,7 +38,7 @@ CALLABLES = {
 
 
 @pytest.mark.parametrize("name", CALLABLES)
-def test_callable__draws_repeat_after_set_epoch_and_only_then(name):
+def test_callable__draws_repeat_only_after_set_epoch(name):
     torch.manual_seed(0)
     data = ImageDataset(PHOTOS, CALLABLES[name], seed=1)
     view = "drawn" if name == "rng" else "images"
@@ -55,17 +55,17 @@ def test_callable__draws_repeat_after_set_epoch_and_only_then(name):
     data.set_epoch(0)
     assert not torch.equal(data[2][view], first)
     data = ImageDataset(PHOTOS, CALLABLES[name], seed=1)
-    assert not torch.equal(data[1][view], data[1][view])  # without an epoch
+    assert not torch.equal(data[1][view], data[1][view])  # no epoch set
 
 
-def test_callable__with_a_generator_gets_the_keyed_one():
+def test_callable__receives_keyed_generator():
     data = ImageDataset(PHOTOS, with_generator, seed=3)
     data.set_epoch(2)
     expected = image_generator(3, 2, 1).random(3)
     np.testing.assert_array_equal(data[1]["drawn"], expected)
 
 
-def test_unreadable__has_zeros_of_the_shapes_of_a_readable_image():
+def test_unreadable__has_zeros_in_readable_shapes():
     data = ImageDataset([None, *PHOTOS, None], CALLABLES["v1"])
     (batch,) = DataLoader(data, 5, collate_fn=collate_views)
     assert batch["images"].shape == (5, 3, 16, 16)
@@ -76,24 +76,24 @@ def test_unreadable__has_zeros_of_the_shapes_of_a_readable_image():
     assert named["size"] == (24, 20)
 
 
-def test_unreadable__all_of_them_is_an_error():
+def test_dataset__refuses_all_unreadable_images():
     with pytest.raises(ValueError, match="list: none of 3 images could be read"):
         ImageDataset([None] * 3, CALLABLES["ours"])[0]
 
 
-def test_callable__may_return_images_in_its_dictionary():
+def test_callable__may_return_pil_images_in_dictionary():
     sample = ImageDataset(PHOTOS, lambda image: {"images": image.resize((8, 8)), "name": "a"})[0]
     assert sample["images"].shape == (3, 8, 8)
     assert sample["name"] == "a"
 
 
 @pytest.mark.parametrize("views", [pirl.JigsawViews, None, "jigsaw"])
-def test_views__that_are_no_function_are_refused(views):
+def test_dataset__refuses_views_that_are_not_callable(views):
     with pytest.raises(ValueError, match="expected a function of an image"):
         ImageDataset(PHOTOS, views)
 
 
-def test_part_of_a_data_set__has_its_images_and_not_its_views():
+def test_subset__has_images_without_views():
     network = pirl.WideResNet(10, 0.25)
     data = ImageDataset([*PHOTOS, None], pirl.ImageViews(image_size=8))
     features, readable = pirl.extract_features(network, data, size=32)
@@ -110,8 +110,8 @@ def test_part_of_a_data_set__has_its_images_and_not_its_views():
         pirl.extract_features(network, list(data), size=32)
 
 
-def test_views__stay_the_same_when_features_are_read_at_another_size(tmp_path):
-    """Reading once at 224 px changed the training views of 64 px by 5 levels on average."""
+def test_views__are_unaffected_by_feature_size(tmp_path):
+    """Reading once at 224 px changed the 64-px training views by 5 levels on average."""
     noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), dtype=np.uint8)
     for name in "ab":
         Image.fromarray(noise).save(tmp_path / f"{name}.jpg")
@@ -125,14 +125,14 @@ def test_views__stay_the_same_when_features_are_read_at_another_size(tmp_path):
     assert torch.equal(data[0]["images"], before)
 
 
-def test_default_collation__is_named_as_the_cause():
+def test_normalize__names_default_collation_as_cause():
     batch = next(iter(DataLoader(ImageDataset(PHOTOS, CALLABLES["ours"]), 2)))
     with pytest.raises(ValueError, match="collate_fn=collate_views"):
         normalize_images(batch["patches"])
 
 
 class TwoCrops(pirl.Views):
-    """Two standard views, of a user's own."""
+    """Custom views: two standard crops."""
 
     def _make(self, pixels, rng):
         return {
@@ -141,7 +141,7 @@ class TwoCrops(pirl.Views):
         }
 
 
-def test_views__of_a_user_are_a_subclass():
+def test_views__can_be_subclassed():
     sample = ImageDataset(PHOTOS, TwoCrops(image_size=8, hue=0))[0]
     assert sample["other"].shape == (3, 8, 8)
     assert not torch.equal(sample["images"], sample["other"])

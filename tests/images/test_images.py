@@ -36,7 +36,7 @@ def encoded(kind, mode="RGB", size=(40, 30), **options):
 
 @pytest.fixture
 def folder(tmp_path, make_image):
-    """Two classes of two images, and one file that is no image."""
+    """Create two classes of two images, and a file that is not an image."""
     for number, name in enumerate(["cat/0.png", "cat/1.jpg", "dog/2.png", "dog/3.png"]):
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def folder(tmp_path, make_image):
     return tmp_path / "data"
 
 
-def test_decode__equals_pil(subtests):
+def test_decode__matches_pil(subtests):
     for kind, mode in (
         ("JPEG", "RGB"),
         ("JPEG", "L"),
@@ -60,8 +60,8 @@ def test_decode__equals_pil(subtests):
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_decode__is_upright(kind):
-    undone = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # as PIL numbers its transpositions
+def test_decode__applies_exif_orientation(kind):
+    undone = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # PIL's transposition numbers
     plain = Image.open(io.BytesIO(encoded(kind)))
     for orientation in range(1, 9):
         exif = Image.Exif()
@@ -73,7 +73,7 @@ def test_decode__is_upright(kind):
         )
 
 
-def test_decode__xmp_before_the_orientation():
+def test_decode__finds_orientation_after_xmp():
     exif = Image.Exif()
     exif[0x0112] = 6
     data = encoded("JPEG", exif=exif.tobytes())
@@ -85,20 +85,22 @@ def test_decode__xmp_before_the_orientation():
     assert torch.equal(decode_image(damaged), decode_image(encoded("JPEG")))
 
 
-def test_decode__bmp_with_the_bytes_of_a_jpegs_block():
+def test_decode__reads_bmp_resembling_a_jpeg_header():
     data = bytearray(encoded("BMP"))
-    data[54:54] = bytes(256)  # the pixels begin at byte 310
-    data[2:14] = b"\0\xc0\0\0\0\0\x10\0\x36\x01\0\0"  # a block of 16 × 54 pixels, without its 0xFF
+    data[54:54] = bytes(256)  # pixels start at byte 310
+    data[2:14] = (
+        b"\0\xc0\0\0\0\0\x10\0\x36\x01\0\0"  # JPEG frame header for 16 × 54 pixels, without 0xFF
+    )
     assert torch.equal(decode_image(data), decode_image(encoded("BMP")))
 
 
-def test_decode__16_bit_gray():
+def test_decode__keeps_16_bit_gray():
     file = io.BytesIO()
     Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
     assert decode_image(file.getvalue()).unique().tolist() == [25700]
 
 
-# At the sizes where one pixel changes the scale: the smallest of 1, 1/2, 1/4 and 1/8 size that
+# At sizes where one pixel changes the scale: the smallest of 1, 1/2, 1/4 and 1/8 size that
 # leaves ``side`` pixels to the shorter side. libjpeg rounds up: 79 / 2 = 40.
 SCALED = {
     # side, (width, height): (width, height)
@@ -121,15 +123,15 @@ SCALED = {
 }
 
 
-def test_decode__of_a_large_jpeg_is_at_the_smallest_scale_that_leaves_the_side():
-    """torchvision decodes at full size, PIL at the others, and CMYK always."""
+def test_decode__scales_large_jpeg_down_to_the_side():
+    """torchvision decodes at full size; PIL decodes the scaled sizes, and CMYK always."""
     for mode in ("RGB", "CMYK"):
         for (side, size), expected in SCALED.items():
             height, width = decode_image(encoded("JPEG", mode, size), side).shape[1:]
             assert (width, height) == expected, (mode, side, size)
 
 
-def test_decode__counts_the_pixels_at_the_scale_of_decoding():
+def test_decode__applies_pixel_limit_to_decoded_size():
     data = encoded("JPEG", size=(91, 80))
     assert decode_image(data, 20, max_pixels=23 * 20).shape == (3, 20, 23)
     with pytest.raises(UnreadableImageError, match="23 × 20 pixels: expected at most"):
@@ -139,8 +141,9 @@ def test_decode__counts_the_pixels_at_the_scale_of_decoding():
         decode_image(data, 80, max_pixels=91 * 80 - 1)
 
 
-def test_images__are_decoded_at_the_size_that_views_need(tmp_path, monkeypatch):
-    """As sharp as 750 px for views of 224 px: 214 for 64, 753 for 225, 1500 for 448."""
+def test_images__are_decoded_at_the_size_views_need(tmp_path, monkeypatch):
+    """Scales with the view size from 750 px for 224-px views: 214 for 64, 753 for 225, 1500 for
+    448."""
     for name in ("0.jpg", "1.jpg"):
         (tmp_path / name).write_bytes(encoded("JPEG", size=(3001, 3000)))
     for views, side in (
@@ -149,11 +152,14 @@ def test_images__are_decoded_at_the_size_that_views_need(tmp_path, monkeypatch):
         (ImageViews(image_size=225), 1500),
         (ImageViews(image_size=448), 1500),
         (ImageViews(image_size=449), 3000),
-        (ImageViews(image_size=224, image_scale=(0.02, 1.0)), 1500),  # crops of half the side
+        (
+            ImageViews(image_size=224, image_scale=(0.02, 1.0)),
+            1500,
+        ),  # crops have half the side length
         (ImageViews(image_size=224, image_scale=(0.2, 1.0)), 750),
         (JigsawViews(image_size=224), 750),
         (JigsawViews(image_size=224, patches_crop_size=620), 1500),  # 620 √(0.08 / 0.6) = 226
-        (CenterCrop(500), 3000),  # a user's function gets the image as it is
+        (CenterCrop(500), 3000),  # a custom function gets the original image
     ):
         shapes = []
         load = FolderSource.load
@@ -169,13 +175,13 @@ def test_images__are_decoded_at_the_size_that_views_need(tmp_path, monkeypatch):
         assert shapes == [side], (views, side)
 
 
-def test_decode__one_kind_of_error(subtests):
+def test_decode__raises_one_error_type(subtests):
     for data in (b"", b"no image", encoded("JPEG")[:400], encoded("PNG")[:80], b"\xff\xd8\xff\xe0"):
         with subtests.test(size=len(data)), pytest.raises(UnreadableImageError):
             decode_image(data)
 
 
-def test_find_images__order_of_torchvision_without_system_folders(
+def test_find_images__uses_torchvision_order_without_system_folders(
     folder, make_image, caplog, monkeypatch
 ):
     for name in (".hidden", "lost+found", "@eaDir", "__MACOSX"):
@@ -187,7 +193,7 @@ def test_find_images__order_of_torchvision_without_system_folders(
     listed = os.scandir
 
     def scandir(path):
-        if os.path.basename(path) == "shut":  # root may list all
+        if os.path.basename(path) == "shut":  # because root can list every folder
             raise PermissionError(path)
         return listed(path)
 
@@ -201,7 +207,7 @@ def test_find_images__order_of_torchvision_without_system_folders(
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_unreadable__named_once_counted_and_masked(method, folder, caplog):
+def test_unreadable__is_named_once_counted_and_masked(method, folder, caplog):
     images = ImageDataset(folder, VIEWS)
     options = {"num_workers": 1, "multiprocessing_context": method}
     loader = DataLoader(images, 5, collate_fn=collate_views, persistent_workers=True, **options)
@@ -212,22 +218,22 @@ def test_unreadable__named_once_counted_and_masked(method, folder, caplog):
     assert images.source.unreadable_paths() == [str(folder / "dog" / "4.jpg")]
     with caplog.at_level(logging.WARNING):
         assert not images[4]["data_valid"]
-    assert "4.jpg" not in caplog.text  # a worker named it
+    assert "4.jpg" not in caplog.text  # a worker already named it
 
 
-def test_views_of_a_pass__keyed_by_epoch_or_new_each_time(folder):
+def test_views__are_keyed_by_epoch_or_new_each_time(folder):
     images = ImageDataset(folder, VIEWS, seed=5)
     assert not torch.equal(images[0]["images"], images[0]["images"])
     loader = DataLoader(images, 5, num_workers=1, persistent_workers=True, collate_fn=collate_views)
     first, second = next(iter(loader)), next(iter(loader))
     assert not torch.equal(first["images"], second["images"])
-    images.set_epoch(3)  # which a running worker sees
+    images.set_epoch(3)  # running workers see the new epoch
     third = next(iter(loader))
     expected = VIEWS(images.source[2][0], image_generator(5, 3, 2))
     assert torch.equal(third["images"][2], expected["images"])
 
 
-def test_image_dataset__takes_any_data_set_of_images(folder):
+def test_image_dataset__accepts_any_image_dataset(folder):
     (folder / "dog" / "4.jpg").unlink()
     tensors = [torch.full((3, 20, 30), k, dtype=torch.uint8) for k in range(4)]
     paths = sorted(map(str, folder.glob("*/*")))
@@ -250,7 +256,7 @@ def test_image_dataset__takes_any_data_set_of_images(folder):
         assert ImageDataset(items, VIEWS, image_column=key)[0]["data_valid"]
 
 
-def test_collate__patches_pretext_labels_and_other_keys():
+def test_collate__handles_patches_pretext_labels_and_other_keys():
     pixels = [torch.full((3, 60, 80), k, dtype=torch.uint8) for k in range(3)]
     samples = [{**JigsawViews(image_size=16)(p), "__key__": "a"} for p in pixels]
     batch = collate_views(samples)
@@ -260,11 +266,11 @@ def test_collate__patches_pretext_labels_and_other_keys():
     turned = collate_views([ImageDataset(pixels, RotationTask(16))[row] for row in range(3)])
     assert set(turned["label"].tolist()) <= {0, 1, 2, 3}
     assert turned["index"].tolist() == [0, 1, 2]
-    views, classes = collate_views([(sample, 5) for sample in samples])  # as of ImageFolder
+    views, classes = collate_views([(sample, 5) for sample in samples])  # as from ImageFolder
     assert (len(views["patches"]), classes.tolist()) == (27, [5, 5, 5])
 
 
-def test_filelist__arrays_prefixes_and_missing_files(folder):
+def test_filelist__reads_arrays_and_replaces_prefixes(folder):
     np.save(folder / "list.npy", ["/old/cat/0.png", "/old/dog/2.png"])
     options = {"remove_prefix": "/old/", "new_prefix": f"{folder}/"}
     assert open_source(folder / "list.npy", **options)[1][1]
@@ -275,7 +281,7 @@ def test_filelist__arrays_prefixes_and_missing_files(folder):
         open_source(folder / "objects.npy")
 
 
-def test_voc_and_inaturalist(tmp_path, make_image):
+def test_voc_and_inaturalist__are_read(tmp_path, make_image):
     for part in ("ImageSets/Main", "JPEGImages", "train_val2018"):
         (tmp_path / part).mkdir(parents=True)
     for number, name in enumerate(("a", "b")):
@@ -299,7 +305,7 @@ def test_voc_and_inaturalist(tmp_path, make_image):
             assert torch.equal(pixels, images[row][0])
 
 
-def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, capsys):
+def test_prepare__copies_and_continues(folder, tmp_path, make_image, capsys):
     make_image(folder / "cat" / "0.png", 0, 90)
     out = tmp_path / "out"
     command = [str(folder), str(out), "--size", "60", "--workers", "1"]
@@ -318,7 +324,7 @@ def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, capsys):
         prepare.main([*command, "--size", "61"])
 
 
-# Copies of 20 px: (width, height) of a JPEG, the scale at which it is decoded, and the copy's size.
+# 20-px copies: JPEG (width, height) -> decoding scale, copied (width, height).
 COPIES = {
     (27, 20): (1, (27, 20)),
     (27, 21): (1, (26, 20)),
@@ -334,8 +340,8 @@ COPIES = {
 }
 
 
-def test_prepare__decodes_at_twice_the_size_at_least_and_rounds_the_longer_side(tmp_path):
-    """The bytes equal those of PIL's own reduced decoding, filter and quality."""
+def test_prepare__decodes_at_least_double_size_and_rounds_longer_side(tmp_path):
+    """The bytes match PIL's own reduced decoding, filter and quality."""
     photos = tmp_path / "in"
     photos.mkdir()
     for number, size in enumerate(COPIES):

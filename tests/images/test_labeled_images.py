@@ -1,4 +1,4 @@
-"""A command's training and test images: two paths, a folder with both, or class folders."""
+"""Training and test images for a command: two paths, one folder with both, or class folders."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.helpers.images import save_gray
 from tests.helpers.kinds import KINDS, gray, path_of, write_kind
 
 
-def test_open_labeled__finds_the_folders_of_training_and_test_images(tmp_path):
+def test_open_labeled__finds_train_and_test_folders(tmp_path):
     write_classes(tmp_path, {"Train": 4, "validation": 4}, separable=True)
     images = open_labeled(tmp_path)
     assert images.test.path.endswith("validation")
@@ -22,7 +22,7 @@ def test_open_labeled__finds_the_folders_of_training_and_test_images(tmp_path):
 
 @pytest.mark.parametrize("train", KINDS)
 @pytest.mark.parametrize("val", ["folder", "csv", "parquet"])
-def test_train_and_val__may_be_of_two_kinds(train, val, tmp_path):
+def test_train_and_val__may_differ_in_format(train, val, tmp_path):
     rows = [("a", gray(1)), ("b", gray(2))]
     write_kind(train, tmp_path / "one", {"train": rows})
     write_kind(val, tmp_path / "two", {"val": rows[1:]})
@@ -44,7 +44,7 @@ def test_train_and_val__may_be_of_two_kinds(train, val, tmp_path):
         ({"data": "nowhere"}, "--data = .*nowhere is not a folder"),
     ],
 )
-def test_open_labeled__of_other_options_says_what_to_pass(options, words, tmp_path):
+def test_open_labeled__says_what_to_pass_instead(options, words, tmp_path):
     save_gray(tmp_path / "flat" / "1.png")
     (tmp_path / "train.csv").write_text("path,label\nflat/1.png,a\n")
     with pytest.raises(ValueError, match=words):
@@ -53,7 +53,7 @@ def test_open_labeled__of_other_options_says_what_to_pass(options, words, tmp_pa
 
 @pytest.fixture
 def photos(tmp_path):
-    """Class folders of 40, 3 and 1 images, with odd names, and an image beside them."""
+    """Create class folders of 40, 3 and 1 images, with odd names, and one image beside them."""
     for number in range(40):
         save_gray(tmp_path / "photos" / "none" / "in, here" / f"{number}.png", number)
     for number in range(3):
@@ -64,7 +64,7 @@ def photos(tmp_path):
 
 
 def contents(images):
-    """Name of the class → gray levels, of the training and the test images."""
+    """Map class names to gray levels, for training and test images."""
     sides = []
     for source, labels in ((images.train, images.train_labels), (images.test, images.test_labels)):
         levels = {}
@@ -89,7 +89,7 @@ def test_class_folders__hold_out_a_fifth_of_each_class(photos, capsys):
     assert "pass --train and --val" in out
 
 
-def test_class_folders__keep_their_split_when_photos_are_added_or_moved(photos, tmp_path):
+def test_class_folders__keep_split_after_adding_or_moving_photos(photos, tmp_path):
     before = contents(open_labeled(photos))[1]["none"]
     for number in range(40, 50):
         save_gray(photos / "none" / "in, here" / f"{number}.png", number)
@@ -97,7 +97,7 @@ def test_class_folders__keep_their_split_when_photos_are_added_or_moved(photos, 
     assert contents(open_labeled(moved))[1]["none"] & set(range(40)) == before
 
 
-def test_save_split__writes_lists_that_a_run_resumes_with(photos, tmp_path):
+def test_save_split__writes_lists_reused_on_resume(photos, tmp_path):
     first = open_labeled(photos)
     written = save_split(first, tmp_path)
     assert contents(written) == contents(first)
@@ -111,7 +111,7 @@ def test_save_split__writes_lists_that_a_run_resumes_with(photos, tmp_path):
         save_split(open_labeled(tmp_path / "other"), tmp_path)
 
 
-def test_class_folders__are_split_in_the_same_way_by_each_command(tmp_path, capsys):
+def test_class_folders__are_split_by_knn(tmp_path, capsys):
     import torch
 
     from pirl_plugin.checkpoints.write import save_trunk

@@ -1,4 +1,4 @@
-"""One image is enough for everything but a memory bank."""
+"""A single image suffices everywhere except in a memory bank."""
 
 import json
 
@@ -20,12 +20,12 @@ from tests.helpers.kinds import KINDS, gray, open_kind, write_kind
 
 @pytest.fixture
 def photo(tmp_path):
-    """The path of one photo in a folder."""
+    """Create a folder with one photo and return the photo's path."""
     save_gray(tmp_path / "photos" / "1.png", 9)
     return tmp_path / "photos" / "1.png"
 
 
-def test_library__takes_one_image(photo):
+def test_library__accepts_one_image(photo):
     network = pirl_plugin.WideResNet(10, 0.25)
     for place in (photo, str(photo), photo.parent, [photo], [gray(9)]):
         assert ImageDataset(place, ImageViews(image_size=8))[0]["index"] == 0
@@ -39,14 +39,14 @@ def test_bank__needs_two_images():
 
 
 @pytest.mark.parametrize("place", ["", "1.png"])
-def test_embed__takes_one_image(place, photo, tmp_path):
+def test_embed__accepts_one_image(place, photo, tmp_path):
     save_trunk(ResNetTrunk(10, 0.25), tmp_path / "trunk.torch")
     words = ["--checkpoint", str(tmp_path / "trunk.torch"), "--data", str(photo.parent / place)]
     run(["embed", *words, "--out", str(tmp_path / "f.npz"), "--size", "32"])
     assert np.load(tmp_path / "f.npz")["features"].shape == (1, 128)
 
 
-def test_prepare__takes_one_image(photo, tmp_path):
+def test_prepare__accepts_one_image(photo, tmp_path):
     run(["prepare", str(photo.parent), str(tmp_path / "copy"), "--workers", "0"])
     assert len(FolderSource(tmp_path / "copy")) == 1
     with pytest.raises(ValueError, match=r"IN = .*1\.png is a file"):
@@ -61,8 +61,8 @@ def test_test_split__may_have_one_image(kind, tmp_path):
     assert open_kind(kind, root).test_labels.tolist() == [1]
 
 
-def test_metadata__of_a_folder_of_images_has_their_labels(tmp_path):
-    """The layout of ImageFolder in the package ``datasets``."""
+def test_metadata__labels_images_in_a_folder(tmp_path):
+    """The ImageFolder layout of the ``datasets`` package."""
     for split in ("train", "test"):
         for number in range(2):
             save_gray(tmp_path / split / f"{number}.png", number)
@@ -73,7 +73,7 @@ def test_metadata__of_a_folder_of_images_has_their_labels(tmp_path):
     assert (data.classes, data.test_labels.tolist()) == (["a", "b"], [1, 0])
 
 
-def test_hugging_face__reads_no_file_that_its_own_files_name(tmp_path):
+def test_hugging_face__reads_no_file_outside_its_folder(tmp_path):
     rows = [("a", gray(1)), ("b", gray(2))]
     root = write_kind("arrow", tmp_path / "in", {"train": rows, "test": rows})
     planted = write_kind("arrow", tmp_path / "planted", {"train": [("x", gray(7))] * 3})

@@ -1,4 +1,4 @@
-"""What sources skip, count, refuse or infer: folders, lists, tars, deep images."""
+"""What sources skip, count, refuse or infer: folders, lists, tables, tars, data sets."""
 
 import io
 import json
@@ -29,8 +29,8 @@ from tests.helpers.images import save_gray
 from tests.helpers.kinds import KINDS, add_member, gray, in_memory, path_of, write_kind
 
 
-def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
-    """One tar of masks, or one table of features, was read instead of all classes."""
+def test_image_folder__ignores_other_files(folder):
+    """A single mask tar or feature table used to be read instead of all classes."""
     for name in ("masks.tar", "masks.tar.gz", "features.parquet", "index.npz"):
         (folder / name).touch()
         (folder / "a" / name).touch()
@@ -40,7 +40,7 @@ def test_folder__of_images_is_read_whatever_lies_beside_them(folder):
         assert source.classes == classes
 
 
-def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
+def test_system_folder__is_not_a_class(folder, caplog, subtests):
     for name in (
         "#recycle",
         "@Recycle",
@@ -58,7 +58,7 @@ def test_folder__of_the_system_is_no_class(folder, caplog, subtests):
             assert f"{name}/ (1)" in caplog.text
 
 
-def test_skipped__photos_of_phones_come_with_a_remedy():
+def test_skipped_heic__names_package_to_install():
     counts = warn_skipped("photos", Counter({".heic": 2}))
     assert counts == ".heic (2); to read HEIC, pip install pillow-heif"
 
@@ -76,17 +76,17 @@ def test_folder__counts_unlabeled_images(folder, caplog):
         (("Train", "VALIDATION"), "Train", "VALIDATION"),
         (("train", "valid", "test"), "train", "valid"),
         (("train", "test", ".git"), "train", "test"),
-        (("train", "bus", "car"), "train", None),  # a class of this name
+        (("train", "bus", "car"), "train", None),  # a class named train
         (("cats", "dogs"), None, None),
     ],
 )
-def test_find_splits__knows_the_folders_of_public_data_sets(names, train, test, tmp_path):
+def test_find_splits__recognizes_folders_of_public_datasets(names, train, test, tmp_path):
     for name in names:
         (tmp_path / name).mkdir()
     assert [path and path.name for path in find_splits(tmp_path)] == [train, test]
 
 
-def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, capsys):
+def test_folder_with_splits__is_refused_but_copied_by_prepare(tmp_path, capsys):
     for split in ("Train", "valid"):
         save_gray(tmp_path / "in" / split / "cat" / "a" / "1.png")
     with pytest.raises(ValueError, match=r"holds Train and valid\. Pass one, such as .*/in/Train"):
@@ -95,7 +95,7 @@ def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, 
     assert (tmp_path / "out" / "valid" / "cat" / "a" / "1.png").is_file()
 
 
-def test_list__has_paths_and_labels_by_the_names_of_columns(folder, subtests):
+def test_list__finds_path_and_label_columns_by_name(folder, subtests):
     for name, text, paths, labels in (
         (
             "a.txt",
@@ -138,14 +138,14 @@ def test_list__has_paths_and_labels_by_the_names_of_columns(folder, subtests):
 
 
 @pytest.mark.parametrize("label", [["u", "v"], ["u"], {"u": 1}])
-def test_list__of_several_labels_for_an_image_has_no_classes(label, folder):
+def test_list__with_multiple_labels_per_image_has_no_classes(label, folder):
     rows = [{"path": "a/1.png", "labels": label}, {"path": "b/2.png", "labels": "v"}]
     (folder / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(NoLabels, match=r"a\.jsonl: an image has the label .*, but class"):
         open_source(folder / "a.jsonl").labels()
 
 
-def test_table__without_a_known_or_chosen_column_is_refused(folder, subtests):
+def test_table__without_known_or_chosen_column_is_refused(folder, subtests):
     for header, columns, words in (
         ("a/1.png,u", {}, r"none of the columns a/1\.png, u has a known name"),
         ("scan,finding", {"label": "finding"}, "none of the columns scan, finding has a known"),
@@ -161,14 +161,14 @@ def test_table__without_a_known_or_chosen_column_is_refused(folder, subtests):
                 open_source(folder / "a.csv", columns=Columns(**columns)).labels()
 
 
-def test_table__has_the_columns_that_are_chosen(folder):
+def test_table__uses_chosen_columns(folder):
     (folder / "a.csv").write_text("path;finding;scan\n-;u;a/1.png\n-;v;b/2.png\n")
     source = open_source(folder / "a.csv", columns=Columns("scan", "finding"))
     assert source.classes == ["u", "v"]
     assert source[1][1]
 
 
-def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests):
+def test_list__is_refused_if_incomplete_or_of_another_format(folder, subtests):
     for name, text, words in (
         ("d.csv", "label,path\nx,a/1.png\nx,\n", "entry 2 has no 'path'"),
         ("c.csv", "path,label\na/1.png,x\nb/2.png,x, y\n", "row 3 has more cells than the header"),
@@ -184,8 +184,8 @@ def test_list__that_is_incomplete_or_of_another_kind_is_refused(folder, subtests
                 open_source(folder / name)
 
 
-def test_folder__of_another_kind_of_data_names_it(tmp_path):
-    """Without an overlay, a run reads a folder: it said that an existing list does not exist."""
+def test_disk_folder__names_other_formats(tmp_path):
+    """Without an overlay a run expects a folder; it used to deny that an existing list exists."""
     (tmp_path / "a.csv").touch()
     with pytest.raises(ValueError, match=r"a\.csv is a file.* \+config/pirl/datasets=filelist"):
         open_source(tmp_path / "a.csv", DISK_FOLDER)
@@ -207,7 +207,7 @@ def write_tar(path, names):
             tar.addfile(member, io.BytesIO(file.getvalue()))
 
 
-def test_tar__that_is_cut_anywhere_is_refused(tmp_path):
+def test_tar__is_refused_if_truncated_or_damaged(tmp_path):
     path = tmp_path / "a.tar"
     write_tar(path, ["0.png", "1.png", "2.png"])
     whole = path.read_bytes()
@@ -218,9 +218,9 @@ def test_tar__that_is_cut_anywhere_is_refused(tmp_path):
         with pytest.raises(ValueError, match=r"a\.tar is not a complete tar"):
             open_source(tmp_path)
     for damaged in (
-        whole[:1024] + b"x" * 512 + whole[1536:],  # a header
-        whole + whole,  # two tars in one file: the second would be left out
-        whole[:1024].ljust(3 << 20, b"\0"),  # a copy that stopped in a file of full length
+        whole[:1024] + b"x" * 512 + whole[1536:],  # a damaged header
+        whole + whole,  # two tars in one file: the second would be ignored
+        whole[:1024].ljust(3 << 20, b"\0"),  # an interrupted copy, padded to full length
     ):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"a\.tar is not a complete tar"):
@@ -233,7 +233,7 @@ def png(level):
     return file.getvalue()
 
 
-def test_table__names_its_columns_only_if_there_is_a_choice(folder, caplog):
+def test_table__logs_columns_only_if_there_is_a_choice(folder, caplog):
     (folder / "two.csv").write_text("path,label\na/1.png,x\n")
     (folder / "three.csv").write_text("path,label,split\na/1.png,x,0\n")
     open_source(folder / "two.csv")
@@ -242,14 +242,14 @@ def test_table__names_its_columns_only_if_there_is_a_choice(folder, caplog):
     assert "three.csv: paths from the column 'path', labels from 'label'" in caplog.text
 
 
-def test_tar__counts_what_it_leaves_out_and_reads_hard_links(tmp_path, caplog):
+def test_tar__counts_skipped_members_and_reads_hard_links(tmp_path, caplog):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        add_member(tar, "1.mask.png", png(1))  # before its image
-        add_member(tar, "1.png", png(2))  # a mask, too: the image is 1.jpg
+        add_member(tar, "1.mask.png", png(1))  # a mask that precedes its image
+        add_member(tar, "1.png", png(2))  # also a mask: the image is 1.jpg
         add_member(tar, "1.jpg", png(3))
         add_member(tar, "1.json", b"{}")
         add_member(tar, "2.png", png(4))
-        add_member(tar, "2.png", png(5))  # as tar unpacks, the last one counts
+        add_member(tar, "2.png", png(5))  # the last one counts, as when unpacking
         add_member(tar, "x/v1.0.png", png(6))
         add_member(tar, "x/v1.1.png", png(7))
         add_member(tar, "x/._0.png", png(8))
@@ -274,8 +274,8 @@ def test_tar__counts_what_it_leaves_out_and_reads_hard_links(tmp_path, caplog):
         assert reason in caplog.text
 
 
-def test_tar__of_class_folders_has_their_classes(tmp_path):
-    """As ``tar -cf images.tar .`` and ``tar -cf images.tar *`` pack them."""
+def test_tar__reads_classes_from_folders(tmp_path):
+    """Packed with ``tar -cf images.tar .`` or ``tar -cf images.tar *``."""
     for name in ("0.png", "none/1.png", "b/x/2.png"):
         save_gray(tmp_path / "in" / name, 40)
     for number, packed in enumerate((".", "*")):
@@ -294,7 +294,7 @@ def test_tar__of_class_folders_has_their_classes(tmp_path):
 
 
 class Items(list):
-    """A list with an item that raises."""
+    """A list with one raising item."""
 
     def __getitem__(self, row):
         if row == 1:
@@ -302,7 +302,7 @@ class Items(list):
         return super().__getitem__(row)
 
 
-def test_bad_items__of_any_data_set_are_counted_by_row(caplog):
+def test_bad_items__are_counted_by_row(caplog):
     image = torch.zeros(3, 9, 9, dtype=torch.uint8)
     source = open_source(Items([image, image, None, ("x", 3), {"image": None}, image.float()]))
     assert [source[row][1] for row in range(6)] == [True, *[False] * 5]
@@ -310,7 +310,7 @@ def test_bad_items__of_any_data_set_are_counted_by_row(caplog):
     assert "Skipped unreadable image 1, Items[1]: ZeroDivisionError" in caplog.text
 
 
-def test_items_without_pixels__are_masked_and_counted():
+def test_empty_images__are_masked_and_counted():
     whole = torch.zeros(3, 9, 9, dtype=torch.uint8)
     items = [whole, whole[:, :0], whole[:, :, :0], np.zeros((0, 9, 3), np.uint8), whole]
     images = ImageDataset(items, JigsawViews(image_size=8))
@@ -319,7 +319,7 @@ def test_items_without_pixels__are_masked_and_counted():
     assert len(images.source.unreadable_paths()) == 3
 
 
-def test_labels__of_torchvision_subset_and_joined_data(folder):
+def test_labels__are_read_through_subset_and_concat(folder):
     images = ImageFolder(folder)
     assert open_source(images.samples)[1][1]  # (path, class)
     assert open_source(images).labels().tolist() == [0, 1]
@@ -329,7 +329,7 @@ def test_labels__of_torchvision_subset_and_joined_data(folder):
         open_source([1, 2]).labels()
 
 
-def test_hugging_face__folder_of_several_splits_names_what_to_pass(tmp_path):
+def test_hugging_face__says_what_to_pass_for_several_splits(tmp_path):
     rows = [("a", gray(1)), ("b", gray(2))]
     write_kind("parquet", tmp_path / "hub", {"train": rows, "test": rows})
     import datasets
@@ -346,7 +346,7 @@ def test_hugging_face__folder_of_several_splits_names_what_to_pass(tmp_path):
         open_source(tmp_path / "no-*.parquet")
 
 
-def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
+def test_hugging_face__in_memory_has_labels_and_masks_missing_images():
     import datasets
 
     features = datasets.Features({"photo": datasets.Image(), "label": datasets.Value("int64")})
@@ -363,7 +363,7 @@ def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
 
 
 class Stream(IterableDataset):
-    """A stream of images."""
+    """An empty iterable data set."""
 
     def __iter__(self):
         """Yield nothing."""
@@ -371,12 +371,12 @@ class Stream(IterableDataset):
 
 
 @pytest.mark.parametrize("stream", [Stream(), iter([1, 2])])
-def test_streams__are_refused_in_a_sentence(stream):
+def test_streams__are_refused(stream):
     with pytest.raises(ValueError, match=r"expected a map-style data set, with len\(data\)"):
         open_source(stream)
 
 
-def test_open__a_list_or_tar_that_is_a_pipe_does_not_wait_for_its_writer(tmp_path):
+def test_open__refuses_pipes_without_waiting(tmp_path):
     (tmp_path / "tars").mkdir()
     for pipe, opened in (("list.txt", "list.txt"), ("tars/0.tar", "tars")):
         os.mkfifo(tmp_path / pipe)
@@ -384,8 +384,9 @@ def test_open__a_list_or_tar_that_is_a_pipe_does_not_wait_for_its_writer(tmp_pat
             open_source(tmp_path / opened)
 
 
-def test_list__is_utf8_or_its_first_other_line_is_named(folder, tmp_path, subtests):
-    """A list in cp1252 was accepted, and its paths were written as bytes that pandas refuses."""
+def test_list__names_first_line_not_in_utf8(folder, tmp_path, subtests):
+    """A list in cp1252 used to be accepted, and its paths were written in bytes that pandas
+    refuses."""
     save_gray(folder / "é" / "é.png")
     for name, text, line in (
         ("a.csv", "path,label\na/1.png,x\né/é.png,y\n", 3),
@@ -409,8 +410,8 @@ def test_list__is_utf8_or_its_first_other_line_is_named(folder, tmp_path, subtes
         open_source(folder / "a.npy")
 
 
-def test_tar__with_a_label_that_is_not_utf8_is_refused(tmp_path):
-    """Labels of other bytes became the same class."""
+def test_tar__refuses_labels_not_in_utf8(tmp_path):
+    """Differently encoded labels used to become the same class."""
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         add_member(tar, "1.png", png(1))
         add_member(tar, "1.cls", "é".encode("cp1252"))
@@ -419,8 +420,8 @@ def test_tar__with_a_label_that_is_not_utf8_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("second", ["a/1.png", "./a/1.png", "b/../a/1.png"])
-def test_list__that_gives_an_image_two_labels_has_no_classes(second, folder):
-    """It was measured as a classification."""
+def test_list__with_conflicting_labels_has_no_classes(second, folder):
+    """It used to be evaluated as a classification task."""
     (folder / "a.csv").write_text(f"path,label\na/1.png,u\nb/2.png,v\n{second},v\n")
     with pytest.raises(NoLabels, match=r"a/1\.png has two labels, u and v"):
         open_source(folder / "a.csv").labels()
@@ -430,7 +431,7 @@ def test_list__that_gives_an_image_two_labels_has_no_classes(second, folder):
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 @pytest.mark.parametrize("content", ["empty", "cut", "text"])
-def test_hugging_face__file_that_is_damaged_is_named(kind, content, tmp_path):
+def test_hugging_face__names_damaged_file(kind, content, tmp_path):
     root = write_kind(kind, tmp_path, {"train": [("a", gray(1)), ("b", gray(2))]})
     (file,) = root.glob("*/*.parquet" if kind == "parquet" else "*/*.arrow")
     whole = file.read_bytes()
@@ -439,7 +440,7 @@ def test_hugging_face__file_that_is_damaged_is_named(kind, content, tmp_path):
         open_source(path_of(kind, root, "train"))
 
 
-def test_hugging_face__state_without_files_is_named(tmp_path):
+def test_hugging_face__refuses_state_without_files(tmp_path):
     (tmp_path / "state.json").write_text('{"_data_files": []}')
     with pytest.raises(ValueError, match=r"state\.json names no files"):
         open_source(tmp_path)
@@ -447,7 +448,7 @@ def test_hugging_face__state_without_files_is_named(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["a[1]", "a?{b,c}"])
-def test_folder__name_is_no_pattern(name, kind, tmp_path):
+def test_folder__name_is_not_a_glob_pattern(name, kind, tmp_path):
     root = write_kind(kind, tmp_path / name, {"train": [("a", gray(1)), ("b", gray(2))]})
     path = path_of(kind, root, "train")
     source = open_source(next(root.glob("*/*.parquet")) if kind == "parquet" else path)
@@ -455,12 +456,12 @@ def test_folder__name_is_no_pattern(name, kind, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["$HOME", "${A}.parquet", "a::b", "zip::http:"])
-def test_parquet__name_that_would_open_another_file_is_refused(name, tmp_path):
+def test_parquet__refuses_names_that_datasets_expands(name, tmp_path):
     with pytest.raises(ValueError, match="rename the file or folder"):
         open_data_files([str(tmp_path / name / "a.parquet")])
 
 
-def test_parquet__row_opens_no_file_outside_its_folder(tmp_path, caplog, monkeypatch):
+def test_parquet__rows_open_no_file_outside_the_folder(tmp_path, caplog, monkeypatch):
     import datasets
 
     save_gray(tmp_path / "secret.png", 1)
@@ -478,13 +479,13 @@ def test_parquet__row_opens_no_file_outside_its_folder(tmp_path, caplog, monkeyp
     assert "its row names a file outside" in caplog.text
 
 
-def test_hugging_face__no_row_is_fetched_whatever_holds_the_data_set(monkeypatch):
+def test_hugging_face__fetches_no_row_from_a_server(monkeypatch):
     import datasets
 
     image = [{"bytes": None, "path": "http://localhost:9/x.png"}] * 2
     features = datasets.Features(image=datasets.Image())
     data = datasets.Dataset.from_dict({"image": image}, features)
-    monkeypatch.setattr("socket.socket.connect", None)  # any request would fail with its own error
+    monkeypatch.setattr("socket.socket.connect", None)  # any request would raise another error
     for held in (
         data, data.with_format("torch"), data.with_format("numpy"), Subset(data, [1, 0]),
         ConcatDataset([data, Subset(data.with_format("torch"), [0])]),
@@ -495,7 +496,7 @@ def test_hugging_face__no_row_is_fetched_whatever_holds_the_data_set(monkeypatch
         open_source(data.with_transform(lambda rows: rows))
 
 
-def test_prepare__writes_names_in_one_line_of_utf8(tmp_path):
+def test_prepare__writes_one_utf8_line_per_name(tmp_path):
     (tmp_path / "in").mkdir()
     save_gray(tmp_path / "in" / "1.png")
     for name in (b"a\nb.png", b"\x1b[31m.png", b"\xe9.png"):

@@ -10,11 +10,11 @@ import pytest
 from pirl_plugin.system.console import Progress
 
 
-def test_progress__is_on_stderr_and_sparse_in_a_log(monkeypatch, capsys):
+def test_progress__is_on_stderr_and_sparse_in_logs(monkeypatch, capsys):
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     with closing(Progress("features", 100, began=now[0])) as progress:
-        for _ in range(10):  # a batch of 10 each 20 s, a line each 30 s
+        for _ in range(10):  # a batch of 10 every 20 s, a line every 30 s
             now[0] += 20
             progress.update(10)
     out, errors = capsys.readouterr()
@@ -26,9 +26,9 @@ def test_progress__is_on_stderr_and_sparse_in_a_log(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_put__a_closed_stream_ends_no_command(stream):
+def test_put__ignores_closed_stream(stream):
     code = f"from pirl_plugin.system.console import put\nput('a', '{stream}')"
     read, write = os.pipe()
-    os.close(read)  # as a terminal that was closed
+    os.close(read)  # like a closed terminal
     subprocess.run([sys.executable, "-c", code], check=True, **{stream: write})
     os.close(write)

@@ -1,4 +1,4 @@
-"""Errors on the command line: one sentence; the type decides whether to keep a traceback."""
+"""Command-line errors are one sentence; their type decides whether a traceback is kept."""
 
 import pickle
 
@@ -15,7 +15,7 @@ from pirl_plugin.system.failures import (
 )
 
 
-def test_refusal__is_only_a_sentence(capsys, subtests):
+def test_refusal__prints_only_a_sentence(capsys, subtests):
     for kind in (Refused, MissingFile, MissingPackage, ConfigKeyError):
         with subtests.test(kind=kind):
             with pytest.raises(SystemExit) as ended, in_one_sentence():
@@ -23,7 +23,7 @@ def test_refusal__is_only_a_sentence(capsys, subtests):
             assert ended.value.code == "pirl_plugin: a = 2: at most 1"
 
 
-def test_other_error__leaves_its_traceback(tmp_path, subtests):
+def test_other_error__saves_traceback(tmp_path, subtests):
     for error in (
         RuntimeError("layer needs 3 channels"),
         ValueError("a: expected b"),
@@ -40,7 +40,7 @@ def test_other_error__leaves_its_traceback(tmp_path, subtests):
 
 
 def test_refusal__crosses_processes(subtests):
-    """A loader's worker sends its exception to the rank."""
+    """A loader worker sends its exception to the rank."""
     for kind in (Refused, MissingFile, MissingPackage):
         with subtests.test(kind=kind):
             copy = pickle.loads(pickle.dumps(kind("a")))
@@ -49,7 +49,7 @@ def test_refusal__crosses_processes(subtests):
             assert isinstance(copy, ValueError)
 
 
-def test_sentence__of_an_error_in_a_loaders_worker_is_its_last_line():
+def test_sentence__is_last_line_of_loader_worker_error():
     text = """Caught ValueError in DataLoader worker process 0.
 Original Traceback (most recent call last):
   File "a.py", line 1, in f

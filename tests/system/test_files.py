@@ -1,4 +1,4 @@
-"""Files are complete or absent."""
+"""Files are either complete or absent."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from pirl_plugin.system.files import (
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("by_torch", [False, True])
-def test_failed_write__keeps_what_was_there_and_names_the_cause(number, by_torch, tmp_path):
+def test_failed_write__keeps_old_file_and_names_cause(number, by_torch, tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
 
@@ -31,7 +31,7 @@ def test_failed_write__keeps_what_was_there_and_names_the_cause(number, by_torch
 
         def write(self, data):
             self.writes += 1
-            if self.writes > by_torch:  # torch hides a failure of a later write behind its own
+            if self.writes > by_torch:  # torch replaces the error of a later write with its own
                 raise OSError(number, os.strerror(number))
             return len(data)
 
@@ -43,7 +43,7 @@ def test_failed_write__keeps_what_was_there_and_names_the_cause(number, by_torch
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_kill_while_writing__leaves_what_the_next_start_removes(tmp_path):
+def test_killed_write__leaves_file_for_next_start_to_remove(tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
     code = (
@@ -56,12 +56,12 @@ def test_kill_while_writing__leaves_what_the_next_start_removes(tmp_path):
     assert len(os.listdir(tmp_path)) == 2
     remove_unfinished(tmp_path)
     assert os.listdir(tmp_path) == ["file"]
-    for _ in range(2):  # the second time, it is not there
+    for _ in range(2):  # absent the second time
         remove(path)
     assert os.listdir(tmp_path) == []
 
 
-def test_link__survives_a_move_and_replaces_a_dangling_one(tmp_path):
+def test_link__survives_move_and_replaces_dangling_link(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     (folder / "file").write_text("content")
@@ -71,20 +71,20 @@ def test_link__survives_a_move_and_replaces_a_dangling_one(tmp_path):
     assert (tmp_path / "b" / "link").read_text() == "content"
 
 
-def test_claim__refuses_another_run(tmp_path):
+def test_claim__refuses_different_run(tmp_path):
     for _ in range(2):
         claim_folder(tmp_path / "out", {"seed": 0})
     with pytest.raises(ValueError, match=r"the run with seed 0 \(now 1\)"):
         claim_folder(tmp_path / "out", {"seed": 1})
 
 
-def test_space__that_is_missing_names_the_folder_and_the_remedy(tmp_path):
+def test_check_space__names_folder_and_remedy(tmp_path):
     check_space(tmp_path, 1, "")
     with pytest.raises(Refused, match=f"{tmp_path} has .* MB of free space, .* Set TMPDIR."):
         check_space(tmp_path, 1 << 60, "Set TMPDIR.")
 
 
-def test_json_lines__of_a_log_that_was_cut_short(tmp_path):
+def test_json_lines__skip_incomplete_lines(tmp_path):
     assert read_json_lines(tmp_path / "log") == []
     (tmp_path / "log").write_text('{"a": 1}\n{"a": {"b\n3\n{"a": 2}\n')
     assert [line["a"] for line in read_json_lines(tmp_path / "log")] == [1, 2]

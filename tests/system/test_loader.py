@@ -1,4 +1,4 @@
-"""Loader workers that are killed, and what a wait for images reports."""
+"""Killed loader workers, and messages about slow image reads."""
 
 import multiprocessing
 import os
@@ -28,7 +28,7 @@ class KillsItsWorker:
 
 
 def batches_of(data):
-    # Other tests in this process may have set another way to start processes.
+    # Other tests in this process may have changed the start method.
     return DataLoader(
         data,
         2,
@@ -38,16 +38,16 @@ def batches_of(data):
     )
 
 
-def test_worker__that_is_killed_is_the_cause():
-    """Its last batch is lost with it; torch notices the end only where no batch is left."""
+def test_killed_worker__is_named_as_cause():
+    """Its last batch is lost too; torch notices the end only when no batch is left."""
     cause = "a loader process was ended by SIGKILL"
     with pytest.raises(FailedProcess, match=cause), watching():
         with loader.reading(batches_of(KillsItsWorker()), Wait([], 1)) as batches:
             list(batches)
 
 
-def test_worker__that_cannot_send_a_batch_says_why():
-    """Its parent would wait forever for the batch."""
+def test_worker__reports_unsendable_batch():
+    """The parent process would wait forever for the batch."""
     locks = [threading.Lock()]
     batches = DataLoader(
         locks,
@@ -64,8 +64,8 @@ def test_worker__that_cannot_send_a_batch_says_why():
         next(read)
 
 
-def test_workers__end_before_an_error_leaves_their_block():
-    """Also those of a failing write in the main process; what cleans up must not race with them."""
+def test_workers__end_before_error_leaves_the_block():
+    """Even if a write in the main process fails: cleanup must not race with workers."""
 
     def fail():
         with loader.reading(batches_of(torch.zeros(100, 1)), Wait([], 1)) as batches:
@@ -83,8 +83,8 @@ def test_workers__end_before_an_error_leaves_their_block():
         assert not workers[0].is_alive()
 
 
-def test_worker__of_a_library_user_ends_with_torchs_signal():
-    """Where nobody watches, a worker whose read hangs must not outlive the user's process."""
+def test_unwatched_worker__ends_with_torchs_signal():
+    """Without a watcher, a worker with a hanging read must not outlive the user's process."""
 
     class Hangs(KillsItsWorker):
         def __getitem__(self, row):
@@ -99,7 +99,7 @@ def test_worker__of_a_library_user_ends_with_torchs_signal():
     del batches
 
 
-def test_signal__ends_a_wait_for_a_worker_at_once():
+def test_signal__ends_wait_for_worker_at_once():
     class Hangs(KillsItsWorker):
         def __getitem__(self, row):
             time.sleep(100)
@@ -112,7 +112,7 @@ def test_signal__ends_a_wait_for_a_worker_at_once():
     assert time.monotonic() - start < 5  # torch would wait five seconds for the worker
 
 
-def test_wait__names_the_image_that_a_worker_reads(tmp_path):
+def test_wait__names_image_being_read(tmp_path):
     for row in range(3):
         save_gray(tmp_path / f"{row}.png")
     source = open_source(tmp_path)

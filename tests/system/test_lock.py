@@ -1,4 +1,4 @@
-"""Only one process at a time writes an output, for every command that writes."""
+"""Only one process at a time writes an output, whatever the command."""
 
 import contextlib
 import fcntl
@@ -19,7 +19,7 @@ from tests.helpers.host_tools import write_classes
 HELD = "another process is writing to it"
 
 
-def test_folder__is_locked_until_its_last_process_ends(tmp_path):
+def test_folder__is_locked_until_last_process_ends(tmp_path):
     def second():
         with locked(tmp_path, "--out"):
             pass
@@ -29,15 +29,13 @@ def test_folder__is_locked_until_its_last_process_ends(tmp_path):
             rank.enter_context(sharing_lock(tmp_path, "--out"))
             with pytest.raises(Refused, match=f"--out = {tmp_path}: {HELD}"):
                 second()
-        # The launcher has ended, and a rank has not.
+        # The launcher has ended, but a rank has not.
         with pytest.raises(Refused, match=HELD):
             second()
     second()
 
 
-def test_folder__that_another_launcher_takes_between_its_two_modes_is_refused(
-    tmp_path, monkeypatch
-):
+def test_folder__is_refused_if_taken_between_lock_modes(tmp_path, monkeypatch):
     def flock(file, flags):
         if flags & fcntl.LOCK_SH:
             raise BlockingIOError
@@ -47,7 +45,7 @@ def test_folder__that_another_launcher_takes_between_its_two_modes_is_refused(
         pass
 
 
-def test_file__has_a_lock_that_leaves_no_file(tmp_path):
+def test_file_lock__leaves_no_file(tmp_path):
     file = tmp_path / "f.npz"
     with locked_file(file, "--out"), locked_file(tmp_path / "other.npz", "--out"):
         with pytest.raises(Refused, match=f"--out = {file}: {HELD}"), locked_file(file, "--out"):
@@ -75,7 +73,7 @@ for _ in range(300):
 
 
 def test_file__is_never_locked_twice(tmp_path):
-    """The file of the lock is removed and made again, while others open it."""
+    """The lock file is removed and recreated while other processes open it."""
     command = [sys.executable, "-c", TRY, str(tmp_path / "out")]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
     for process in processes:
@@ -85,7 +83,7 @@ def test_file__is_never_locked_twice(tmp_path):
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """A checkpoint and labeled images."""
+    """Create a checkpoint and labeled images."""
     folder = tmp_path_factory.mktemp("inputs")
     torch.manual_seed(0)
     save_trunk(ResNetTrunk(10, 0.25), folder / "trunk.torch")
@@ -94,7 +92,7 @@ def inputs(tmp_path_factory):
 
 
 MEASURE = ["--checkpoint", "IN/trunk.torch", "--data", "IN/data"]
-WRITING = {  # option that names the output -> command, and the output
+WRITING = {  # option -> command, and the output that the option names
     "knn out": (["knn", *MEASURE, "--out", "OUT"], "OUT/results.json"),
     "knn report": (["knn", *MEASURE, "--report", "OUT/a.html"], "OUT/a.html"),
     "knn features": (["knn", *MEASURE, "--features", "OUT/a.npz"], "OUT/a.npz"),
@@ -112,7 +110,7 @@ WRITING = {  # option that names the output -> command, and the output
 
 
 @pytest.mark.parametrize("name", WRITING)
-def test_command__is_refused_while_another_process_writes_its_output(name, inputs, tmp_path):
+def test_command__is_refused_while_output_is_locked(name, inputs, tmp_path):
     words, output = WRITING[name]
     places = {"IN/": f"{inputs}/", "OUT": str(tmp_path)}
     for place, path in places.items():
@@ -133,20 +131,20 @@ def test_command__is_refused_while_another_process_writes_its_output(name, input
     finally:
         other.kill()
         other.wait()
-    if name != "quickstart":  # minutes
+    if name != "quickstart":  # takes minutes
         run(words)
         assert not any(tmp_path.glob(".*.lock"))
 
 
 def outcome(words):
-    """The exit status of a command, or the sentence of its refusal."""
+    """Return the command's exit status or refusal."""
     try:
         return run(words)
     except Refused as error:
         return str(error)
 
 
-def test_prepare__twice_at_once_makes_one_right_copy(inputs, tmp_path):
+def test_concurrent_prepare__makes_one_correct_copy(inputs, tmp_path):
     command = ["prepare", str(inputs / "data"), str(tmp_path / "copy"), "--workers", "0"]
     with multiprocessing.get_context("fork").Pool(2) as pool:  # torch is imported already
         outcomes = pool.map(outcome, [command, command], chunksize=1)

@@ -9,7 +9,7 @@ import pytest
 from pirl_plugin.system import processes
 from pirl_plugin.system.processes import thread_limit, usable_cores
 
-# Its children of multiprocessing name a folder of their imports that it does not have itself.
+# Its multiprocessing children could have an import folder that it does not have itself.
 STARTS_CHILDREN = """
 import multiprocessing, signal, sys
 from pirl_plugin.system import processes, watcher
@@ -36,7 +36,7 @@ if __name__ == "__main__":
 """
 
 
-def test_children__import_no_file_of_the_current_folder_and_end_quietly(tmp_path):
+def test_children__import_nothing_from_current_folder_and_end_quietly(tmp_path):
     script = tmp_path / "bin" / "script.py"
     script.parent.mkdir()
     script.write_text(STARTS_CHILDREN)
@@ -52,8 +52,8 @@ def test_children__import_no_file_of_the_current_folder_and_end_quietly(tmp_path
     assert not (folder / "ran").exists()
 
 
-def test_thread_limit__is_the_users_but_not_torchruns(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")  # a list has the threads of each nested level
+def test_thread_limit__follows_user_but_not_torchrun(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")  # a list gives the threads per nesting level
     assert thread_limit() == 3
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun sets OMP_NUM_THREADS to 1
     assert thread_limit() == float("inf")
@@ -68,8 +68,8 @@ def test_thread_limit__is_the_users_but_not_torchruns(monkeypatch):
         ({}, 5),
     ],
 )
-def test_usable_cores__are_those_of_affinity_and_container(tmp_path, monkeypatch, files, cores):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the processes of a cluster often have it
+def test_usable_cores__respect_affinity_and_container(tmp_path, monkeypatch, files, cores):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # often set for processes on a cluster
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3, 4}, raising=False)
     monkeypatch.setattr(processes.sys, "platform", "linux")
     monkeypatch.setattr(processes, "_CONTROL_GROUPS", tmp_path)

@@ -1,4 +1,4 @@
-"""What ends a process: signals, and a wait that takes too long."""
+"""Ending a process: by signals, or after a wait without progress."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ import pytest
 from pirl_plugin.system import loader, watcher
 from pirl_plugin.system.watcher import Wait
 
-# A main thread that does nothing on signals, like one that waits in a read or a collective. Like a
-# rank with loader workers, it has a handler of SIGCHLD.
+# A main thread that ignores signals, as if it waited in a read or a collective. Like a
+# rank with loader workers, it has a SIGCHLD handler.
 DEAF = """
 import signal, time
 from pirl_plugin.system import watcher
@@ -28,13 +28,13 @@ with watcher.watching():
 """
 
 
-def test_second_signal__ends_a_process_that_does_not_react():
+def test_second_signal__ends_unresponsive_process():
     with subprocess.Popen(
         [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGHUP)  # the terminal was closed
-        process.send_signal(signal.SIGCHLD)  # a worker has ended: nobody asked the run to end
+        process.send_signal(signal.SIGCHLD)  # a worker has ended: not a request to stop
         time.sleep(2)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)  # one Ctrl-C may reach a process more than once
@@ -47,8 +47,8 @@ def test_second_signal__ends_a_process_that_does_not_react():
         assert process.stderr.read().startswith("pirl_plugin: ended at once by a second SIGTERM")
 
 
-def test_deferring__lets_a_signal_interrupt_after_the_block():
-    """Otherwise, processes that are being started would not be known yet."""
+def test_deferring__delays_signal_until_after_the_block():
+    """Otherwise, processes still being started would not be known yet."""
     reached = []
 
     def start():
@@ -61,32 +61,32 @@ def test_deferring__lets_a_signal_interrupt_after_the_block():
     assert reached
 
 
-def test_signals__outside_training_end_at_once_and_inside_set_the_request():
+def test_signals__interrupt_at_once_outside_training_but_are_polled_inside():
     with pytest.raises(watcher.Interrupted) as ended, watcher.watching():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
     with watcher.watching():
-        watcher.current().polled = True  # as training does
+        watcher.current().polled = True  # as in training
         signal.raise_signal(signal.SIGINT)
         assert watcher.requested() == signal.SIGINT
-    assert watcher.requested() == 0  # nothing is watched any more
-    # A thread that frees the run's tensors while the interpreter ends would abort the process.
+    assert watcher.requested() == 0  # nothing is being watched anymore
+    # A thread freeing the run's tensors during interpreter shutdown would abort the process.
     assert watcher.THREAD not in {thread.name for thread in threading.enumerate()}
 
 
-def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
+def test_signals__are_sent_to_ranks_but_not_loader_workers(monkeypatch):
     processes = [SimpleNamespace(pid=7, daemon=False), SimpleNamespace(pid=8, daemon=True)]
     monkeypatch.setattr(watcher.multiprocessing, "active_children", lambda: processes)
     killed, sent = [], []
     monkeypatch.setattr(watcher, "kill_workers", lambda: killed.append(8))
-    with watcher.watching():  # the launcher goes on, until its ranks end
+    with watcher.watching():  # the launcher continues until its ranks end
         monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
         signal.raise_signal(signal.SIGUSR1)
     assert sent == [(7, signal.SIGUSR1)]
-    assert killed == [8]  # at the end: Python would wait for it
+    assert killed == [8]  # killed at the end, because Python would wait for it
 
 
-def test_signals__reach_the_earlier_handler_at_the_end():
+def test_signals__reach_earlier_handler_at_the_end():
     received = []
     before = signal.signal(signal.SIGUSR2, lambda number, frame: received.append(number))
     try:
@@ -94,12 +94,12 @@ def test_signals__reach_the_earlier_handler_at_the_end():
             watcher.current().polled = True
             signal.raise_signal(signal.SIGUSR2)
             assert received == []
-        assert received == [signal.SIGUSR2]  # submitit puts the job in the queue again
+        assert received == [signal.SIGUSR2]  # submitit requeues the job
     finally:
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(monkeypatch):
+def test_worker__ignores_signals_and_yields_cpu_to_the_model(monkeypatch):
     handlers, niceness, seeded = {}, [], []
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(os, "nice", niceness.append)
@@ -110,7 +110,7 @@ def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(
     assert seeded == [3, 3]
 
 
-# Waits that make progress, do nothing or are short, then one in which a read does not return.
+# Waits with progress, idle or short waits, then one with a hanging read.
 HANGS = """
 import os, pathlib, sys, time
 from types import SimpleNamespace
@@ -135,7 +135,7 @@ with watcher.watching():
 """
 
 
-def test_wait__without_progress_ends_the_process_and_leaves_its_stack(tmp_path):
+def test_wait__ends_process_without_progress_and_saves_stack(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", HANGS, tmp_path], capture_output=True, text=True, check=False
     )
@@ -158,8 +158,8 @@ with watcher.watching():
 """
 
 
-def test_command__gets_both_signals_and_does_not_outlive_the_second():
-    """As a training whose read hangs: it saves at the first signal, if it can."""
+def test_command__receives_both_signals_and_ends_at_the_second():
+    """Like training with a hanging read: it saves at the first signal if it can."""
     with subprocess.Popen(
         [sys.executable, "-c", FORWARDS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -169,15 +169,15 @@ def test_command__gets_both_signals_and_does_not_outlive_the_second():
             assert process.stdout.readline() == "got\n"
             time.sleep(1.5)
         assert process.wait(20) == 128 + signal.SIGTERM
-        assert process.stdout.read() == ""  # until its pipe is closed: the command has ended, too
+        assert process.stdout.read() == ""  # reads until the pipe closes: the command has ended too
 
 
 def watchers():
     return [thread for thread in threading.enumerate() if thread.name == watcher.THREAD]
 
 
-def test_watching__is_one_thread_that_ends():
-    for thread in watchers():  # of an earlier test
+def test_watching__uses_one_thread_and_ends_it():
+    for thread in watchers():  # from an earlier test
         thread.join(10)
     with watcher.watching(), watcher.watching(), watcher.waiting(Wait([], 1)):
         (thread,) = watchers()
