@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from pirl_plugin.models.head import PIRLHead  # noqa: E402
 from pirl_plugin.views.jigsaw import JigsawViews  # noqa: E402
 from pirl_plugin.views.photometric import Photometric  # noqa: E402
-from pirl_plugin.vissl.run.check import SECTIONS  # noqa: E402
+from pirl_plugin.vissl.run.validation import SECTIONS  # noqa: E402
 
 HEADER = """# Configuration reference
 

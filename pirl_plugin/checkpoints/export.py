@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 from pirl_plugin.checkpoints.classifier import Classifier, read_classifier
@@ -98,10 +99,8 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
     if to == "vissl":  # runs with this plugin read mean and std from the file
         return shlex.quote(f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out.absolute()}")
     if to == "detectron2":
-        keys_and_values: list[object] = ["MODEL.WEIGHTS", str(out)]
-        for key, value in detectron2_options(trunk).items():
-            keys_and_values += [key, value]
-        return f"config.merge_from_list({keys_and_values})"
+        options_and_weights = {"MODEL.WEIGHTS": str(out), **detectron2_options(trunk)}
+        return f"config.merge_from_list({[*chain.from_iterable(options_and_weights.items())]})"
     normalize = (
         f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {config.size}-px images"
     )

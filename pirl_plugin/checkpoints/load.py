@@ -11,16 +11,16 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
+from pirl_plugin.checkpoints.tensors import below, compare, flatten, truncate
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
@@ -29,8 +29,6 @@ from pirl_plugin.system.failures import Refused
 
 NETWORK = "network"
 """Key for the network's record in this plugin's data."""
-COUNTER = "num_batches_tracked"
-"""Unused batch norm buffer; files from PyTorch < 0.4.1 and Caffe2 lack it."""
 _TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
 
 # What programs call a ResNet's parts: their name -> torchvision's. Within a part, all of them use
@@ -42,8 +40,6 @@ _OF_LIGHTLY = {
 }  # fmt: skip
 # A ResNet's prefix precedes one of these convolutions.
 _MARK = re.compile(r"(?P<prefix>(?:.*\.)?)(?P<part>layer[14]|[47])\.0\.conv1\.weight")
-# torch's wrappers insert these parts into names, also in the middle.
-_WRAPPERS = re.compile(r"\b(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
 # If a file holds several trunks, use the first of these, as the papers do for evaluation.
 _PREFERRED = (
     "classy_state_dict.base_model.model.trunk.",  # VISSL: not the momentum encoder in its loss
@@ -134,7 +130,7 @@ def find_trunk(
     Raises:
         Refused: the content has no such network, several, or an incomplete one.
     """
-    tensors = dict(_flatten(content))
+    tensors = dict(flatten(content))
     if architecture in ("", RESNET):
         return _load_resnet(tensors, file, prefix)
     return _load_timm_network(tensors, file, prefix, architecture, options)
@@ -213,7 +209,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     part_names = part_names_at[trunk_prefix]
     state = {}  # by torchvision's names
     ignored = []
-    for name, tensor in _below(tensors, trunk_prefix).items():
+    for name, tensor in below(tensors, trunk_prefix).items():
         part, _, rest = name.partition(".")
         if part in part_names:
             state[f"{part_names[part]}.{rest}"] = tensor
@@ -260,7 +256,7 @@ def _load_timm_network(
     num_fitting = {}
     for candidate, count in num_tensors.items():
         if 2 * count >= len(expected):
-            state, ignored = _as_timm(trunk.net, _below(tensors, candidate))
+            state, ignored = _as_timm(trunk.net, below(tensors, candidate))
             converted[candidate] = state, ignored
             num_fitting[candidate] = sum(
                 name in expected and tensor.shape == expected[name].shape
@@ -276,7 +272,7 @@ def _load_timm_network(
     best_fitting = [candidate for candidate, number in num_fitting.items() if number == most]
     trunk_prefix = _choose_prefix(best_fitting, file, prefix)
     state, ignored = converted[trunk_prefix]
-    for name, tensor in _below(tensors, trunk_prefix).items():
+    for name, tensor in below(tensors, trunk_prefix).items():
         if name in state and state[name].shape != tensor.shape:
             logging.root.warning(
                 f"{file}: timm resized {name} from {tuple(tensor.shape)} to "
@@ -285,15 +281,6 @@ def _load_timm_network(
     remedy = "Check the timm name and its options, such as img_size=384."
     _load_complete(trunk, state, ignored, file, remedy)
     return trunk
-
-
-def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors with a prefix, named without it."""
-    rest = {}
-    for name, tensor in tensors.items():
-        if name.startswith(prefix):
-            rest[name.removeprefix(prefix)] = tensor
-    return rest
 
 
 def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
@@ -385,15 +372,6 @@ def _load_complete(
     trunk.body.load_state_dict(state, strict=False)  # batch norm counters may be missing
 
 
-def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors and arrays in nested dictionaries, with dotted names."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{path}{key}.")
-        elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
-            yield _WRAPPERS.sub("", f"{path}{key}"), torch.as_tensor(value)
-
-
 def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
     """Choose the trunk's prefix.
 
@@ -413,49 +391,3 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
             logging.root.warning(f"{name} holds networks at {listed}; using {preferred[0]}")
             return preferred[0]
     raise Refused(f"{name} holds {len(matching)} networks, at {listed}. Choose one by its prefix.")
-
-
-def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """Compare tensors by name and shape; batch norm counters may be missing.
-
-    Args:
-        expected: tensors by name; their values are not compared.
-        tensors: tensors by name.
-
-    Returns:
-        A description of the differences; empty if there are none.
-
-    Example:
-        >>> import torch
-        >>> net = {"conv.weight": torch.ones(2), "bn.bias": torch.ones(3)}
-        >>> print(compare(net, {"conv.weight": torch.ones(4)}))
-        1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
-    """
-    other_shapes = []
-    missing = []
-    for name, value in expected.items():
-        shape = tuple(value.shape)
-        if name in tensors and tuple(tensors[name].shape) != shape:
-            other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
-        elif name not in tensors and not name.endswith(COUNTER):
-            missing.append(name)
-    differences = {
-        "of another shape": other_shapes,
-        f"of {len(expected)} missing": missing,
-        "left over": [name for name in tensors if name not in expected],
-    }
-    phrases = []
-    for kind, names in differences.items():
-        if names:
-            phrases.append(f"{len(names)} {kind}: {truncate(names)}")
-    return "; ".join(phrases)
-
-
-def truncate(names: Sequence[str], most: int = 4) -> str:
-    """Join the names, or the first of them.
-
-    >>> truncate(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torchvision.models import ResNet
 
 from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
-from pirl_plugin.checkpoints.load import COUNTER, NETWORK, find_trunk
+from pirl_plugin.checkpoints.load import NETWORK, find_trunk
 from pirl_plugin.checkpoints.read import SECTION
+from pirl_plugin.checkpoints.tensors import COUNTER
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, create_network

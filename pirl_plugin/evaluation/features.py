@@ -35,7 +35,7 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.system.text import counted, printable
-from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait
+from pirl_plugin.system.waits import TIMEOUT_MINUTES, Wait
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process

@@ -38,7 +38,8 @@ from pirl_plugin.system.files import (
 from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.system.text import printable
-from pirl_plugin.system.watcher import TIMEOUT_MINUTES, Wait, resumable
+from pirl_plugin.system.waits import TIMEOUT_MINUTES, Wait
+from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"

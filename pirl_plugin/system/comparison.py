@@ -35,7 +35,7 @@ def differences(
     for key in {**flat_expected, **flat_values}:
         pair = (flat_values.get(key, NOT_SET), flat_expected.get(key, NOT_SET))
         is_default = pair in ((None, NOT_SET), (NOT_SET, None))  # as written before the key existed
-        if pair[0] != pair[1] and not is_default and not _is_in(key, free):
+        if pair[0] != pair[1] and not is_default and not is_below(key, free):
             differs[key] = pair
     return differs
 
@@ -83,7 +83,8 @@ def format_differences(
     return "; ".join(phrases)
 
 
-def _is_in(key: str, sections: Sequence[str]) -> bool:
+def is_below(key: str, sections: Sequence[str]) -> bool:
+    """Return whether a dotted key is one of these, or below one."""
     return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in sections)
 
 

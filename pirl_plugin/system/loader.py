@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pirl_plugin.system.failures import FailedProcess
+from pirl_plugin.system.waits import Wait
 from pirl_plugin.system.watcher import (
     STOPPING,
-    Wait,
     current,
     kill_workers,
     killed_worker,

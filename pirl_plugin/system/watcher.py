@@ -22,15 +22,14 @@ from dataclasses import dataclass, field
 from multiprocessing import connection, util
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from pirl_plugin.system.failures import PREFIX, record
 from pirl_plugin.system.processes import describe_exit
+from pirl_plugin.system.waits import PAUSE_S, Wait
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals from users, SLURM and other clusters before a kill; submitit requeues on SIGUSR2."""
-TIMEOUT_MINUTES = 10.0
-"""Maximum time that a command waits for one image."""
 GRACE_S = 5.0
 """Time that child processes get to end by themselves, in seconds."""
 THREAD = "pirl_plugin watcher"
@@ -38,7 +37,6 @@ THREAD = "pirl_plugin watcher"
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # One Ctrl-C reaches launcher and ranks, and the launcher forwards it to the ranks again.
 _SAME_SIGNAL_S = 2.0
-_PAUSE_S = 0.5
 _END_OF_THREAD = b"\0"  # no signal has this number
 
 
@@ -61,56 +59,6 @@ class Interrupted(SystemExit):
         """The sentence that :func:`watching` prints."""
         text = f"{PREFIX}interrupted by {signal.Signals(self.number).name}"
         return f"{text}. Run the same command again to resume." if self.resumes else text
-
-
-class Reader(Protocol):
-    """A source of images."""
-
-    def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers are reading now."""
-
-
-@dataclass(eq=False)
-class Wait:
-    """A wait for images, which ends this process if none is read for too long.
-
-    Attributes:
-        sources: where the images come from.
-        minutes: maximum time without progress.
-        key: configuration key for the limit, if there is one.
-        folder: folder for ``failure.txt``; None for a temporary folder.
-    """
-
-    sources: Sequence[Reader]
-    minutes: float
-    key: str = ""
-    folder: Path | None = None
-    _last_paths: Sequence[str] = ()
-    _waited_s: float = 0.0
-
-    def is_over(self) -> bool:
-        """Return whether the limit is reached; the watcher calls this after each pause.
-
-        It counts pauses, so time in which the process was suspended, as by Ctrl-Z, does not count.
-        """
-        paths = self._being_read()
-        is_same = bool(paths) and paths == self._last_paths
-        self._waited_s = self._waited_s + _PAUSE_S if is_same else 0.0
-        self._last_paths = paths
-        return self._waited_s >= 60 * self.minutes
-
-    def sentence(self) -> str:
-        """Return the sentence about a read that took too long."""
-        paths = self._being_read()
-        activity = f"reading {', '.join(paths[:3])}" if paths else "a read"
-        key = f" ({self.key})" if self.key else ""
-        return (
-            f"no image was read for {self.minutes:g} minutes{key}: {activity} does not return. "
-            f"Check the file and its disk or mount, then start again."
-        )
-
-    def _being_read(self) -> list[str]:
-        return [path for source in self.sources for path in source.being_read()]
 
 
 @dataclass(eq=False)
@@ -161,7 +109,7 @@ class Watcher:
     def watch(self) -> None:
         """Watch signals and waits until :func:`watching` ends this thread."""
         while True:
-            is_readable, _, _ = select.select([self.pipe], [], [], _PAUSE_S)
+            is_readable, _, _ = select.select([self.pipe], [], [], PAUSE_S)
             if is_readable:
                 byte = os.read(self.pipe, 1)
                 if byte == _END_OF_THREAD:
@@ -183,7 +131,7 @@ class Watcher:
             until = now + GRACE_S
             waits_for_children = bool(self.children())  # they got the signal too
             while self.children() and time.monotonic() < until:
-                time.sleep(_PAUSE_S)
+                time.sleep(PAUSE_S)
             if waits_for_children and not self.children():
                 return  # the main thread waited for them only, and ends the process
             name = signal.Signals(number).name

@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, get_worker_info
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.system import loader
 from pirl_plugin.system.failures import FailedProcess
-from pirl_plugin.system.watcher import Interrupted, Wait, watching
+from pirl_plugin.system.waits import Wait
+from pirl_plugin.system.watcher import Interrupted, watching
 from tests.helpers.images import save_gray
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pirl_plugin.system import loader, watcher
-from pirl_plugin.system.watcher import Wait
+from pirl_plugin.system.waits import Wait
 
 # A main thread that ignores signals, as if it waited in a read or a collective. Like a
 # rank with loader workers, it has a SIGCHLD handler.

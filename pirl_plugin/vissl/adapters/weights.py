@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.load import COUNTER, compare, load_trunk
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.tensors import COUNTER, compare
 from pirl_plugin.checkpoints.write import vissl_checkpoint
 from pirl_plugin.system.failures import Refused
 

@@ -44,12 +44,6 @@ class Outputs:
         for name, value in values.items():
             self.tensorboard.add_scalar(f"{group}/{name.replace(' ', '_')}", value, step)
 
-    def write_line(self, line: Mapping[str, Any]) -> None:
-        """Append a line to ``stdout.json``; only rank 0 has it open."""
-        if self.json_lines is not None:
-            self.json_lines.write(json.dumps(line) + "\n")
-            self.json_lines.flush()  # a command reads it after the run, in this process
-
 
 class TestedHook(QuietHook):
     """Records how many test images an accuracy is based on (labeled and readable)."""
@@ -168,7 +162,10 @@ class MonitorHook(QuietHook):
             "loss": float(self._loss),
             LINE_KEY: {name: measure._asdict() for name, measure in measured.items()},
         }
-        self._outputs.write_line(line)
+        file = self._outputs.json_lines
+        if file is not None:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
         self._outputs.write_scalars("PIRL_monitor", scalars, task.loss.step)
         warning = collapse(measured)
         if warning:

@@ -115,7 +115,7 @@ REPLACED: dict[str, dict[str, str]] = {
         "setup_logging": "pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",
     },
     "vissl.utils.hydra_config": {
-        "compose_hydra_configuration": "pirl_plugin.vissl.run.compose:compose_and_check",
+        "compose_hydra_configuration": "pirl_plugin.vissl.run.compose:compose_completely",
         "convert_to_attrdict": "pirl_plugin.vissl.run.compose:convert_and_record",
     },
     "vissl.utils.distributed_launcher": {

@@ -49,9 +49,9 @@ def compose(overrides: list[str]) -> DictConfig:
             return compose_overrides(overrides)
 
 
-def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
-    """Check a run with this plugin, and fill in null values; report mistakes in one sentence."""
-    from pirl_plugin.vissl.run.check import check_composed
+def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
+    """Complete and validate a run with this plugin; report mistakes in one sentence."""
+    from pirl_plugin.vissl.run.validation import validate
 
     with in_one_sentence():
         if not is_ours(composed.config):
@@ -61,13 +61,13 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
         _expand_paths(composed.config)
         fill_in(composed)
         OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
-        check_composed(composed, overrides)
+        validate(composed, overrides)
     return composed
 
 
-def compose_and_check(overrides: list[str], *, original: object) -> DictConfig:
+def compose_completely(overrides: list[str], *, original: object) -> DictConfig:
     """Compose as VISSL does, including our configs, and check runs with this plugin."""
-    return check(compose(overrides), overrides)
+    return complete(compose(overrides), overrides)
 
 
 def convert_and_record(

@@ -74,7 +74,7 @@ def main(overrides: list[str]) -> int:
         prepare_workers(section)  # the server imports VISSL while this process does
     from vissl.utils import hydra_config
 
-    args, config = hydra_config.convert_to_attrdict(composing.check(composed, overrides))
+    args, config = hydra_config.convert_to_attrdict(composing.complete(composed, overrides))
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher
 
@@ -129,7 +129,8 @@ def launch_distributed(
         stack.enter_context(in_one_sentence())
         folder = Path(host.get_checkpoint_folder(cfg))
         stack.enter_context(in_one_sentence(folder))
-        stack.enter_context(resumable(lambda: _resumes(cfg, folder)))
+        resumes = cfg.CHECKPOINT.AUTO_RESUME
+        stack.enter_context(resumable(lambda: resumes and any(folder.glob("model_*.torch"))))
         if is_first:
             stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
@@ -172,11 +173,6 @@ def _begin_extraction(config: AttrDict, folder: Path) -> None:
     remove_old_results(config)
     write_run_config(config[RECORD].config, folder)
     write_json(folder / RUN_WEIGHTS, config[RECORD].weights)
-
-
-def _resumes(config: AttrDict, folder: Path) -> bool:
-    """Return whether the same command would resume from a checkpoint in the run's folder."""
-    return bool(config.CHECKPOINT.AUTO_RESUME) and any(folder.glob("model_*.torch"))
 
 
 def _start_ranks(config: AttrDict, folder: Path, node_id: int, work: tuple[Any, ...]) -> None:

@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
-from pirl_plugin.system.comparison import flat
+from pirl_plugin.system.comparison import flat, is_below
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.host_config import config_root, quoted
 
@@ -84,21 +83,12 @@ def _refuse_unknown_key(overrides: list[str]) -> None:
             configs.append(override)
         elif not key.startswith("+"):
             keys.append(key.lstrip("~"))
-    values = OmegaConf.to_container(hydra.compose("defaults", configs), resolve=False)
+    existing = flat(OmegaConf.to_container(hydra.compose("defaults", configs), resolve=False))
     for key in keys:
-        if not _has_key(values, key):
-            similar = get_close_matches(key, flat(values), n=1)
+        if not any(is_below(name, [key]) for name in existing):
+            similar = get_close_matches(key, existing, n=1)
             hint = f"Did you mean {similar[0]}? " if similar else ""
             raise Refused(f"{key}: there is no such key. {hint}To add a key, write +{key}=VALUE.")
-
-
-def _has_key(values: Any, key: str) -> bool:
-    """Return whether nested mappings have a dotted key."""
-    for part in key.split("."):
-        if not isinstance(values, dict) or part not in values:
-            return False
-        values = values[part]
-    return True
 
 
 def readable_override(override: str) -> str:

@@ -14,7 +14,8 @@ from vissl.utils.checkpoint import get_checkpoint_folder
 
 from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
-from pirl_plugin.system.watcher import Wait, current
+from pirl_plugin.system.waits import Wait
+from pirl_plugin.system.watcher import current
 from pirl_plugin.vissl.adapters.channels import identify_images, set_images, show_images
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model

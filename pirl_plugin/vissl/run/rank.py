@@ -113,7 +113,10 @@ def run_rank(
                 distributed.destroy_process_group()  # gloo's threads could abort the exit
         except Exception as error:
             is_consequence = has_lost_rank(error)
-            text = another_rank_ended(minutes) if is_consequence else _sentence(error)
+            lost_connection = isinstance(error, (EOFError, OSError))  # to a killed worker, perhaps
+            text = (lost_connection and killed_worker(loader_workers())) or sentence(error)
+            if is_consequence:
+                text = another_rank_ended(minutes)
             if not is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
             # The launcher finds causes in the file by their prefix.
@@ -238,10 +241,3 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
                 f"{config.CHECKPOINT.DIR} is not the same folder on all nodes: rank 0 resumes from "
                 f"{first_name}, and rank {number} from {other_name}. Use a shared folder."
             )
-
-
-def _sentence(error: Exception) -> str:
-    """Return an error's message, or that a killed loader worker caused it."""
-    if isinstance(error, (EOFError, OSError)):
-        return killed_worker(loader_workers()) or sentence(error)
-    return sentence(error)

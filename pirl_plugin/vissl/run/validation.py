@@ -1,4 +1,4 @@
-"""Check runs before they start, for mistakes that are common, silent and costly.
+"""Validate configurations before runs start, for mistakes that are common, silent and costly.
 
 Hydra, OmegaConf, VISSL or torch report all other mistakes. The command line prints any exception as
 one sentence.
@@ -35,8 +35,8 @@ _BASE_RATE = "auto_lr_scaling.base_value"
 _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
 
 
-def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check our sections and the learning rate.
+def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Validate our sections and the learning rate.
 
     Args:
         composed: the complete configuration, resolved.

@@ -7,7 +7,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from vissl.utils import hydra_config
 
-from pirl_plugin.vissl.run.check import check_composed
+from pirl_plugin.vissl.run.validation import validate
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 
@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[str, ...]] = {
 def test_mistakes__are_refused():
     composed = hydra_config.compose_hydra_configuration([QUICK])
     tree = pickle.dumps(OmegaConf.to_container(composed))
-    check_composed(OmegaConf.create(pickle.loads(tree)), [])  # right without them
+    validate(OmegaConf.create(pickle.loads(tree)), [])  # right without them
     passed = []
     for key, value in ((key, value) for key, values in WRONG.items() for value in values):
         whole = section = pickle.loads(tree)
@@ -35,7 +35,7 @@ def test_mistakes__are_refused():
             section = section[int(name)] if isinstance(section, list) else section[name]
         section[last] = OverridesParser.create().parse_override(f"+x={value}").value()
         try:
-            check_composed(OmegaConf.create(whole), [])
+            validate(OmegaConf.create(whole), [])
             passed.append((key, value))
         except ValueError:
             pass

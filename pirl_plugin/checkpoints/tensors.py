@@ -1,0 +1,79 @@
+"""Tensors by name: flatten nested dictionaries, and compare two sets of tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+COUNTER = "num_batches_tracked"
+"""Unused batch norm buffer; files from PyTorch < 0.4.1 and Caffe2 lack it."""
+# torch's wrappers insert these parts into names, also in the middle.
+_WRAPPERS = re.compile(r"\b(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
+
+
+def flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield all tensors and arrays in nested dictionaries, with dotted names."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{path}{key}.")
+        elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
+            yield _WRAPPERS.sub("", f"{path}{key}"), torch.as_tensor(value)
+
+
+def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    """Compare tensors by name and shape; batch norm counters may be missing.
+
+    Args:
+        expected: tensors by name; their values are not compared.
+        tensors: tensors by name.
+
+    Returns:
+        A description of the differences; empty if there are none.
+
+    Example:
+        >>> import torch
+        >>> net = {"conv.weight": torch.ones(2), "bn.bias": torch.ones(3)}
+        >>> print(compare(net, {"conv.weight": torch.ones(4)}))
+        1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
+    """
+    other_shapes = []
+    missing = []
+    for name, value in expected.items():
+        shape = tuple(value.shape)
+        if name in tensors and tuple(tensors[name].shape) != shape:
+            other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
+        elif name not in tensors and not name.endswith(COUNTER):
+            missing.append(name)
+    differences = {
+        "of another shape": other_shapes,
+        f"of {len(expected)} missing": missing,
+        "left over": [name for name in tensors if name not in expected],
+    }
+    phrases = []
+    for kind, names in differences.items():
+        if names:
+            phrases.append(f"{len(names)} {kind}: {truncate(names)}")
+    return "; ".join(phrases)
+
+
+def truncate(names: Sequence[str], most: int = 4) -> str:
+    """Join the names, or the first of them.
+
+    >>> truncate(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors with a prefix, named without it."""
+    rest = {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            rest[name.removeprefix(prefix)] = tensor
+    return rest
