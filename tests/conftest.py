@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_FIRST = (  # the modules that take longest, so that none of them is alone on a worker at the end
+_FIRST = (  # the slowest modules, so that none is left alone on a worker at the end
     "tests/vissl/test_kill_and_resume.py",
     "tests/test_every_command.py",
     "tests/vissl/run/test_launch.py",
@@ -39,8 +39,8 @@ _FIRST = (  # the modules that take longest, so that none of them is alone on a 
 )
 
 finder.install()
-# Small tensors, and the suite runs beside the processes that it starts: with threads in these, too,
-# a loop of 7 s of CPU time took 40 s, because threads that wait do not sleep.
+# Tensors are small, and the suite runs beside the processes it starts. With threads in these too,
+# a loop with 7 s of CPU time took 40 s, because waiting threads do not sleep.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -54,14 +54,14 @@ def _load_once(file: IO[str]) -> Any:
     return copy.deepcopy(_parse(file.read()))
 
 
-# Hydra reads VISSL's defaults for each composition, which takes half of its time.
+# Hydra reads VISSL's defaults for each composition, which takes half the time.
 load_yaml = OmegaConf.load
 OmegaConf.load = _load_once
 
 
 @pytest.fixture(autouse=True)
 def _own_console() -> Iterator[None]:
-    """Undo what a test of a start page or a dry run leaves for the processes of later tests."""
+    """Restore the console after tests of a start page or a dry run."""
     before = os.environ.get("PIRL_PLUGIN_CONSOLE")
     yield
     os.environ.pop("PIRL_PLUGIN_CONSOLE", None)
@@ -70,12 +70,12 @@ def _own_console() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the device of tests that run on any: ``--device cuda``."""
+    """Add ``--device``, such as ``--device cuda``, for tests that run on any device."""
     parser.addoption("--device", default="cpu", help="cpu, cuda or cuda:N")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse an unknown device. Without a GPU, run Triton's kernels in its interpreter."""
+    """Refuse unknown devices; without a GPU, run Triton's kernels in its interpreter."""
     name = config.getoption("--device")
     try:
         torch.empty(0, device=name)
@@ -85,12 +85,12 @@ def pytest_configure(config: pytest.Config) -> None:
             f"--device {name}: expected cpu, or cuda or cuda:N of this machine ({reason})"
         ) from None
     if name == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"  # Triton reads this at its import
+        os.environ["TRITON_INTERPRET"] = "1"  # Triton reads this on import
 
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """The device of ``--device``."""
+    """The device given by ``--device``."""
     return torch.device(request.config.getoption("--device"))
 
 
@@ -98,7 +98,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 def _tensors_on_the_device(
     request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Run the tests that are marked with ``tensors`` on the device, but for ``only_cpu`` ones."""
+    """Run tests marked ``tensors`` on the device, except those marked ``only_cpu``."""
     marked = request.node.get_closest_marker
     if device.type == "cpu" or not marked("tensors") or marked("only_cpu"):
         yield
@@ -110,7 +110,7 @@ def _tensors_on_the_device(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with long tests, and give those of minutes an hour."""
+    """Start with slow modules, and allow an hour for tests that take minutes."""
 
     def place(item: pytest.Item) -> int:
         return next((n for n, path in enumerate(_FIRST) if item.nodeid.startswith(path)), 99)
@@ -122,20 +122,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave out of garbage collections what all test modules have imported.
+    """Exclude objects imported by test modules from garbage collection.
 
-    A collection takes 0.4 s with it; the benchmark of the loss makes one for each case.
+    With them, a collection takes 0.4 s, and the loss benchmark triggers one per case.
     """
     gc.freeze()
 
 
 def pytest_unconfigure() -> None:
-    """Undo that: otherwise Triton reports leaks."""
+    """Undo ``gc.freeze``; otherwise Triton reports leaks."""
     gc.unfreeze()
 
 
 def _make_image(path: Path, seed: int, size: int = 48) -> None:
-    """Write a smooth random image; its colors tell seeds apart."""
+    """Write a smooth random image whose colors depend on the seed."""
     generator = np.random.default_rng(seed)
     coarse = generator.integers(0, 256, (4, 4, 3), dtype=np.uint8)
     Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC).save(path)
@@ -143,13 +143,13 @@ def _make_image(path: Path, seed: int, size: int = 48) -> None:
 
 @pytest.fixture(scope="session")
 def make_image() -> Callable[..., None]:
-    """``make_image(path, seed, size=48)`` writes an image in the format of the path's suffix."""
+    """Return ``make_image(path, seed, size=48)``, which writes an image in the suffix's format."""
     return _make_image
 
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: Any) -> Path:
-    """A folder ``{train,val}/{ants,bees}/*.jpg`` with 2 × 10 and 2 × 4 48-px images."""
+    """Write ``{train,val}/{ants,bees}/*.jpg`` with 2 × 10 and 2 × 4 48-px images."""
     root: Path = tmp_path_factory.mktemp("images")
     for split, count in (("train", 10), ("val", 4)):
         for label, name in enumerate(("ants", "bees")):

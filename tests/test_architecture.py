@@ -16,7 +16,7 @@ HOSTS = {"vissl", "classy_vision", "detectron2"}
 
 
 def imports(text):
-    """The modules that a module imports, and the names that it imports from them."""
+    """Return the modules that a module imports, and the names it imports from them."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -26,7 +26,7 @@ def imports(text):
 
 
 def offences(part, text):
-    """The imports in a file of a part that break a rule."""
+    """Return the imports in a file that break the rules for its part."""
     for module in imports(text):
         top, _, below = module.partition(".")
         below = pirl_plugin._MODULES.get(below, module).removeprefix("pirl_plugin.")
@@ -50,11 +50,11 @@ def test_imports__go_up_the_list_of_layers():
     assert found == set()
 
 
-def test_imports__that_break_a_rule_are_noticed(subtests):
+def test_imports__are_reported_if_they_break_a_rule(subtests):
     for part, text in (
         ("method", "from pirl_plugin.views.base import Views"),
         ("method", "from pirl_plugin import views"),
-        ("method", "from pirl_plugin import ImageDataset"),  # imported through its public name
+        ("method", "from pirl_plugin import ImageDataset"),  # imported under its public name
         ("images", "def read():\n    import pirl_plugin.evaluation.knn"),
         ("quickstart", "from pirl_plugin import vissl"),
         ("evaluation", "from vissl.config import AttrDict"),
@@ -64,7 +64,7 @@ def test_imports__that_break_a_rule_are_noticed(subtests):
 
 
 def graph_of_imports():
-    """Module → the modules of the package that it imports, also inside functions."""
+    """Map modules to the package modules that they import, also inside functions."""
     files = {}
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -76,23 +76,23 @@ def graph_of_imports():
     }
 
 
-def test_imports__have_no_circles():
+def test_imports__have_no_cycles():
     graphlib.TopologicalSorter(graph_of_imports()).prepare()  # raises CycleError
 
 
 def folder_of(module):
-    """The folder of a module; a loose file of the package or of ``vissl`` is like a folder."""
+    """Return a module's folder; a loose file in the package or in ``vissl`` counts as a folder."""
     depth = 3 if module.startswith("pirl_plugin.vissl.") else 2
     return ".".join(module.split(".")[:depth])
 
 
-def test_imports__have_no_circles_among_folders():
+def test_imports__have_no_cycles_among_folders():
     folders = {}
     for module, imported in graph_of_imports().items():
         folder = folder_of(module)
         others = {folder_of(name) for name in imported} - {folder}
         folders.setdefault(folder, set()).update(others)
-    # The packages' own files: the public names, and the folder that holds folders.
+    # The packages' own files: public names, and the folder of folders.
     for package in ("pirl_plugin", "pirl_plugin.vissl"):
         for others in folders.values():
             others.discard(package)
@@ -101,6 +101,6 @@ def test_imports__have_no_circles_among_folders():
     assert len(folders) <= 22
 
 
-def test_import__of_the_package_imports_no_torch():
+def test_import__of_package_does_not_import_torch():
     code = "import pirl_plugin, pirl_plugin.cli, sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""The library without any extra; each command: its help, and the extra that it names."""
+"""The library without extras; for each command, its help and the extra it names."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from pirl_plugin import cli
 from tests.helpers.host_tools import write_checkpoint
 from tests.test_packaging import EXTRAS, declared
 
-# jinja2 is an extra, and torch brings it.
+# jinja2 is an extra, but torch also installs it.
 MISSING = declared(*EXTRAS) - declared() - {"jinja2"} | {"vissl", "classy_vision", "detectron2"}
 RUN_ALL = """
 import contextlib, io, json, sys
@@ -59,7 +59,7 @@ for name in pirl_plugin.__all__:
 """
 VISSL = "pip install 'pirl-plugin[vissl]'"
 REPORT = "pip install 'pirl-plugin[report]'"
-RUNS = {  # command -> words, and the words of its sentence; None: it needs no extra
+RUNS = {  # command -> arguments, and part of the message (None: needs no extra)
     "train": ("config=pretrain/pirl/own_images", VISSL),
     "quickstart": ("--out OUT/quickstart", REPORT),
     "knn": ("--checkpoint CHECKPOINT --data DATA --size 32 --k 3 --report OUT/knn.html", None),
@@ -74,7 +74,7 @@ RUNS = {  # command -> words, and the words of its sentence; None: it needs no e
 
 @pytest.fixture(scope="module")
 def results(image_folder, tmp_path_factory):
-    """Status and output of all commands, by ``help`` or ``run`` and the command's name."""
+    """Return status and output for all commands, by ``help`` or ``run`` and command name."""
     out = tmp_path_factory.mktemp("out")
     checkpoint = write_checkpoint(out / "trunk.torch", DEPTH=18, WIDTH_MULTIPLIER=0.25)
     places = {"CHECKPOINT": str(checkpoint), "DATA": str(image_folder), "OUT": str(out)}
@@ -95,7 +95,7 @@ def results(image_folder, tmp_path_factory):
     return dict(zip(commands, json.loads(child.stdout), strict=True))
 
 
-def test_command__shows_its_help_and_runs_or_names_its_extra(results, subtests):
+def test_command__shows_help_and_runs_or_names_extra(results, subtests):
     for name in cli.COMMANDS:
         with subtests.test(name=name):
             status, output = results["help", name]

@@ -1,4 +1,4 @@
-"""Loss and bank in a step on a GPU, counted without one: waits, launches, memory."""
+"""A loss and bank step on a GPU, counted without one: waits, launches, memory."""
 
 import contextlib
 from types import SimpleNamespace
@@ -16,12 +16,12 @@ BATCH, NEGATIVES, ROWS, DIM = 32, 32_000, 1_281_167, 128
 
 
 def step_costs(**settings):
-    """Costs of a step: forward, backward and update."""
+    """Count the cost of a step: forward, backward and update."""
     loss = PIRLLoss(
         BATCH + 1, embedding_dim=DIM, num_negatives=NEGATIVES, norm_constant=2.9e6, **settings
     ).to("meta")
     bank = loss.bank
-    bank.num_rows = ROWS  # 0.7 GB that need not be drawn
+    bank.num_rows = ROWS  # avoids drawing 0.7 GB of rows
     bank.rows = torch.empty(ROWS, DIM, dtype=bank.rows.dtype, device="meta")
     bank.visited = torch.empty(ROWS, dtype=torch.bool, device="meta")
     f, g = (torch.empty(BATCH, DIM, device="meta", requires_grad=True) for _ in range(2))
@@ -33,7 +33,7 @@ def step_costs(**settings):
     return costs
 
 
-def test_step__of_a_replicated_bank_waits_for_nothing(subtests):
+def test_step__with_replicated_bank_never_waits(subtests):
     for draw in ("per_image", "per_batch"):
         for estimator in LOOPS:
             with subtests.test(negatives=draw, estimator=estimator):
@@ -41,12 +41,12 @@ def test_step__of_a_replicated_bank_waits_for_nothing(subtests):
 
 
 @pytest.mark.parametrize("negatives", ["per_image", "per_batch"])
-def test_step__of_a_sharded_bank_waits_twice(negatives):
+def test_step__with_sharded_bank_waits_twice(negatives):
     costs = step_costs(negatives=negatives, bank={"placement": "sharded"})
-    assert costs.waits == 2  # for the sizes of the messages: the positives, and the update
+    assert costs.waits == 2  # for message sizes: the positives, and the update
 
 
-def test_step__launches_little_and_holds_few_rows_at_a_time():
+def test_step__launches_few_kernels_and_holds_few_rows():
     costs = step_costs()
     assert costs.launches <= 190
     assert costs.peak_bytes <= 282 * 2**20
@@ -55,12 +55,12 @@ def test_step__launches_little_and_holds_few_rows_at_a_time():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_step__of_a_bank_of_half_the_size_takes_no_more_memory_beside_it(dtype):
+def test_step__with_half_precision_bank_needs_no_extra_memory(dtype):
     assert step_costs(bank={"dtype": dtype}).peak_bytes < step_costs().peak_bytes
 
 
 def new(*shape, dtype=torch.float32):
-    """One launch, and its result."""
+    """Count one launch and its result."""
     return torch.zeros(*shape, dtype=dtype, device="meta")
 
 

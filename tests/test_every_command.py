@@ -21,7 +21,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """A folder with modules of all names that can be imported; each leaves its name in a file."""
+    """A folder with modules for all importable names; each leaves its name in a file."""
     folder = tmp_path_factory.mktemp("planted")
     names = sys.stdlib_module_names | packages_distributions().keys()
     for name in filter(str.isidentifier, names):
@@ -30,7 +30,7 @@ def planted(tmp_path_factory):
     return folder
 
 
-# A script, as the console script is one: its folder, not the current one, is on the path.
+# Like the console script, a script whose own folder, not the current one, is on the path.
 RUN_ALL = """
 import json, os, sys
 from pirl_plugin.cli import main
@@ -54,10 +54,10 @@ TRAINS_TWICE = ("quickstart", "finetune")
         *(pytest.param([name], id=name) for name in TRAINS_TWICE),
     ],
 )
-def test_current_folder__has_no_code_for_a_command(
+def test_current_folder__runs_no_code_in_commands(
     commands, checkpoint, planted, image_folder, tmp_path
 ):
-    """In one process, because each would import torch; the processes that they start are more."""
+    """All commands run in one process, because each would import torch; they start others."""
     script = tmp_path / "bin" / "script.py"
     script.parent.mkdir()
     script.write_text(RUN_ALL)
@@ -79,7 +79,7 @@ def test_current_folder__has_no_code_for_a_command(
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-def test_module__is_run_without_modules_of_the_current_folder(tmp_path):
+def test_module__ignores_modules_in_current_folder(tmp_path):
     for name in ("yaml", "urllib"):  # pathlib imports urllib
         (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')")
     words = ["export", "--checkpoint", "gone.pth", "--to", "vissl", "--out", "out.torch"]
@@ -93,7 +93,7 @@ def test_module__is_run_without_modules_of_the_current_folder(tmp_path):
     assert done.stderr.endswith("argument --checkpoint: gone.pth does not exist\n")
 
 
-def test_interrupt__after_a_command_leaves_no_traceback():
+def test_interrupt__after_command_leaves_no_traceback():
     late = f"import atexit, signal; atexit.register(signal.raise_signal, signal.SIGINT); {START}"
     done = subprocess.run(
         [sys.executable, "-c", late, "--version"], capture_output=True, text=True, check=False

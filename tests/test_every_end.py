@@ -1,6 +1,6 @@
 """How every command ends: on a full disk, a killed loader process, one Ctrl-C and two.
 
-It ends soon, with one sentence, and leaves no process, no lock and no temporary file.
+It must end soon, with one sentence, and leave no process, no lock and no temporary file.
 """
 
 import os
@@ -16,9 +16,9 @@ from tests.helpers.launched import TRACEBACK, gone, started
 
 START = "from pirl_plugin.cli import main; main()"
 READING = ("train", "quickstart", "knn", "embed", "linear", "finetune", "prepare")
-SECONDS = 30  # to the end after the fault, without waits for a core
+SECONDS = 30  # from the fault to the end, not counting waits for a core
 
-# Put on PYTHONPATH as sitecustomize. ACT is what happens when an image, or another file, is read.
+# Put on PYTHONPATH as sitecustomize. ACT runs when the given file is opened.
 AT_A_READ = """
 import multiprocessing, os, signal, sys, time
 def hang():
@@ -36,7 +36,7 @@ def at_open(event, arguments):
         {act}
 sys.addaudithook(at_open)
 """
-# No file can be made in a folder, from its N-th new one on.
+# Fails to create any file in a folder from the N-th new one on.
 FULL_DISK = """
 import errno, os, sys
 left = [{number}]
@@ -57,10 +57,10 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture
 def folders(tmp_path_factory):
-    """Folders of a command: its output, temporary files, and a module ``sitecustomize``.
+    """Folders for a command: output, temporary files, and a module ``sitecustomize``.
 
-    Their names are short: multiprocessing puts sockets below TMPDIR, whose paths have at most 107
-    bytes.
+    Their names are short: multiprocessing puts sockets below TMPDIR, whose paths may have at most
+    107 bytes.
     """
     parent = tmp_path_factory.mktemp("end")
     names = ("out", "temporary", "site")
@@ -70,7 +70,7 @@ def folders(tmp_path_factory):
 
 
 def start(words, folders, fault, **options):
-    """Start a command with a module ``sitecustomize`` that makes it fail."""
+    """Start a command with a ``sitecustomize`` module that makes it fail."""
     _, temporary, site = folders
     (site / "sitecustomize.py").write_text(fault)
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
@@ -91,7 +91,7 @@ def wait_until(condition, seconds=300):
 
 
 def check_end(run, folders, statuses, begin="", seconds=SECONDS):
-    """Check that a command ends, with one sentence, and leaves nothing that is not its output."""
+    """Check that a command ends with one sentence and leaves only its output."""
     out, temporary, _ = folders
     assert run.status_soon(seconds) in statuses, run.err
     assert TRACEBACK not in run.out + run.err
@@ -103,7 +103,7 @@ def check_end(run, folders, statuses, begin="", seconds=SECONDS):
     assert [path.name for path in temporary.iterdir()] == []
 
 
-# The ordinary suite has one command for each fault.
+# The ordinary suite runs one command per fault.
 def commands(chosen, names=READING):
     return pytest.mark.parametrize(
         "command",
@@ -133,7 +133,7 @@ def test_killed_worker(command, checkpoint, image_folder, folders):
 
 @commands("knn")
 def test_interrupt(command, checkpoint, image_folder, folders):
-    """One Ctrl-C, in an ordinary read, with loader processes."""
+    """One Ctrl-C during an ordinary read, with loader processes."""
     mark = folders[2] / "mark"
     words = arguments(command, checkpoint, image_folder, folders[0])
     with start(words, folders, at_a_read("time.sleep(1)", mark)) as run:
@@ -144,7 +144,7 @@ def test_interrupt(command, checkpoint, image_folder, folders):
 
 @commands("prepare", COMMANDS)
 def test_two_interrupts(command, checkpoint, image_folder, folders):
-    """Two Ctrl-C, in a read that does not return."""
+    """Two Ctrl-C during a hanging read."""
     mark = folders[2] / "mark"
     file = {"export": checkpoint.name, "configs": "/quick_jigsaw.yaml"}.get(command, "/ants/3.jpg")
     words = arguments(command, checkpoint, image_folder, folders[0])
@@ -154,15 +154,13 @@ def test_two_interrupts(command, checkpoint, image_folder, folders):
         time.sleep(3)
         if run.process.poll() is None:
             os.killpg(run.process.pid, signal.SIGINT)
-        # On a busy machine, the second one may arrive while Python itself ends.
+        # On a busy machine, the second one may arrive during interpreter shutdown.
         check_end(run, folders, [128 + signal.SIGINT, -signal.SIGINT])
 
 
 @pytest.mark.slow
-def test_two_terminations__end_the_run_that_the_quickstart_has_started(
-    checkpoint, image_folder, folders
-):
-    """The signals reach only the quickstart, not its group."""
+def test_two_terminations__end_run_started_by_quickstart(checkpoint, image_folder, folders):
+    """The signals reach only the quickstart, not the process group."""
     hung = folders[2] / "hung"
     words = arguments("quickstart", checkpoint, image_folder, folders[0])
     is_training = "'quickstart' not in sys.argv"
@@ -176,8 +174,8 @@ def test_two_terminations__end_the_run_that_the_quickstart_has_started(
 
 
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_prepare__ends_if_a_read_hangs(workers, image_folder, folders):
-    """Other commands read images in the same way; a run's limit is in its configuration."""
+def test_prepare__ends_on_hanging_read(workers, image_folder, folders):
+    """Other commands read images in the same way; for runs, the config sets the limit."""
     limit = "from pirl_plugin.images import prepare; prepare.TIMEOUT_MINUTES = 0.03"
     words = ["prepare", str(image_folder / "train"), str(folders[0]), "--workers", str(workers)]
     command = [sys.executable, "-c", f"{limit}; {START}"]

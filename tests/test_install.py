@@ -17,7 +17,7 @@ BOOTSTRAP = [f"pirl_plugin_autoload.{kind}" for kind in ("pth", "py", "start")]
 
 def pip(*arguments):
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    # PYTHONPATH may name a clone: its egg-info would count as an installation.
+    # PYTHONPATH may name a clone, whose egg-info would count as an installation.
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=ROOT, env=clean
@@ -35,13 +35,13 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def empty_environment(tmp_path):
-    """A virtual environment without packages; gives its Python and its site-packages."""
+    """Create a virtual environment without packages; return its Python and site-packages."""
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     (site_packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     return tmp_path / "venv" / "bin" / "python", site_packages
 
 
-def test_wheel__holds_the_bootstrap_and_the_configs(wheel):
+def test_wheel__contains_bootstrap_and_configs(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert set(BOOTSTRAP) <= set(names)
     assert "pirl_plugin/configs/config/pretrain/pirl/jigsaw_8node.yaml" in names
@@ -59,15 +59,13 @@ def test_wheel__holds_the_bootstrap_and_the_configs(wheel):
 
 
 @pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
-def test_install__starts_the_bootstrap_and_uninstall_leaves_nothing(
-    editable, wheel, empty_environment
-):
+def test_install__starts_bootstrap_and_uninstall_leaves_nothing(editable, wheel, empty_environment):
     python, site_packages = empty_environment
     source = ["--editable", str(ROOT)] if editable else [str(wheel)]
     before = set(site_packages.iterdir())
     pip("--python", str(python), "install", "--no-deps", *source)
     assert all((site_packages / name).is_file() for name in BOOTSTRAP)
-    # A package called vissl stands in for VISSL: its import must install the import hook.
+    # A package named vissl stands in for VISSL; importing it must install the import hook.
     (site_packages / "vissl.py").write_text("")
     code = (
         "import sys; names = lambda: [type(f).__name__ for f in sys.meta_path];"
@@ -81,12 +79,12 @@ def test_install__starts_the_bootstrap_and_uninstall_leaves_nothing(
     assert result.stdout.split() == ["True", "False", "True", "True", "True"]
     (site_packages / "vissl.py").unlink()
     pip("--python", str(python), "uninstall", "--yes", "pirl-plugin")
-    # pip takes the folder away with its last file
+    # pip removes the folder with its last file
     left = set(site_packages.iterdir()) if site_packages.exists() else set()
     assert {p for p in left - before if p.name != "__pycache__"} == set()
 
 
-def test_bootstrap__imports_nothing_that_the_interpreter_has_not_loaded(tmp_path):
+def test_bootstrap__imports_only_modules_already_loaded(tmp_path):
     shutil.copy(SOURCE, tmp_path / "pirl_plugin_autoload.py")
     code = (
         "import sys, os; before = set(sys.modules); import pirl_plugin_autoload;"
@@ -97,7 +95,7 @@ def test_bootstrap__imports_nothing_that_the_interpreter_has_not_loaded(tmp_path
     assert run.stdout.split() == ["pirl_plugin_autoload"]
 
 
-def test_bootstrap__does_nothing_the_second_time():
+def test_bootstrap__runs_only_once():
     namespace = {}
     code = compile(SOURCE.read_text(), "bootstrap", "exec")
     before = list(sys.meta_path)
@@ -113,7 +111,7 @@ def test_bootstrap__does_nothing_the_second_time():
     assert len(added) == 1
 
 
-def test_bootstrap__is_silent_where_the_package_is_gone(tmp_path):
+def test_bootstrap__is_silent_without_package(tmp_path):
     shutil.copy(SOURCE, tmp_path / "pirl_plugin_autoload.py")
     (tmp_path / "vissl.py").write_text("print('the host')")
     code = "import pirl_plugin_autoload, vissl"
@@ -122,7 +120,7 @@ def test_bootstrap__is_silent_where_the_package_is_gone(tmp_path):
     assert (run.stdout, run.stderr) == ("the host\n", "")
 
 
-def test_start_up_files__are_an_import_and_a_callable(wheel):
+def test_start_up_files__contain_one_import_and_one_callable(wheel):
     archive = zipfile.ZipFile(wheel)
     assert archive.read("pirl_plugin_autoload.pth") == b"import pirl_plugin_autoload\n"
     assert archive.read("pirl_plugin_autoload.start") == b"pirl_plugin_autoload:install\n"

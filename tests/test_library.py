@@ -18,7 +18,7 @@ def test_public_names__are_listed():
         pirl_plugin.PIRLoss  # noqa: B018
 
 
-def test_import__loads_no_library():
+def test_import__loads_no_dependencies():
     code = (
         "import sys; before = set(sys.modules);"
         "import pirl_plugin;"
@@ -55,7 +55,7 @@ data[0]["images"].shap
 """
 
 
-# What the program does not need of torch takes mypy most of its time: 13 of 19 s.
+# Parts of torch that the program does not need take mypy 13 of 19 s.
 NOT_READ = (
     *("_decomp", "_dynamo", "_export", "_functorch", "_higher_order_ops", "_inductor", "_prims"),
     *("_refs", "_subclasses", "ao", "backends", "cuda", "distributed", "distributions", "export"),
@@ -71,8 +71,8 @@ follow_imports = skip
 
 
 @pytest.mark.slow
-def test_types__find_each_typo_of_a_users_program(tmp_path):
-    """In mypy's strict mode: the right lines have no error, and each typo has one."""
+def test_types__catch_every_typo_in_a_program(tmp_path):
+    """In mypy's strict mode: correct lines have no error, and every typo has one."""
     (tmp_path / "mypy.ini").write_text(MYPY)
     program = tmp_path / "program.py"
     program.write_text(RIGHT + TYPOS)

@@ -14,15 +14,15 @@ else:
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-MODULES = {  # distribution -> its module, where the names differ
+MODULES = {  # distribution -> module, where the names differ
     "hydra-core": "hydra",
     "pillow": "PIL",
     "pyyaml": "yaml",
     "scikit-learn": "sklearn",
 }
-# VISSL's wheel brings classy_vision. Detectron2 is built from source; HEIC files are rare.
+# VISSL's wheel includes classy_vision. Detectron2 is built from source; HEIC files are rare.
 NOT_DECLARED = {"vissl", "classy_vision", "detectron2", "pillow_heif", "pirl_plugin"}
-NOT_DECLARED |= {"triton", "typing_extensions"}  # torch brings them
+NOT_DECLARED |= {"triton", "typing_extensions"}  # installed with torch
 LIBRARY = [
     path
     for path in (ROOT / "pirl_plugin").rglob("*.py")
@@ -36,7 +36,7 @@ def module_of(requirement):
 
 
 def declared(*extras):
-    """The modules of the base installation and of extras, with the extras that those include."""
+    """Return the modules of the base installation and of extras, including nested extras."""
     requirements = list(PROJECT["dependencies"])
     for extra in extras:
         for requirement in EXTRAS[extra]:
@@ -49,7 +49,7 @@ def declared(*extras):
 
 
 def imports(path, whole_file=True):
-    """The modules of other distributions that a file imports: all, or only those at its top."""
+    """Return third-party modules that a file imports, anywhere or only at the top."""
     tree = ast.parse(path.read_text())
     siblings = {file.stem for file in path.parent.glob("*.py")}
     modules = set()
@@ -78,14 +78,14 @@ def test_imports__are_declared(subtests):
             assert found.keys() <= declared(*extras), found
 
 
-def test_library__needs_the_base_installation_only():
+def test_library__needs_only_base_installation():
     assert len(LIBRARY) > 30
     for path in LIBRARY:
         assert imports(path, whole_file=False) <= declared(), path
 
 
 def test_requirements__are_used():
-    """By this package, or by VISSL."""
+    """Used by this package or by VISSL."""
     files = [ROOT / "pirl_plugin", ROOT / "extra_scripts", ROOT / "docs/examples"]
     for host in ("vissl", "classy_vision"):
         files += importlib.util.find_spec(host).submodule_search_locations
@@ -94,7 +94,7 @@ def test_requirements__are_used():
         assert re.search(rf"^\s*(import|from) {module}\b", code, re.M), module
 
 
-def test_constraints__name_each_requirement():
+def test_constraints__name_every_requirement():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {module_of(line) for line in lines if not line.startswith("#")}
     assert pinned == declared("test", "claims", "docs")

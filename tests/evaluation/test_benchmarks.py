@@ -1,4 +1,4 @@
-"""Each benchmark from start to finish, on generated images, through VISSL's own scripts."""
+"""Each benchmark end to end, on generated images, with VISSL's own scripts."""
 
 import json
 
@@ -48,7 +48,7 @@ def on(folder, out, checkpoint, train="train", test="val"):
 
 
 def short(epochs=2, rate=1.0):
-    """Few epochs of few images need a larger rate than 0.01 for 256 images."""
+    """A few epochs on a few images need a higher rate than 0.01 per 256 images."""
     return [
         f"config.OPTIMIZER.num_epochs={epochs}",
         f"config.OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_value={rate}",
@@ -65,7 +65,7 @@ def test_linear__reaches_100_percent_on_separable_classes(separable, checkpoint,
 
 
 @pytest.mark.slow
-def test_linear__that_was_stopped_in_its_last_test_is_tested(separable, checkpoint, tmp_path):
+def test_linear__repeats_interrupted_last_test(separable, checkpoint, tmp_path):
     overrides = [*LINEAR, *on(separable, tmp_path, checkpoint), *short()]
     run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
     metrics, final = tmp_path / "metrics.json", tmp_path / "model_final_checkpoint_phase1.torch"
@@ -84,12 +84,12 @@ def test_linear__stays_at_chance_on_shuffled_labels(checkpoint, tmp_path):
     two = ["config.MODEL.HEAD.NUM_CLASSES=2"]
     overrides = [*LINEAR, *on(data, out, checkpoint), *short(), *two]
     run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
-    # Of 64 images with the chance 1/2, 32 ± 4 (one standard deviation) are right: 50 ± 6.25 %.
+    # At a chance of 1/2, 32 ± 4 (standard deviation) of 64 images are correct: 50 ± 6.25 %.
     assert {k: v for k, v in top1(out).items() if abs(v - 50) > 3 * 6.25} == {}
 
 
 @pytest.mark.slow
-def test_linear__of_inaturalist18_reads_its_annotations(checkpoint, tmp_path):
+def test_linear__reads_inaturalist18_annotations(checkpoint, tmp_path):
     data = write_inaturalist(tmp_path / "inat")
     overrides = [*LINEAR, *on(data, tmp_path, checkpoint, ".", "."), *short()]
     classes = "config.MODEL.HEAD.NUM_CLASSES=10"
@@ -130,7 +130,7 @@ def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("percent", ["1percent", "10percent"])
-def test_semi_supervised__fine_tunes_on_a_list(percent, separable, checkpoint, tmp_path):
+def test_semi_supervised__fine_tunes_on_list(percent, separable, checkpoint, tmp_path):
     lines = [f"class{i % 2}/{i}.png" for i in range(16)]
     (separable / "train" / f"{percent}.txt").write_text("\n".join(lines) + "\n")
     data = on(separable, tmp_path, checkpoint, f"train/{percent}.txt")
@@ -141,17 +141,17 @@ def test_semi_supervised__fine_tunes_on_a_list(percent, separable, checkpoint, t
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
     before = torch.load(checkpoint, weights_only=True)["classy_state_dict"]["base_model"]["model"]
     name = "_feature_blocks.conv1.weight"
-    assert not torch.equal(trunk[name], before["trunk"][name])  # the trunk is trained too
+    assert not torch.equal(trunk[name], before["trunk"][name])  # the trunk is also trained
 
 
 def svm(voc, out, checkpoint):
-    # The primal solver draws no random numbers, so that another fit of the same data is the same.
+    # The primal solver is deterministic, so fitting the same data again gives the same result.
     solver = [f"config.SVM.costs.costs_list={COSTS}", "config.SVM.dual=False"]
     return [*LINEAR, *on(voc, out, checkpoint, ".", "."), *solver]
 
 
 def extracted(out, split, layer):
-    """Features (N, D) and targets (N, classes) that VISSL wrote, in the order of the images."""
+    """Return VISSL's features (N, D) and targets (N, classes), in image order."""
     rows = {}
     for file in out.glob(f"rank*_{split}_{layer}_features.npy"):
         parts = [
@@ -164,7 +164,7 @@ def extracted(out, split, layer):
 
 
 def interpolated_ap(present, scores):
-    """VOC's average precision: at each recall, the best precision at it or above."""
+    """VOC's average precision: at each recall, the best precision at that recall or above."""
     order = np.argsort(-scores)
     hits = present[order].cumsum()
     precision = hits / np.arange(1, len(order) + 1)
@@ -194,8 +194,8 @@ def expected_ap(out, layer):
 
 
 @pytest.mark.slow
-def test_svm_voc07__is_what_scikit_learn_finds(voc, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")  # the result is shown there, too
+def test_svm_voc07__matches_scikit_learn(voc, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")  # the page also shows the result
     result = run_tool(
         "train_svm.py", "config=benchmark/pirl/svm_voc07", *svm(voc, tmp_path, checkpoint)
     )
@@ -207,14 +207,14 @@ def test_svm_voc07__is_what_scikit_learn_finds(voc, checkpoint, tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_svm_voc07__in_two_processes_and_again_in_the_same_folder(voc, checkpoint, tmp_path):
+def test_svm_voc07__runs_in_two_processes_and_reuses_folder(voc, checkpoint, tmp_path):
     other = write_checkpoint(tmp_path / "other.torch", seed=1)
     config = "config=benchmark/pirl/svm_voc07"
     two = "config.DISTRIBUTED.NUM_PROC_PER_NODE=2"
     run_tool("train_svm.py", config, *svm(voc, tmp_path / "svm", other), two)
     first = np.load(tmp_path / "svm" / "res5" / "test_ap.npy").ravel()
     np.testing.assert_allclose(first, expected_ap(tmp_path / "svm", "res5"), rtol=0, atol=1e-9)
-    # Another checkpoint in one process: nothing of the first run may be taken up.
+    # Another checkpoint, in one process: nothing may be reused from the first run.
     run_tool("train_svm.py", config, *svm(voc, tmp_path / "svm", checkpoint))
     found = np.load(tmp_path / "svm" / "res5" / "test_ap.npy").ravel()
     assert not list((tmp_path / "svm").glob("rank1_*"))
@@ -223,7 +223,7 @@ def test_svm_voc07__in_two_processes_and_again_in_the_same_folder(voc, checkpoin
 
 
 @pytest.mark.slow
-def test_svm_voc07__that_fails_is_a_failure(voc, checkpoint, tmp_path):
+def test_svm_voc07__failure_ends_with_error(voc, checkpoint, tmp_path):
     overrides = [*svm(voc, tmp_path, checkpoint), "config.SVM.loss=no_such_loss"]
     result = run_tool("train_svm.py", "config=benchmark/pirl/svm_voc07", *overrides, check=False)
     assert result.returncode == 1
@@ -232,7 +232,7 @@ def test_svm_voc07__that_fails_is_a_failure(voc, checkpoint, tmp_path):
 
 
 @pytest.mark.slow
-def test_svm_voc07_low_shot__reports_each_k(voc, checkpoint, tmp_path, monkeypatch):
+def test_svm_voc07_low_shot__reports_every_k(voc, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
     low_shot = ["config.SVM.low_shot.k_values=[1,2]", "config.SVM.low_shot.sample_inds=[1,2]"]
     result = run_tool(

@@ -1,4 +1,4 @@
-"""Networks on images with other channels or more bits: what they read and refuse."""
+"""Networks for images with other channels or more bits: what they accept and refuse."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ def array(channels, dtype, level):
 
 @pytest.fixture
 def network(tmp_path):
-    """A timm network for RGB, as a file from elsewhere."""
+    """A timm network for RGB, like a file from elsewhere."""
     torch.manual_seed(0)
     torch.save(timm.create_model("resnet10t").state_dict(), tmp_path / "rgb.pth")
     return ["--timm", "resnet10t", "--checkpoint", str(tmp_path / "rgb.pth"), "--size", "32"]
@@ -35,7 +35,7 @@ def network(tmp_path):
 @pytest.mark.parametrize(
     ("channels", "dtype"), [(1, np.uint16), (3, np.float32), (4, np.uint8), (7, np.uint16)]
 )
-def test_commands__take_the_channels_of_the_images(channels, dtype, network, tmp_path, capsys):
+def test_commands__adapt_to_image_channels(channels, dtype, network, tmp_path, capsys):
     for split, level in [("train", 1), ("train", 2), ("train", 3), ("val", 1), ("val", 3)]:
         folder = tmp_path / "data" / split / f"class{level % 2}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def test_commands__take_the_channels_of_the_images(channels, dtype, network, tmp
         assert len(file["features"]) == 3
 
 
-def test_config__is_that_of_the_training_or_of_the_images():
+def test_config__follows_training_or_images():
     deep = open_source([array(4, np.uint16, level) for level in range(3)])
     trunk = TimmTrunk("resnet10t", {"in_chans": 4})
     config = config_for(trunk, deep, rgb=False)
@@ -78,7 +78,7 @@ def test_config__is_that_of_the_training_or_of_the_images():
         (7, np.uint8, "3 channels, but list has 7 channels of uint8. Choose a network for these"),
     ],
 )
-def test_other_images__are_converted_only_where_it_is_asked_for(channels, dtype, sentence):
+def test_other_images__are_converted_only_on_request(channels, dtype, sentence):
     images = [array(channels, dtype, level) for level in range(2)]
     trunk = pirl.WideResNet(10, width=0.125)
     with pytest.raises(ValueError, match=sentence):
@@ -90,7 +90,7 @@ def test_other_images__are_converted_only_where_it_is_asked_for(channels, dtype,
 
 
 @pytest.mark.parametrize("channels", [1, 2, 7])
-def test_picture__of_other_channels_uses_the_whole_range(channels):
+def test_picture__of_other_channels_uses_full_range(channels):
     source = open_source([array(channels, np.uint16, 3)])
     shown = ShownImages(source, [0], torch.tensor([-1]), [])
     content = base64.b64decode(shown.picture(0).image.partition(",")[2])
@@ -98,7 +98,7 @@ def test_picture__of_other_channels_uses_the_whole_range(channels):
     assert not source.unreadable_paths()
 
 
-def test_network__of_another_type_of_pixels_is_refused():
+def test_network__with_other_pixel_type_is_refused():
     trunk = pirl.WideResNet(10, width=0.125)
     trunk.network_config = trunk.network_config.with_values("run", dtype="uint16")
     with pytest.raises(ValueError, match="3 channels of uint16, but list has 3 channels of uint8"):

@@ -27,7 +27,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Seven images without classes, the third of them unreadable."""
+    """Create seven unlabeled images, the third of them unreadable."""
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
     for i in range(7):
@@ -42,9 +42,7 @@ def embed(checkpoint, data, out, *options):
     return out
 
 
-def test_embed__writes_features_and_files_of_images_without_classes(
-    checkpoint, photos, tmp_path, capsys
-):
+def test_embed__writes_features_of_unlabeled_images(checkpoint, photos, tmp_path, capsys):
     npz = np.load(embed(checkpoint, photos, tmp_path / "f.npz"), allow_pickle=False)
     assert set(npz.files) == {"features", "files", "digests", "unreadable", "progress"}
     assert npz["files"].tolist() == ["0.png", "1.png", "3.png", "4.png", "5.png", "6.png"]
@@ -60,7 +58,7 @@ def test_embed__writes_features_and_files_of_images_without_classes(
     assert "unreadable, skipped: 2.png" in printed
     unfinished = tmp_path / "f.npz.unfinished"
     assert not unfinished.exists()
-    # A file that could read nothing leaves nothing, and a stopped one names its folder.
+    # A run without readable images leaves nothing; a stopped run names its folder.
     with pytest.raises(ValueError, match="None of the 1 images could be read"):
         embed(checkpoint, photos / "2.png", tmp_path / "g.npz")
     embed(checkpoint, photos / "1.png", tmp_path / "g.npz")
@@ -73,7 +71,7 @@ def test_embed__writes_features_and_files_of_images_without_classes(
         embed(checkpoint, photos, tmp_path / "f.npz")
 
 
-def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path):
+def test_embed__writes_same_values_to_tables(checkpoint, photos, tmp_path):
     whole = np.load(embed(checkpoint, photos, tmp_path / "f.npz"))["features"]
     with embed(checkpoint, photos, tmp_path / "f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -89,7 +87,7 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["f.parquet", "f.csv"])
-def test_embed__writes_names_that_are_no_utf8_into_a_table(name, checkpoint, photos, tmp_path):
+def test_embed__writes_non_utf8_names_to_tables(name, checkpoint, photos, tmp_path):
     for class_name in (b"caf\xe9", b"tea"):
         folder = os.fsencode(tmp_path / "photos") + b"/" + class_name
         os.makedirs(folder)
@@ -100,7 +98,7 @@ def test_embed__writes_names_that_are_no_utf8_into_a_table(name, checkpoint, pho
     assert table["class"].tolist() == ["caf\\xe9", "tea"]
 
 
-def test_embed__names_the_class_of_labeled_images(checkpoint, tmp_path):
+def test_embed__writes_classes_of_labeled_images(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"": 4}, separable=True)
     with embed(checkpoint, data, tmp_path / "f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -108,13 +106,13 @@ def test_embed__names_the_class_of_labeled_images(checkpoint, tmp_path):
     assert columns[:2] == [("class0/0.png", "0", "class0"), ("class0/2.png", "0", "class0")]
 
 
-def test_embed__of_training_and_test_images_asks_for_one(checkpoint, tmp_path):
+def test_embed__asks_for_train_or_test_folder(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, separable=True)
     with pytest.raises(ValueError, match=r"holds train and test\. Pass one, such as"):
         embed(checkpoint, data, tmp_path / "f.csv")
 
 
-def test_nearest__is_another_image(checkpoint, photos, tmp_path):
+def test_nearest__excludes_the_image_itself(checkpoint, photos, tmp_path):
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     shutil.copy(folder / "0.png", folder / "copy.png")
@@ -132,7 +130,7 @@ def test_nearest__is_another_image(checkpoint, photos, tmp_path):
         embed(checkpoint, photos, tmp_path / "g.csv", *words, "--layer", "res3")
 
 
-def test_knn__reads_its_file_of_features(checkpoint, tmp_path):
+def test_knn__reads_feature_file(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
     file = tmp_path / "f.npz"
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32", "-k", "3"]
@@ -149,10 +147,10 @@ def test_knn__reads_its_file_of_features(checkpoint, tmp_path):
     assert not np.array_equal(content["untrained"], content["features"])
 
 
-def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
+def test_layer__is_written_by_embed_and_evaluated_by_knn(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
     file = embed(checkpoint, data / "val", tmp_path / "f.npz", "--layer", "res3")
-    assert np.load(file)["features"].shape == (4, 32 * 4 * 4)  # 32-px images: a grid of 4 × 4
+    assert np.load(file)["features"].shape == (4, 32 * 4 * 4)  # a 4 × 4 grid for 32-px images
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32"]
     out = tmp_path / "out"
     file = tmp_path / "knn.npz"
@@ -164,7 +162,7 @@ def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
 
 
 class Grays(torch.utils.data.Dataset):
-    """A data set with a function that cannot be pickled, such as a transform of a user's script."""
+    """A data set with an unpicklable function, such as a transform in a user's script."""
 
     def __init__(self):
         self.make = lambda row: torch.full((3, 40, 50), 60 * row, dtype=torch.uint8)
@@ -176,8 +174,8 @@ class Grays(torch.utils.data.Dataset):
         return self.make(row), row
 
 
-def test_extract_features__of_any_module_and_any_data_set():
-    """A network of one's own is in evaluation mode during the call, and afterwards as before."""
+def test_extract_features__accepts_any_module_and_dataset():
+    """A custom network is in evaluation mode during the call, and restored afterwards."""
     network = WideResNet(10, 0.25).train()
     network.bn1.eval()  # a frozen layer
     before = {name: value.clone() for name, value in network.state_dict().items()}
@@ -193,7 +191,7 @@ def test_extract_features__of_any_module_and_any_data_set():
         torch.testing.assert_close(features, network.eval()(pixels))
 
 
-def test_extract_features__of_an_image_dataset_are_not_of_its_views(photos):
+def test_extract_features__ignores_views_of_image_dataset(photos):
     data = pirl_plugin.ImageDataset(photos, pirl_plugin.ImageViews(image_size=32))
     network = WideResNet(10, width=0.25)
     expected, _ = extract_features(network, photos, size=32)
@@ -201,7 +199,7 @@ def test_extract_features__of_an_image_dataset_are_not_of_its_views(photos):
     torch.testing.assert_close(features, expected, equal_nan=True)
 
 
-def test_extract_features__take_the_images_of_a_trunk_in_a_wrapper(photos):
+def test_extract_features__finds_record_of_wrapped_trunk(photos):
     trunk = ResNetTrunk(10, width=0.25)
     trunk.network_config = NetworkConfig(size=32, mean=(0.5,) * 3)
     expected, _ = extract_features(trunk, photos)

@@ -1,4 +1,4 @@
-"""Where frozen features are computed."""
+"""Where frozen features are computed, and how much memory they need."""
 
 import torch
 from torchvision.transforms.v2 import functional as tv
@@ -10,8 +10,8 @@ from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import ResNetTrunk
 
 
-def test_features__take_a_batch_at_a_time_to_the_trunk():
-    """All at once they filled a GPU: 100,000 128-px images take 4.9 GB."""
+def test_features__move_one_batch_at_a_time():
+    """All images at once filled the GPU: 100,000 128-px images take 4.9 GB."""
     trunk = ResNetTrunk(10, 0.25).to("meta").eval()
     images = MapSource([torch.zeros(3, 32, 32, dtype=torch.uint8)] * 5)
     batches = compute_features([trunk], [images], NetworkConfig(size=32), range(5), batch=2)
@@ -20,8 +20,8 @@ def test_features__take_a_batch_at_a_time_to_the_trunk():
     assert {part.device.type for part in parts} == {"meta"}
 
 
-def test_center_crop__of_a_strip_needs_no_more_than_its_middle():
-    """A strip of 1 × 40,000 px was resized to 256 × 10 million px, 7.9 GB, before the crop."""
+def test_center_crop__reads_only_the_middle_of_a_strip():
+    """A 1 × 40,000 px strip was resized to 256 × 10 million px (7.9 GB) before cropping."""
     largest = torch.zeros(3, 1, 1, dtype=torch.uint8).expand(3, MAX_PIXELS, 1)
     assert not center_crop(largest, 224).any()
     generator = torch.Generator().manual_seed(0)

@@ -17,7 +17,7 @@ from tests.helpers.sweeps import finish
 
 
 @pytest.mark.slow
-def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
+def test_linear__runs_narrow_network_in_one_command(tmp_path, capfd):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
     for split in ("train", "val"):
@@ -30,14 +30,14 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path, capfd):
     words.append("config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8")
     assert run(["linear", *words, "config.HOOKS.PIRL_RUN.max_unreadable=0.2"]) == 0
     printed = capfd.readouterr().out
-    assert "training  66 images" in printed  # of 67, one without a class
-    assert "16 labeled test images" in printed  # of 19, one without and two unreadable
+    assert "training  66 images" in printed  # 67 minus one unlabeled
+    assert "16 labeled test images" in printed  # 19 minus one unlabeled and two unreadable
     found = linear_accuracy(tmp_path / "out")
-    assert found == {"res5": 100.0}  # of the images that can be read and have a class
+    assert found == {"res5": 100.0}  # over readable, labeled images
     assert printed.endswith("Linear top-1 (%):\n  res5    100.00\n")
 
 
-def test_benchmark_of__takes_the_overlay_that_fits():
+def test_choose_benchmark__picks_matching_overlay():
     def overlay(*arguments):
         with torch.device("meta"):
             return choose_benchmark(ResNetTrunk(*arguments))[:2]
@@ -50,26 +50,30 @@ def test_benchmark_of__takes_the_overlay_that_fits():
     assert overlay(18, 1, True)[0] == "config=benchmark/pirl/quick_linear"
 
 
-def test_report__has_each_layer_and_chance(tmp_path):
+def test_report__shows_every_layer_and_chance(tmp_path):
     data = write_classes(tmp_path, {"train": 4, "val": 6}, separable=True)
-    (data / "val" / "class0" / "0.png").rename(data / "val" / "0.png")  # no class; 2 and 3 images
+    (data / "val" / "class0" / "0.png").rename(
+        data / "val" / "0.png"
+    )  # unlabeled; leaves 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 80.0}
     write_report(options, "Title", ResNetTrunk(10, 0.25), open_labeled(data), accuracies, 7, 5)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
-    assert f"7 in {data / 'train'}" in page  # not the 4 of the folder: a fraction was trained on
-    # Of the 5 images with a class: 196 √(0.4 · 0.6 / 5) and 196 √(0.8 · 0.2 / 5)
+    assert f"7 in {data / 'train'}" in page  # not the folder's 4: trained on a fraction
+    # For 5 labeled images: 196 √(0.4 · 0.6 / 5) and 196 √(0.8 · 0.2 / 5)
     assert all(words in page for words in ("res4", "40.0 ± 42.9 %", "res5", "80.0 ± 35.1 %"))
 
 
-def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
+def test_linear_accuracy__is_from_the_last_epoch(tmp_path):
     with pytest.raises(ValueError, match="not finished"):
         linear_accuracy(tmp_path / "nowhere")
     finish(tmp_path, {"res4": 12.5, "res5": 37.5})
     assert linear_accuracy(tmp_path) == {"res4": 12.5, "res5": 37.5}
     final = tmp_path / "model_final_checkpoint_phase1.torch"
-    final.rename(tmp_path / "model_phase1.torch")  # both epochs are tested, but the run is not over
+    final.rename(
+        tmp_path / "model_phase1.torch"
+    )  # both epochs are tested, but the run is unfinished
     with pytest.raises(ValueError, match="not finished"):
         linear_accuracy(tmp_path)
     finish(tmp_path, {"res5": 37.5}, tested=False)
@@ -77,8 +81,8 @@ def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
         linear_accuracy(tmp_path)
 
 
-def test_linear_top1__does_not_need_the_lines_before(tmp_path):
-    """A full disk, or a kill, may have cut the line of an earlier epoch short."""
+def test_linear_accuracy__ignores_damaged_earlier_lines(tmp_path):
+    """A full disk or a kill may truncate the line from an earlier epoch."""
     finish(tmp_path, {"res5": 37.5})
     metrics = tmp_path / "metrics.json"
     first, *others = metrics.read_text().splitlines()
@@ -86,7 +90,7 @@ def test_linear_top1__does_not_need_the_lines_before(tmp_path):
     assert linear_accuracy(tmp_path) == {"res5": 37.5}
 
 
-def test_final_checkpoint__is_found_by_its_name(tmp_path):
+def test_final_checkpoint__is_found_by_name(tmp_path):
     finish(tmp_path)
     final = tmp_path / "model_final_checkpoint_phase1.torch"
     assert final_checkpoint(tmp_path) == final

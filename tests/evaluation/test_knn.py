@@ -1,4 +1,4 @@
-"""Weighted kNN, compared with a plain loop and a case worked out by hand; refusals."""
+"""Weighted kNN compared with a plain loop and a hand-computed case, and refusals."""
 
 import math
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tensors
 
 
 def plain_knn(train, train_labels, test, test_labels, k, temperature):
-    """The same in plain Python, one image at a time."""
+    """Compute the same in plain Python, one image at a time."""
 
     def cosine(a, b):
         dot = sum(x * y for x, y in zip(a, b, strict=True))
@@ -46,7 +46,7 @@ def random_case(num_train=60, num_test=37, dim=5, classes=4, seed=0):
     ("k", "temperature", "chunk", "block"),
     [(1, 0.07, 1, 7), (3, 1.0, 10, 25), (20, 0.07, 10, 25), (60, 1.0, 1000, 1000)],
 )
-def test_knn_accuracy__agrees_with_plain_loop(k, temperature, chunk, block):
+def test_knn_accuracy__matches_plain_loop(k, temperature, chunk, block):
     train, train_labels, test, test_labels = case = random_case()
     expected = plain_knn(*case, k, temperature)
     assert knn_accuracy(*case, k=k, temperature=temperature) == pytest.approx(expected)
@@ -54,11 +54,11 @@ def test_knn_accuracy__agrees_with_plain_loop(k, temperature, chunk, block):
     predicted = vote(rows[:, :k], cosines[:, :k], train_labels, temperature, chunk)
     found = 100 * float((predicted == test_labels).double().mean())
     assert found == pytest.approx(expected)
-    assert cosines.dtype == torch.float64  # as the gallery
+    assert cosines.dtype == torch.float64  # the queries are the gallery
 
 
 @pytest.mark.parametrize(("chunk", "block"), [(1, 7), (10, 25), (60, 11), (1000, 1000)])
-def test_find_neighbors__leave_one_out_in_blocks(chunk, block):
+def test_find_neighbors__leaves_one_out_in_blocks(chunk, block):
     features = random_case()[0]
     cosine = torch.nn.functional.cosine_similarity(features[:, None], features[None], dim=2)
     expected = cosine.fill_diagonal_(-torch.inf).argsort(dim=1, descending=True)[:, :-1]
@@ -68,7 +68,7 @@ def test_find_neighbors__leave_one_out_in_blocks(chunk, block):
 
 def by_hand():
     # cosines of the test feature (1, 0): 0.8 to row 0 (class 5); 0.6 to rows 1 and 2 (class 9);
-    # the features' lengths 5, 10 and 2.5 must not matter
+    # feature norms 5, 10 and 2.5 must not matter
     train = torch.tensor([[4.0, 3.0], [6.0, 8.0], [1.5, -2.0]])
     return train, torch.tensor([5, 9, 9]), torch.tensor([[2.0, 0.0]])
 
@@ -76,15 +76,15 @@ def by_hand():
 @pytest.mark.parametrize(
     ("k", "temperature", "winner"),
     [
-        # exp(0.8 / 0.1) = 2981 against 2 · exp(0.6 / 0.1) = 807: the closest wins
+        # exp(0.8 / 0.1) = 2981 versus 2 · exp(0.6 / 0.1) = 807: the closest wins
         (3, 0.1, 5),
-        # exp(0.8 / 1) = 2.23 against 2 · exp(0.6 / 1) = 3.64: the two win
+        # exp(0.8 / 1) = 2.23 versus 2 · exp(0.6 / 1) = 3.64: the two win
         (3, 1.0, 9),
-        # one voter: 2.23 against nothing
+        # a single vote
         (1, 1.0, 5),
     ],
 )
-def test_knn_accuracy__by_hand(k, temperature, winner):
+def test_knn_accuracy__matches_hand_computation(k, temperature, winner):
     train, labels, test = by_hand()
     for truth in (5, 9):
         accuracy = knn_accuracy(train, labels, test, torch.tensor([truth]), k, temperature)
@@ -92,8 +92,8 @@ def test_knn_accuracy__by_hand(k, temperature, winner):
 
 
 @pytest.mark.parametrize(("gap", "winner"), [(0.046, 9), (0.051, 5)])
-def test_votes__have_the_temperature_of_wu_et_al_by_default(gap, winner):
-    """Two votes equal one of a cosine that is larger by τ ln 2: 0.0485 for τ = 0.07."""
+def test_votes__default_to_temperature_of_wu_et_al(gap, winner):
+    """Two votes equal one with a cosine larger by τ ln 2 = 0.0485 (τ = 0.07)."""
     cosine = torch.tensor([0.9, 0.9 - gap, 0.9 - gap])
     train = torch.stack([cosine, (1 - cosine**2).sqrt()], dim=1)
     labels = torch.tensor([5, 9, 9])
@@ -103,19 +103,19 @@ def test_votes__have_the_temperature_of_wu_et_al_by_default(gap, winner):
     assert torch.equal(vote(*nearest, labels), truth)
 
 
-def test_knn_accuracy__more_classes_than_k_and_any_labels():
+def test_knn_accuracy__accepts_more_classes_than_k_and_any_labels():
     train = torch.eye(300)
     labels = torch.arange(300) * 1_000_003 - 7  # neither dense nor positive
     assert knn_accuracy(train, labels, train * 3, labels, k=5) == 100.0
 
 
-def test_knn_accuracy__one_image():
+def test_knn_accuracy__accepts_one_image():
     one, label = torch.ones(1, 3), torch.tensor([8])
     assert knn_accuracy(one, label, one, label) == 100.0
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-2])
-def test_knn_accuracy__small_temperature_does_not_overflow(temperature):
+def test_knn_accuracy__does_not_overflow_at_small_temperature(temperature):
     train, train_labels, test, test_labels = (
         x.float() if x.is_floating_point() else x for x in random_case()
     )
@@ -125,7 +125,7 @@ def test_knn_accuracy__small_temperature_does_not_overflow(temperature):
     assert 0 <= knn_accuracy(train, train_labels, test, test_labels, temperature=temperature) <= 100
 
 
-def test_knn_accuracy__takes_reduced_precision(subtests):
+def test_knn_accuracy__accepts_reduced_precision(subtests):
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         with subtests.test(dtype=dtype):
             train = torch.eye(6, dtype=dtype)
@@ -133,12 +133,12 @@ def test_knn_accuracy__takes_reduced_precision(subtests):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
-def test_knn_accuracy__cuda_agrees_with_cpu():
+def test_knn_accuracy__matches_cpu_on_cuda():
     case = random_case()
     assert knn_accuracy(*(x.cuda() for x in case)) == knn_accuracy(*case)
 
 
-def test_find_neighbors__by_hand():
+def test_find_neighbors__matches_hand_computation():
     train, _, test = by_hand()
     gallery = torch.cat([train, torch.tensor([[-1.0, 0.0]])])
     # cosines 0.8, 0.6, 0.6, -1
@@ -150,7 +150,7 @@ def test_find_neighbors__by_hand():
     assert order[0, 3] == 3
 
 
-def test_knn_accuracy__refuses(subtests):
+def test_knn_accuracy__refuses_invalid_arguments(subtests):
     for changes, message in (
         (
             {"train_labels": torch.ones(5).long()},

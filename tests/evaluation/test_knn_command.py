@@ -46,7 +46,7 @@ def knn(checkpoint, data, out, *options):
     return json.loads((out / "results.json").read_text())
 
 
-def test_knn__joins_the_classes_of_lists_by_name(checkpoint, data, tmp_path):
+def test_knn__joins_list_classes_by_name(checkpoint, data, tmp_path):
     for split in ("train", "val"):
         files = sorted((data / split).rglob("*.png"))
         lines = ["path,label", *(f"{file},{file.parent.name}" for file in files)]
@@ -57,7 +57,7 @@ def test_knn__joins_the_classes_of_lists_by_name(checkpoint, data, tmp_path):
     run(words)
     results = json.loads((tmp_path / "results.json").read_text())
     assert (results["knn_top1"], results["classes"]) == (100.0, 3)
-    (tmp_path / "val.csv").write_text("\n".join([lines[0], *lines[3:]]))  # not of class0
+    (tmp_path / "val.csv").write_text("\n".join([lines[0], *lines[3:]]))  # without class0
     run(words)
     results = json.loads((tmp_path / "results.json").read_text())
     assert (results["knn_top1"], results["test_images"]) == (100.0, 4)
@@ -76,9 +76,9 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
     assert list(results["top1_by_k"]) == ["3", "30"]
     captured = capsys.readouterr()
     assert "kNN top-1 100.00 % (k = 3; most frequent class 33.33 %" in captured.out
-    assert "images/s" in captured.err  # and the time left
+    assert "images/s" in captured.err  # followed by the remaining time
     html = page.read_text()
-    # Each test image has six neighbors; its class has four training images.
+    # Each test image has six neighbors, and each class four training images.
     assert "Of the 6 training images nearest to each test image, 67 % have the same class" in html
     assert html.count('class="same"') == 24
     assert "kNN, k = 3" in html
@@ -87,10 +87,10 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
     assert layers["last"] == [results["knn_top1"], results["untrained_top1"]]
     assert "  last               100.00" in captured.out
     assert "Layers by kNN, 6 test images" in html
-    assert "http" not in html  # it loads nothing from outside
+    assert "http" not in html  # nothing is loaded from the web
 
 
-def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
+def test_compute_features__match_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
     batches = compute_features([trunk], [source], NetworkConfig(size=32), range(12), batch=5)
@@ -100,7 +100,7 @@ def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     assert gathered.readable.all()
 
 
-def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkeypatch):
+def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch):
     folder, file = tmp_path / "data", tmp_path / "f.npz"
     shutil.copytree(data, folder)
     (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
@@ -124,7 +124,7 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     seen.clear()
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
-    assert (seen, expected["unreadable"]) == ([4, 2], 1)  # nothing is computed again
+    assert (seen, expected["unreadable"]) == ([4, 2], 1)  # nothing is recomputed
     assert not progress.parent.exists()
     with np.load(file, allow_pickle=False) as npz:
         assert (npz["features"].dtype, npz["features"].shape) == (np.float32, (17, 512))
@@ -162,14 +162,13 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         (["export", "--out", "run/a/1.pth"], "--out: run/a/1.pth exists in a run's folder; "),
     ],
 )
-def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch, capsys):
-    """They were refused when all features had been computed."""
+def test_commands__refuse_before_computing_features(words, sentence, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     (tmp_path / "run" / "a").mkdir(parents=True)
     for name in (".lock", "log.txt", "a/1.pth"):
         (tmp_path / "run" / name).touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were damaged
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if damaged
     other_options = ["--data", "no_folder"]
     if words[0] == "export":
         other_options = ["--to", "torchvision"]
@@ -179,8 +178,8 @@ def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch
     assert f"argument {sentence}" in capsys.readouterr().err
 
 
-def test_features__beyond_the_range_of_float16_keep_their_direction():
-    """Deep networks with random weights have them; the sentence blamed the checkpoint."""
+def test_features__keep_direction_beyond_float16_range():
+    """Deep networks with random weights exceed it; the error message blamed the checkpoint."""
     features = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
     features[1:] *= 1e12
     batch = Batch([features], torch.ones(12, dtype=torch.bool), torch.arange(12))
@@ -191,10 +190,8 @@ def test_features__beyond_the_range_of_float16_keep_their_direction():
 
 
 @pytest.mark.parametrize("in_file", [False, True])
-def test_knn__counts_test_images_that_are_training_images(
-    in_file, checkpoint, data, tmp_path, monkeypatch, caplog
-):
-    """Each image is read once, while features are computed."""
+def test_knn__counts_shared_test_images(in_file, checkpoint, data, tmp_path, monkeypatch, caplog):
+    """Each image is still read only once, while features are computed."""
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
     shutil.copy(folder / "train" / "class1" / "1.png", folder / "val" / "class1" / "copy.png")
@@ -211,8 +208,8 @@ def test_knn__counts_test_images_that_are_training_images(
     assert len(read) == 19
 
 
-def test_knn__counts_images_that_have_two_labels(checkpoint, data, tmp_path, caplog):
-    """Whatever they are called: here, the second is a symbolic link."""
+def test_knn__counts_conflicting_labels(checkpoint, data, tmp_path, caplog):
+    """Files are matched by content, not name: here, the second one is a symbolic link."""
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
     link = folder / "train" / "class0" / "link.png"
@@ -225,7 +222,7 @@ def test_knn__counts_images_that_have_two_labels(checkpoint, data, tmp_path, cap
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
-def test_knn__finds_the_same_on_a_gpu(checkpoint, data, tmp_path):
+def test_knn__matches_cpu_on_gpu(checkpoint, data, tmp_path):
     found = [
         knn(checkpoint, data, tmp_path / device, "--device", device, "--size", "32")["knn_top1"]
         for device in ("cpu", "cuda")
@@ -233,11 +230,11 @@ def test_knn__finds_the_same_on_a_gpu(checkpoint, data, tmp_path):
     assert found[0] == found[1]
 
 
-def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
+def test_knn__counts_unreadable_images(checkpoint, data, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
     (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
-    shutil.copy(folder / "train" / "class0" / "3.png", folder / "train")  # it has no class
+    shutil.copy(folder / "train" / "class0" / "3.png", folder / "train")  # unlabeled
     results = knn(checkpoint, folder, tmp_path, "--size", "32")
     assert [results[key] for key in ("train_images", "test_images", "unreadable")] == [11, 6, 1]
     for path in (folder / "val").rglob("*.*"):
@@ -246,7 +243,7 @@ def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
         knn(checkpoint, folder, tmp_path, "--size", "32")
 
 
-def test_load_trunk__reads_a_benchmarks_own_checkpoint(tmp_path):
+def test_load_trunk__reads_benchmark_checkpoint(tmp_path):
     path = write_checkpoint(tmp_path / "18.torch", WIDTH_MULTIPLIER=0.25, DEPTH=18)
     expected = load_trunk(path).state_dict()
     file = torch.load(path, weights_only=True)
@@ -257,7 +254,7 @@ def test_load_trunk__reads_a_benchmarks_own_checkpoint(tmp_path):
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_load_trunk__gives_the_features_of_vissls_own_trunk(tmp_path):
+def test_load_trunk__matches_features_of_vissls_trunk(tmp_path):
     from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
     from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
@@ -275,7 +272,7 @@ def test_load_trunk__gives_the_features_of_vissls_own_trunk(tmp_path):
             torch.testing.assert_close(mine.flatten(), expected.flatten())
 
 
-def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path):
+def test_knn__refuses_mismatched_folders(checkpoint, data, tmp_path):
     odd = tmp_path / "odd"
     shutil.copytree(data, odd)
     shutil.rmtree(odd / "train" / "class2")
@@ -285,8 +282,8 @@ def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path)
         knn(checkpoint, data / "train" / "class0", tmp_path)
 
 
-def test_knn__takes_size_and_statistics_of_the_record(checkpoint, data, tmp_path, monkeypatch):
-    """Runs of 64 px were measured at 224, with the mean and deviation of ImageNet."""
+def test_knn__uses_recorded_size_and_statistics(checkpoint, data, tmp_path, monkeypatch):
+    """Runs at 64 px used to be evaluated at 224 px, with ImageNet's mean and standard deviation."""
     trunk = load_trunk(checkpoint)
     trunk.network_config = trunk.network_config.with_values(
         "test", size=64, mean=[0.1, 0.2, 0.3], std=[0.5, 0.6, 0.7]

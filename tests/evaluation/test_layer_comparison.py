@@ -1,4 +1,4 @@
-"""Compare a network's layers by kNN."""
+"""Comparison of a network's layers by kNN."""
 
 import pytest
 import torch
@@ -26,11 +26,11 @@ def network(seed):
     return trunk
 
 
-def test_compare_layers__has_each_layer_of_each_network(images):
+def test_compare_layers__covers_every_layer_and_network(images):
     compared = compare_layers({"a": network(0), "b": network(1)}, images, k=3)
     assert list(compared.top1) == ["conv1", "res2", "res3", "res4", "res5", "last"]
     assert all(len(accuracies) == 2 for accuracies in compared.top1.values())
-    assert compared.top1["conv1"] == [100, 100]  # colors
+    assert compared.top1["conv1"] == [100, 100]  # color suffices
     assert (compared.k, compared.num_train, compared.num_test) == (3, 11, 6)
     assert [(len(train), len(test)) for train, test in compared.pooled.features] == [(11, 6)] * 2
     bars = compared.chart().accuracies
@@ -40,7 +40,7 @@ def test_compare_layers__has_each_layer_of_each_network(images):
     ]
 
 
-def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypatch):
+def test_compare_layers__draws_same_images_from_large_splits(images, monkeypatch):
     monkeypatch.setattr(layer_comparison, "_MOST_IMAGES", 5)
     rows = layer_comparison.draw_rows(images.train_labels, 5)
     assert rows == layer_comparison.draw_rows(images.train_labels, 5) == sorted(set(rows))
@@ -51,8 +51,8 @@ def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypat
     assert compared.pooled is None
 
 
-def test_table__has_a_line_for_each_layer(images, monkeypatch):
-    predicted = torch.tensor([0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0])  # 4 of 6 test images are right
+def test_table__has_one_line_per_layer(images, monkeypatch):
+    predicted = torch.tensor([0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0])  # 4 of 6 test images are correct
     monkeypatch.setattr(layer_comparison, "vote", lambda rows, *votes: predicted[: len(rows)])
     compared = compare_layers({"random": network(0), "pirl": network(1)}, images, k=3)
     first, names, *lines = compared.table().splitlines()
@@ -63,11 +63,11 @@ def test_table__has_a_line_for_each_layer(images, monkeypatch):
     assert compared.top1["last"] == [66.67, 66.67]
 
 
-def test_advice__is_of_the_first_network(images, monkeypatch):
+def test_advice__is_based_on_first_network(images, monkeypatch):
     answers = []
     monkeypatch.setattr(layer_comparison, "_advice", answers.append)
     blind = network(1)
-    torch.nn.init.zeros_(next(blind.parameters()))  # of conv1
+    torch.nn.init.zeros_(next(blind.parameters()))  # zeroes conv1
     for networks in ({"a": network(0)}, {"a": network(0), "b": blind}):
         compare_layers(networks, images, k=3)
     alone, first = answers
@@ -76,21 +76,21 @@ def test_advice__is_of_the_first_network(images, monkeypatch):
         assert torch.equal(first[layer], is_right), layer
 
 
-def test_advice__names_a_layer_that_is_clearly_better():
+def test_advice__names_clearly_better_layer():
     last = torch.arange(100) < 50
     better = torch.arange(100) < 60
     advice = layer_comparison._advice({"res2": last, "res3": better, "last": last})
     assert advice.endswith(
         "res3 scores 10.0 points above the pooled features. To use it, pass --layer res3."
     )
-    as_good = torch.arange(100) < 56  # (6 − 1) / √6 = 2.04 deviations
+    as_good = torch.arange(100) < 56  # (6 − 1) / √6 = 2.04 standard errors
     assert layer_comparison._advice({"res2": as_good, "last": last}) == ""
     assert layer_comparison._advice({"res2": last, "last": better}) == ""
     assert layer_comparison._advice({"last": last}) == ""
 
 
 def test_advice__is_rare_among_equally_good_layers():
-    """Features are noise; by leave-one-out, the answers of images depend on each other."""
+    """Features are noise; leave-one-out makes the answers for different images dependent."""
     names = ["conv1", "res2", "res3", "res4", "res5", "last"]
     labels = torch.arange(60) % 4
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""``linear --fit logistic``, and predictions by ``embed`` with the saved classifier."""
+"""``linear --fit logistic``, and ``embed`` predictions from the saved classifier."""
 
 import json
 import re
@@ -37,12 +37,14 @@ def embed(checkpoint, data, out, *words):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, monkeypatch, capsys):
-    """Of images with noise for classes, so that the predictions are not all right."""
-    monkeypatch.setitem(sys.modules, "vissl", None)  # it works without VISSL
+def test_classifier__matches_scikit_learn_predictions(
+    classes, checkpoint, tmp_path, monkeypatch, capsys
+):
+    """Classes are noise, so that not all predictions are correct."""
+    monkeypatch.setitem(sys.modules, "vissl", None)  # must work without VISSL
     counts = {"train": 30, "val": 18}
     data = write_classes(tmp_path / "data", counts, separable=False, classes=classes)
-    shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # it has no class
+    shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # unlabeled
     (data / "train" / "class0" / "0.png").write_bytes(b"no image")
     file = fit(checkpoint, data, tmp_path / "out", "--layer", "res3")
     printed = capsys.readouterr().out
@@ -70,7 +72,7 @@ def test_classifier__predicts_as_scikit_learn(classes, checkpoint, tmp_path, mon
     assert results["layers"]["res3"]["right"] == "".join(map(str, right.astype(int)))
 
 
-def test_report__has_classes_mistakes_and_the_next_command(checkpoint, tmp_path, capsys):
+def test_report__shows_classes_mistakes_and_next_command(checkpoint, tmp_path, capsys):
     counts = {"train": 30, "val": 18}
     data = write_classes(tmp_path / "data", counts, separable=False, classes=3)
     page = tmp_path / "report.html"
@@ -105,14 +107,14 @@ def test_report__has_classes_mistakes_and_the_next_command(checkpoint, tmp_path,
         assert (data / "val" / row.file) in [link.resolve() for link in links]
 
 
-def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_path, capsys):
+def test_layer_classifier__sorts_unlabeled_images(checkpoint, tmp_path, capsys):
     data = write_classes(tmp_path / "data", {"train": 24, "val": 6}, separable=True, classes=3)
     file = fit(checkpoint, data, tmp_path / "out")
     printed = capsys.readouterr().out
     layers = re.findall(r"^  (\S+) +[0-9.]+ +([0-9.]+) +\S+(?:  chosen)?$", printed, re.M)
     assert [name for name, _ in layers] == ["conv1", "res2", "res3", "res4", "res5", "last"]
-    assert f"{file}: the network with a classifier on last" in printed  # all are right
-    # Other commands write files of the same names.
+    assert f"{file}: the network with a classifier on last" in printed  # all are correct
+    # Other commands write files with the same names.
     network = ["--checkpoint", str(checkpoint), "--size", "32"]
     for command in ("knn", "finetune"):
         with pytest.raises(ValueError, match="out belongs to the run with command linear"):
@@ -132,7 +134,7 @@ def test_classifier__of_a_layer_sorts_images_without_classes(checkpoint, tmp_pat
         embed(file, photos, tmp_path / "g.npz", "--layer", "res2")
 
 
-def test_linear__refuses_options_of_the_other_fit(checkpoint, tmp_path, capsys):
+def test_linear__refuses_options_for_other_fit(checkpoint, tmp_path, capsys):
     command = ["linear", "--checkpoint", str(checkpoint), "--data", str(tmp_path)]
     for words in (["--fit", "vissl", "--layer", "res2"], ["config.OPTIMIZER.num_epochs=3"]):
         with pytest.raises(SystemExit):
@@ -142,8 +144,8 @@ def test_linear__refuses_options_of_the_other_fit(checkpoint, tmp_path, capsys):
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 @pytest.mark.parametrize("dimensions", [12, 200])
-def test_fit_logistic__has_scikit_learns_solution(dimensions, num_classes):
-    """Also where the images span less than the space, and two images are the same."""
+def test_fit_logistic__matches_scikit_learn(dimensions, num_classes):
+    """Also for rank-deficient features and duplicate images."""
     features = torch.randn(40, dimensions, generator=torch.Generator().manual_seed(0))
     features[1] = features[0]
     labels = 7 * (np.arange(40) % num_classes)
@@ -161,7 +163,7 @@ def scale(features, train):
 
 
 @pytest.mark.parametrize("dimensions", [2, 300])
-def test_fit_logistic__does_not_magnify_a_column_that_hardly_varies(dimensions):
+def test_fit_logistic__does_not_magnify_nearly_constant_column(dimensions):
     labels = np.arange(100) % 2
     features = torch.zeros(100, dimensions)
     features[:, 0] = torch.from_numpy(2.0 * labels - 1)
@@ -172,7 +174,7 @@ def test_fit_logistic__does_not_magnify_a_column_that_hardly_varies(dimensions):
 
 
 def test_fit_logistic__is_certain_about_separable_classes():
-    """Each C classifies them correctly; the smallest has probabilities near chance."""
+    """Every C classifies them correctly, but the smallest gives probabilities near chance."""
     labels = np.arange(60) % 3
     noise = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
     features = torch.eye(3)[labels].repeat(1, 2) + 0.1 * noise
@@ -182,7 +184,7 @@ def test_fit_logistic__is_certain_about_separable_classes():
 
 
 def test_fit_logistic__accepts_equal_features_and_refuses_single_images():
-    labels = np.array([0, 0, 1, 1, 1, 2])  # the last class has nothing to hold out
+    labels = np.array([0, 0, 1, 1, 1, 2])  # the last class has no image to hold out
     fit = fit_logistic(torch.ones(6, 4), labels)
     assert fit.predict(torch.ones(1, 4)) == [1]
     assert len(fit.held_out_right) == 5
@@ -191,7 +193,7 @@ def test_fit_logistic__accepts_equal_features_and_refuses_single_images():
 
 
 @pytest.mark.parametrize(("num_train", "expected"), [(999, "last"), (1000, "res3")])
-def test_choose_layer__keeps_the_last_one_of_few_images_unless_clearly_beaten(num_train, expected):
+def test_choose_layer__keeps_last_layer_unless_clearly_beaten(num_train, expected):
     last = torch.arange(200) < 100
     held_out_right = {"res2": last, "res3": torch.arange(200) < 103, "last": last}
     assert choose_layer(held_out_right, num_train) == expected
@@ -199,13 +201,13 @@ def test_choose_layer__keeps_the_last_one_of_few_images_unless_clearly_beaten(nu
     assert choose_layer(held_out_right, num_train) == "res2"
 
 
-def test_choose_layer__takes_the_last_of_equal_ones():
+def test_choose_layer__prefers_last_of_equal_layers():
     is_right = torch.arange(200) < 100
     assert choose_layer(dict.fromkeys(["res2", "res3", "last"], is_right), 5000) == "last"
 
 
 @pytest.mark.parametrize(("count", "num_splits"), [(36, 5), (1200, 1)])
-def test_splits__are_five_folds_of_few_images_and_a_fifth_of_many(count, num_splits):
+def test_splits__use_five_folds_or_a_fifth_of_many_images(count, num_splits):
     labels = np.repeat([3, 1, 0], [1, 2, count])
     splits = _splits(labels)
     assert len(splits) == num_splits
@@ -215,6 +217,6 @@ def test_splits__are_five_folds_of_few_images_and_a_fifth_of_many(count, num_spl
         assert (labels[held_out] == 0).sum() == pytest.approx(count / 5, abs=1)
     held_out = np.concatenate([held_out for _, held_out in splits])
     assert len(set(held_out)) == len(held_out)
-    assert 0 not in held_out  # the single image of its class
+    assert 0 not in held_out  # the only image in its class
     if num_splits == 5:
         assert len(held_out) == len(labels) - 1

@@ -18,7 +18,7 @@ from tests.helpers.images import save_gray
 
 NAME = "test_vit"
 TAGGED = "test_vit.r160_in1k"
-REPOSITORY = f"models--timm--{TAGGED}"  # of the default weights, in the hub's cache
+REPOSITORY = f"models--timm--{TAGGED}"  # of the default weights in the hub's cache
 
 
 EMBED_EACH = """
@@ -34,7 +34,7 @@ for words in json.load(sys.stdin):
 
 
 def embed(folder, *commands):
-    """Run commands in a process of its own: the hub's client reads the variables once."""
+    """Run commands in a separate process: the hub's client reads the variables only once."""
     variables = {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
     data = ["--data", str(folder / "photos"), "--size", "32"]
     return subprocess.run(
@@ -46,7 +46,7 @@ def embed(folder, *commands):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Four photos, and the hub's cache with weights of the network."""
+    """Create four photos, and a hub cache with weights for the network."""
     for level in range(4):
         save_gray(tmp_path / "photos" / f"{level}.png", level=60 * level)
     repository = tmp_path / "hub" / "hub" / REPOSITORY
@@ -61,16 +61,22 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_published_weights__are_those_of_the_hub_or_are_refused_in_one_sentence(folder):
-    """Features by the name are those by the file of the same weights."""
+def test_published_weights__come_from_hub_or_are_refused(folder):
+    """Features are the same by name and from a file with the same weights."""
     result = embed(
         folder,
         ["--timm", NAME, "--pretrained", "--out", str(folder / "hub.npz")],
-        ["--timm", "test_resnet", "--pretrained", "--out", str(folder / "a.npz")],  # not there
+        [
+            "--timm",
+            "test_resnet",
+            "--pretrained",
+            "--out",
+            str(folder / "a.npz"),
+        ],  # missing from the cache
     )
     first, second = result.stdout.split("status: ")[1:]
     assert first.startswith("0\n")
-    assert "mean 0.5 0.5 0.5" in result.stdout  # timm's for this network
+    assert "mean 0.5 0.5 0.5" in result.stdout  # timm's value for this network
     words = ["--checkpoint", str(folder / "weights.pth"), "--timm", TAGGED, "--size", "32"]
     words += ["--data", str(folder / "photos"), "--out", str(folder / "file.npz")]
     embed_command.main(words)
@@ -82,7 +88,7 @@ def test_published_weights__are_those_of_the_hub_or_are_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("command", ["knn", "embed", "linear", "finetune"])
-def test_weights__come_from_a_file_or_from_timm(command, tmp_path, capsys):
+def test_weights__come_from_file_or_timm(command, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out.npz")]
     for words in ([], ["--checkpoint", "a.pth", "--pretrained"]):
         with pytest.raises(SystemExit):

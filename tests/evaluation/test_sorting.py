@@ -1,4 +1,4 @@
-"""Sort images into one folder per predicted class."""
+"""Sorting images into one folder per predicted class."""
 
 import pytest
 
@@ -14,11 +14,11 @@ def source(tmp_path):
     return FolderSource(tmp_path / "photos")
 
 
-def test_sort_images__links_images_of_equal_names(source, tmp_path):
+def test_sort_images__links_images_with_equal_names(source, tmp_path):
     folder = tmp_path / "out"
     (folder / "cat").mkdir(parents=True)
     (folder / "cat" / "1.png").write_text("mine")
-    for _ in range(2):  # again, without new links
+    for _ in range(2):  # run again, without new links
         sort_images(folder, source, [0, 1], ["cat", "cat"])
     assert sorted(path.name for path in (folder / "cat").iterdir()) == [
         "1.png",
@@ -29,7 +29,7 @@ def test_sort_images__links_images_of_equal_names(source, tmp_path):
     assert (folder / "cat" / "1_3.png").resolve() == tmp_path / "photos" / "b" / "1.png"
 
 
-def test_sort_images__copies_where_links_fail(source, tmp_path, monkeypatch):
+def test_sort_images__copies_if_links_fail(source, tmp_path, monkeypatch):
     def fail(*paths):
         raise PermissionError
 
@@ -41,6 +41,6 @@ def test_sort_images__copies_where_links_fail(source, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "", "a\x1b[31m"])
-def test_check_folder_names__refuses(name):
+def test_check_folder_names__refuses_unsafe_names(name):
     with pytest.raises(ValueError, match="cannot be a folder name"):
         check_folder_names(["cat", name])

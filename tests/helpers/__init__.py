@@ -1,1 +1,1 @@
-"""Shared by the tests."""
+"""Helpers shared by the tests."""

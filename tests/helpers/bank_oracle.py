@@ -1,4 +1,4 @@
-"""Update a memory bank one row at a time."""
+"""Reference that updates a memory bank one row at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def loop_update(
     bank: Tensor, visited: Tensor, momentum: float, rows: Tensor, embeddings: Tensor
 ) -> tuple[Tensor, int]:
-    """Change ``bank`` and ``visited``; return the summed norms and the number of moved rows."""
+    """Update ``bank`` and ``visited``; return the sum of norms and the number of moved rows."""
     norms = []
     for row in sorted({int(row) for row in rows if row >= 0}):
         images = [

@@ -1,4 +1,4 @@
-"""Arguments for every command. A new command fails tests until it has an entry here."""
+"""Arguments for every command; a new command fails tests until it has an entry here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.helpers.host_runs import settings
 
 
 def write_checkpoint(folder):
-    """Write a small network with random weights; return its file."""
+    """Write a small network with random weights and return its file."""
     torch.manual_seed(0)
     file = folder / "trunk.torch"
     save_trunk(ResNetTrunk(10, 0.5), file)
@@ -18,7 +18,8 @@ def write_checkpoint(folder):
 
 
 def arguments(command, checkpoint, data, out, ranks=2):
-    """What makes a command read images, write to ``out``, and start all of its processes."""
+    """Return arguments for a command that reads images, writes to ``out``, and starts all
+    processes."""
     network = ["--checkpoint", str(checkpoint), "--data", str(data)]
     small = ["--size", "32", "--workers", "1"]
     labeled = [*network, "--size", "32", "--out", str(out)]

@@ -1,4 +1,4 @@
-"""Compose a configuration as VISSL's script does."""
+"""Compose configurations as VISSL's script does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ finder.install()
 
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict  # noqa: E402
 
-OVER = {  # group of overlays -> the config that they are composed over
+OVER = {  # overlay group -> base config
     "linear": "benchmark/pirl/linear_imagenet1k",
     "finetune": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
     "semi_supervised": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
@@ -21,7 +21,7 @@ OVER = {  # group of overlays -> the config that they are composed over
 
 
 def compose(*overrides: str) -> Any:
-    """VISSL's configuration of some overrides, such as ``config=pretrain/pirl/jigsaw_8node``."""
+    """Return VISSL's configuration for overrides, such as ``config=pretrain/pirl/jigsaw_8node``."""
     return copy.deepcopy(_composed(overrides))
 
 
@@ -32,10 +32,10 @@ def _composed(overrides: tuple[str, ...]) -> Any:
 
 
 def cases(kind: str = "") -> dict[str, list[str]]:
-    """Name -> overrides, of every complete config and every overlay.
+    """Map names to overrides, for every complete config and every overlay.
 
     Args:
-        kind: ``pretrain`` or ``benchmark``, for configs of this kind and overlays of them.
+        kind: ``pretrain`` or ``benchmark``, to select these configs and their overlays.
     """
     root = config_root() / "config"
     found = {}
@@ -53,7 +53,7 @@ def cases(kind: str = "") -> dict[str, list[str]]:
 
 
 def check_compositions(kind: str) -> None:
-    """Compose the configs and overlays of a kind; a complete config names its folder."""
+    """Compose all configs and overlays of one kind; a complete config names its folder."""
     for name, overrides in cases(kind).items():
         config = compose(*overrides)
         assert config.LOSS.name, name

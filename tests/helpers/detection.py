@@ -1,4 +1,4 @@
-"""Detectron2 from a checkout, and a network small enough to detect with on a CPU."""
+"""Detectron2 from a checkout, and a network small enough for detection on a CPU."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 if "PIRL_DETECTRON2" in os.environ:
-    # The package alone: the checkout also has folders tools, configs and tests.
+    # Only the package: the checkout also has folders named tools, configs and tests.
     _folder = tempfile.mkdtemp(prefix="pirl_detectron2_")
     Path(_folder, "detectron2").symlink_to(Path(os.environ["PIRL_DETECTRON2"], "detectron2"))
     sys.path.append(_folder)

@@ -1,6 +1,6 @@
-"""Count what operations cost on a GPU, on meta tensors, which have shapes but no values.
+"""Count the GPU cost of operations on meta tensors, which have shapes but no values.
 
-An operation that needs a value of a meta tensor fails, as a GPU would have to be waited for.
+An operation that needs a meta tensor's value fails, because on a GPU it would synchronize.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _TO_HOST = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 
 class DeviceCosts(TorchDispatchMode):
-    """Counts, while it is active.
+    """Count costs while active.
 
     Attributes:
         launches: operations that write a meta tensor; views and allocations do not count.
-        waits: copies of a meta tensor to the CPU that the CPU waits for.
-        bytes: of meta tensors in memory.
-        peak_bytes: the most of them at a time; tensors from before do not count.
+        waits: blocking copies from a meta tensor to the CPU.
+        bytes: current size of meta tensors.
+        peak_bytes: maximum of ``bytes``; earlier tensors do not count.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Small trunks and checkpoints, for the export and detection tests."""
+"""Small trunks and checkpoints for the export and detection tests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PREFIX = "_feature_blocks."
 
 
 def small_trunk(depth=18, width=0.125, seed=0, **section):
-    """A trunk whose every tensor, batch statistics included, is its own; by VISSL's names."""
+    """A trunk in which every tensor is distinct, batch statistics included; VISSL's names."""
     section = {"DEPTH": depth, "WIDTH_MULTIPLIER": width, **section}
     torch.manual_seed(seed)
     state = PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section})).state_dict()
     for name, tensor in state.items():
-        if tensor.ndim == 1:  # batch norm: positive, and not the ones and zeros it starts from
+        if tensor.ndim == 1:  # batch norm: positive, unlike the initial ones and zeros
             tensor.uniform_(0.5, 1.5)
         elif name.endswith("num_batches_tracked"):
             tensor.fill_(7)
@@ -25,22 +25,22 @@ def small_trunk(depth=18, width=0.125, seed=0, **section):
 
 
 def bare(trunk):
-    """By torchvision's names."""
+    """State under torchvision's names."""
     return {name.removeprefix(PREFIX): tensor for name, tensor in trunk.items()}
 
 
 def weights(trunk):
-    """By torchvision's names, without the batch norms' counters."""
+    """State under torchvision's names, without batch-norm counters."""
     return {n: t for n, t in bare(trunk).items() if not n.endswith("num_batches_tracked")}
 
 
 def prefixed(trunk, prefix):
-    """By torchvision's names with another prefix."""
+    """State under torchvision's names with another prefix."""
     return {prefix + name: tensor for name, tensor in bare(trunk).items()}
 
 
 def vissl_checkpoint(trunk):
-    """As VISSL saves a pre-training run, with heads, loss and optimizer state."""
+    """A pre-training checkpoint as VISSL saves it, with heads, loss and optimizer state."""
     heads = {"0.clf.0.weight": torch.zeros(4, 8), "1.clf.0.weight": torch.zeros(4, 8)}
     momentum = {0: {"momentum_buffer": torch.zeros(3)}}
     return {
@@ -55,7 +55,7 @@ def vissl_checkpoint(trunk):
 
 
 def same(first, second):
-    """Whether two dictionaries of tensors have the same names, types and bits."""
+    """Whether two dictionaries of tensors have identical names, types and bits."""
     return first.keys() == second.keys() and all(
         first[n].dtype == second[n].dtype and torch.equal(first[n], second[n]) for n in first
     )

@@ -1,4 +1,4 @@
-"""Folders of finished VISSL runs, with configurations that VISSL composed."""
+"""Folders of finished VISSL runs, with configurations composed by VISSL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BENCHMARKS = {  # column → name of the configuration
 
 
 def composed(*overrides: str) -> dict[str, Any]:
-    """A configuration of plain mappings, lists and values, as ``train_config.yaml`` holds it."""
+    """A configuration as plain mappings, lists and values, as in ``train_config.yaml``."""
     return _plain(compose(*overrides))  # type: ignore[no-any-return]
 
 
@@ -36,14 +36,14 @@ def _plain(value: Any) -> Any:
 
 
 def write_run(folder: Path, config: dict[str, Any]) -> Path:
-    """``train_config.yaml`` in a folder; returns the folder."""
+    """Write ``train_config.yaml`` to a folder and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train_config.yaml").write_text(yaml.dump(config, Dumper=yaml.CSafeDumper))
     return folder
 
 
 def pretrained(folder: Path, *overrides: str, row: str = "PIRL") -> Path:
-    """The checkpoint, which is not there, of a row's pre-training with other overrides."""
+    """The (missing) checkpoint from a row's pre-training with other overrides."""
     return write_run(folder, composed(*PRETRAININGS[row], *overrides)) / "checkpoint.torch"
 
 
@@ -54,7 +54,7 @@ def measured(
     column: str = "ImageNet",
     best: float = 40,
 ) -> Path:
-    """A finished benchmark, whose best layer is res4 of five or the only one."""
+    """Write a finished benchmark whose best layer is res4 out of five, or the only one."""
     config = composed(f"config=benchmark/pirl/{BENCHMARKS[column]}", *overrides)
     config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] = str(checkpoint)
     write_run(folder, config)
@@ -69,7 +69,7 @@ def measured(
 
 
 def write_metrics(folder: Path, top1: dict[str, float], epochs: int = 3) -> None:
-    """What VISSL leaves of a linear model: in the last epoch, this top-1 and 5 more top-5."""
+    """Write VISSL's linear metrics: last-epoch top-1 as given, and top-5 5 points higher."""
     folder.mkdir(parents=True, exist_ok=True)
     meter = {"top_1": top1, "top_5": {layer: value + 5 for layer, value in top1.items()}}
     early, last = {"top_1": {"conv1": 99.0}, "top_5": {}}, epochs - 1

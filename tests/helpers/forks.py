@@ -1,6 +1,6 @@
-"""Run commands in forks of the test's process, which has imported torch and VISSL.
+"""Run commands in forks of the test process, where torch and VISSL are already imported.
 
-A new process imports them in 9 s of processor time. Tests of how processes start have new ones.
+A new process takes 9 s of CPU time to import them. Only tests of process start-up use new ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def fork_command(
     stdout: IO[str] | None,
     stderr: IO[str] | None,
 ) -> int:
-    """Start ``pirl-plugin WORDS`` in a fork, with faults of the environment; return its ID."""
+    """Start ``pirl-plugin WORDS`` in a fork, with faults from the environment; return the process
+    ID."""
 
     def main() -> None:
         os.environ.update(environment)
@@ -45,7 +46,7 @@ def fork_command(
 
 
 def fork(main: Callable[[], None], stdout: IO[str] | None, stderr: IO[str] | None) -> int:
-    """Start a fork that ends as a program with this main function would; return its ID."""
+    """Start a fork that ends as a program with this main function would; return the process ID."""
     pid = os.fork()
     if pid:
         return pid
@@ -54,7 +55,7 @@ def fork(main: Callable[[], None], stdout: IO[str] | None, stderr: IO[str] | Non
             if stream is not None:
                 os.dup2(stream.fileno(), number)
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
-        # What belongs to the test's process: its log, its children and its server of processes.
+        # Belongs to the test process: logging, child processes and the fork server.
         logging.root.handlers.clear()
         multiprocessing.process._children.clear()  # type: ignore[attr-defined]
         forkserver._forkserver.__init__()  # type: ignore[attr-defined, misc]
@@ -79,14 +80,14 @@ def _status_of(main: Callable[[], None]) -> int:
 
 
 def wait_for(pid: int) -> int:
-    """Wait for the end of a fork and return its exit status."""
+    """Wait for a fork and return its exit status."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def train_in_forks(
     *overrides: str, ranks: int, environment: Mapping[str, str] | None = None
 ) -> CompletedProcess[str]:
-    """Run ``pirl-plugin train`` as torchrun does: each rank is a process, with its variables."""
+    """Run ``pirl-plugin train`` as torchrun does: one process per rank, with its variables."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-# Not the clone, nor a folder with modules: `python -m` would find them before VISSL's `configs`.
+# Neither the clone nor a folder of modules, which `python -m` would find before VISSL's `configs`.
 ELSEWHERE = Path(__file__).parents[1] / "helpers"
 
 
 def host_script() -> Path:
-    """``tools/run_distributed_engines.py`` beside the installed vissl."""
+    """Return ``tools/run_distributed_engines.py`` beside the installed VISSL."""
     spec = importlib.util.find_spec("vissl")
     return Path(spec.origin).parents[1] / "tools" / "run_distributed_engines.py"
 
@@ -40,7 +40,7 @@ def run(*overrides, command=None, check=True, environment=None, folder=ELSEWHERE
 
 
 def settings(data, out, epochs, processes=1, workers=0):
-    """A tiny run: 20 48-px images, batches of 4, patches of 8 px."""
+    """A tiny run: 20 48-px images, batches of 4, 8-px patches."""
     return [
         "config=pretrain/pirl/quick_jigsaw",
         f"config.DATA.TRAIN.DATA_PATHS=[{data / 'train'}]",

@@ -1,4 +1,4 @@
-"""Run VISSL's own, unmodified scripts, and make the files that benchmarks read."""
+"""Run VISSL's own, unmodified scripts, and make input files for benchmarks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LINEAR = ["+config/pirl/linear=resnet18", *CPU]
 def run_tool(
     name: str, *overrides: str, check: bool = True, python: str | Path = sys.executable
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``tools/NAME`` from the installed VISSL; another Python sees no clone."""
+    """Run ``tools/NAME`` from the installed VISSL, with any Python and without the clone on its
+    path."""
     spec = importlib.util.find_spec("vissl")
     script = Path(str(spec and spec.origin)).parents[1] / "tools" / name
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -44,21 +45,21 @@ def run_tool(
 
 
 def top1(out: Path) -> dict[str, float]:
-    """Top-1 of each layer at the end of a run, percent."""
+    """Return final top-1 per layer, in percent."""
     lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
     tested = [line for line in lines if "test_accuracy_list_meter" in line]
     return dict(tested[-1]["test_accuracy_list_meter"]["top_1"])
 
 
 def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:
-    """A random trunk, ResNet-18 unless said, in VISSL's format."""
+    """Write a random trunk in VISSL's format (default: ResNet-18)."""
     torch.manual_seed(seed)
     save_trunk(ResNetTrunk(**resnet_arguments(section)), path)
     return path
 
 
 def write_classes(root: Path, counts: dict[str, int], separable: bool, classes: int = 2) -> Path:
-    """``root/SPLIT/CLASS/*.png`` of one color with noise: the class's own, or any color."""
+    """Write ``root/SPLIT/CLASS/*.png``, noisy images in the class's color or in random colors."""
     rng = np.random.default_rng(0)
     for split, count in counts.items():
         for i in range(count):
@@ -71,7 +72,7 @@ def write_classes(root: Path, counts: dict[str, int], separable: bool, classes: 
 
 
 def write_voc(root: Path) -> Path:
-    """VOC2007 of three colors: an image has one or two, and now and then a difficult one."""
+    """Write a VOC2007 with three colors: one or two per image, occasionally a difficult one."""
     classes = ("bird", "cat", "dog")
     (root / "ImageSets" / "Main").mkdir(parents=True)
     (root / "JPEGImages").mkdir()
@@ -93,7 +94,7 @@ def write_voc(root: Path) -> Path:
 
 
 def write_colored(path: Path, channel: int, rng: np.random.Generator) -> None:
-    """A 32-px image of noise with one channel the brightest."""
+    """Write a 32-px noise image with one brightest channel."""
     pixels = rng.integers(0, 120, (32, 32, 3), dtype=np.uint8)
     pixels[:, :, channel] += 120
     Image.fromarray(pixels).save(path)

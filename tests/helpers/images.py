@@ -1,4 +1,4 @@
-"""Small images, each identified by its gray level."""
+"""Small images identified by gray level."""
 
 from pathlib import Path
 
@@ -6,6 +6,6 @@ from PIL import Image
 
 
 def save_gray(path: Path, level: int = 0, size: tuple[int, int] = (12, 8)) -> None:
-    """Write an image (width, height) in the format of the path's suffix, making its folders."""
+    """Write an image (width, height) in the format of the suffix, and create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (level, level, level)).save(path)

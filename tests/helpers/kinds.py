@@ -1,4 +1,4 @@
-"""The same labeled images in every format that the commands read."""
+"""The same labeled images in every supported format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Images = dict[str, list[tuple[str | None, Image.Image]]]
 
 
 def gray(level: int) -> Image.Image:
-    """An image that its gray level identifies."""
+    """Return an image identified by its gray level."""
     return Image.new("RGB", (12, 8), (level, level, level))
 
 
 def write_kind(kind: str, root: Path, images: Images) -> Path:
-    """Write the splits of a data set into a folder, and return the folder."""
+    """Write the splits of a data set to a folder and return the folder."""
     root.mkdir(parents=True, exist_ok=True)
     for split, rows in images.items():
         _WRITERS[kind](root, split, rows)
@@ -32,18 +32,18 @@ def write_kind(kind: str, root: Path, images: Images) -> Path:
 
 
 def path_of(kind: str, root: Path, split: str) -> Path:
-    """What ``--train`` and ``--val`` take of a data set that ``write_kind`` has written."""
+    """Return the ``--train`` or ``--val`` path for a split written by ``write_kind``."""
     return root / _PATHS[kind].format(split=split)
 
 
 def open_kind(kind: str, root: Path, train: str = "train", val: str = "val") -> LabeledImages:
-    """The labeled images of two splits that ``write_kind`` has written."""
+    """Open two splits written by ``write_kind`` as labeled images."""
     paths = [path_of(kind, root, split) for split in (train, val)]
     return open_labeled(train=paths[0], val=paths[1])
 
 
 def in_memory(rows: list[tuple[str | None, Image.Image]]) -> Any:
-    """A data set of the package ``datasets``, with labels as text."""
+    """Return a ``datasets`` data set in memory, with labels as text."""
     import datasets
 
     columns = {"image": [image for _, image in rows], "label": [label for label, _ in rows]}

@@ -1,4 +1,4 @@
-"""Start VISSL's launcher, wait for a line in its log, and act on the run."""
+"""Start VISSL's launcher, wait for a line in the log, and act on the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEP = "PIRL: invariance: "  # logged by rank 0 every LOG_FREQUENCY steps
 
 
 class Started:
-    """A run in a process group of its own, with its output in two files."""
+    """A run in its own process group, with its output in two files."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Started:
 
     @property
     def sentences(self) -> list[str]:
-        """What the run said of itself on stderr."""
+        """Sentences that the run printed on stderr."""
         return [line for line in self.err.splitlines() if line.startswith("pirl_plugin: ")]
 
     def wait_for(self, text: str, count: int = 1, seconds: float = 600) -> None:
-        """Wait until the output holds the text ``count`` times."""
+        """Wait until the output contains the text ``count`` times."""
         end = time.monotonic() + seconds
         while self.out.count(text) < count:
             assert self.process.poll() is None, self.out[-2000:] + self.err[-2000:]
@@ -76,18 +76,18 @@ class Started:
         return self.process.wait(seconds)
 
     def status_soon(self, seconds: float) -> int:
-        """Wait for the end and return the exit status; waits for a core do not count."""
+        """Like ``status``, with a time limit that excludes waiting for a core."""
         waited = 0.0
         while self.process.poll() is None:
             assert waited < seconds, self.out[-2000:] + self.err[-2000:]
             queued_before = self._queued()
             time.sleep(_PAUSE_S)
-            queued = max(0.0, self._queued() - queued_before)  # ended threads are no longer in it
+            queued = max(0.0, self._queued() - queued_before)  # ended threads are no longer counted
             waited += max(0.0, _PAUSE_S - queued)
         return self.process.returncode
 
     def _queued(self) -> float:
-        """Seconds in which threads of the run's group waited for a core, on Linux."""
+        """Seconds for which threads in the run's group waited for a core (Linux)."""
         nanoseconds = 0
         for pid in self.group():
             for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
@@ -96,17 +96,17 @@ class Started:
         return nanoseconds / 1e9
 
     def ranks(self) -> list[int]:
-        """Processes of the ranks, in the order of start."""
+        """Rank processes, in start order."""
         return ranks_of(self.process.pid)
 
     def group(self) -> list[int]:
-        """Processes of the run's group that are alive."""
+        """Live processes in the run's group."""
         return [pid for pid in _processes() if _group(pid) == self.process.pid]
 
 
 @contextlib.contextmanager
 def started(*args: object, **kwargs: object) -> Iterator[Started]:
-    """A run that is not left behind, whatever the test finds."""
+    """Start a run and clean it up whatever the test finds."""
     run = Started(*args, **kwargs)  # type: ignore[arg-type]
     try:
         yield run
@@ -117,7 +117,7 @@ def started(*args: object, **kwargs: object) -> Iterator[Started]:
 
 
 def ranks_of(launcher: int) -> list[int]:
-    """Processes of a launcher's ranks, in the order of start."""
+    """Rank processes of a launcher, in start order."""
     found = []
     for child in children(launcher):
         with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ def _group(pid: int) -> int:
 
 
 def _field(pid: int, index: int) -> int:
-    """A field of ``/proc/PID/stat``, counted from the state; −1 for a zombie or no process."""
+    """Field in ``/proc/PID/stat``, counted from the state; −1 for a zombie or missing process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -149,14 +149,14 @@ def _field(pid: int, index: int) -> int:
 
 
 def quiet(run: Started) -> str:
-    """The one sentence that the run said; there is no traceback anywhere."""
+    """Check that nothing printed a traceback, and return the run's only sentence."""
     assert TRACEBACK not in run.out + run.err, (run.out + run.err)[-3000:]
     assert len(run.sentences) == 1, run.err
     return run.sentences[0]
 
 
 def gone(run: Started, seconds: float = 20) -> bool:
-    """Nothing of the run is left: no rank, no loader worker."""
+    """Whether no rank and no loader worker is left."""
     end = time.monotonic() + seconds
     while run.group():
         assert time.monotonic() < end, run.group()

@@ -1,4 +1,4 @@
-"""Eq. 3–5 one image and one negative at a time, in float64, as reference for the loss."""
+"""Reference for the loss: Eq. 3–5 in float64, one image and one negative at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_loss(**settings) -> PIRLLoss:
 
 
 def embeddings(batch=5, seed=0, dtype=torch.float64) -> list[Tensor]:
-    """f and g."""
+    """Return f and g."""
     generator = torch.Generator().manual_seed(seed)
     return [
         torch.randn(batch, DIM, generator=generator, dtype=dtype).requires_grad_() for _ in range(2)
@@ -52,7 +52,7 @@ def loop_nce_softmax(positive: Tensor, negatives: Tensor, z: float, rows: int) -
     return total
 
 
-# L_NCE of one image by the equations as printed: scores over τ, scalar and ``(N,)``, Z and |D|.
+# L_NCE per image from scores over τ (a scalar and ``(N,)``), Z and |D|, as printed in the paper.
 LOOPS = {"nce": loop_nce, "nce_softmax": loop_nce_softmax, "info_nce": loop_info_nce}
 
 

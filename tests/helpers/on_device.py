@@ -19,10 +19,9 @@ _MAKERS = {
 
 
 class TensorsOfTests(TorchFunctionMode):
-    """Makes tensors on a device if a file under ``tests/`` makes them and names no device.
+    """Create tensors on a device if a file under ``tests/`` creates them without naming one.
 
-    The package itself has to name the device of each of its tensors, so these stay where it puts
-    them.
+    The package itself must name the device for each tensor, so its tensors stay where they are.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -36,13 +35,13 @@ class TensorsOfTests(TorchFunctionMode):
         by_a_test = "/tests/" in sys._getframe(1).f_code.co_filename
         if func not in _MAKERS or not by_a_test or kwargs.get("device") is not None:
             return func(*args, **kwargs)
-        # A generator of the CPU gives the same numbers for all devices.
+        # A CPU generator gives the same numbers on all devices.
         requires_grad = kwargs.pop("requires_grad", False)
         return func(*args, **kwargs).to(self._device).requires_grad_(requires_grad)
 
 
 def move_when_made(kind: type, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Move each module of a class to a device at the end of its constructor."""
+    """Move each instance of a module class to a device at the end of its constructor."""
     original = kind.__init__
 
     @functools.wraps(original)

@@ -15,7 +15,7 @@ def row(tables, number, method):
 
 
 def paper_rows(tables):
-    """(table, row) of all published rows that have a measurement."""
+    """Return (table, row) for all published rows with a measurement."""
     return [
         (table["number"], row["method"])
         for table in tables

@@ -1,4 +1,4 @@
-"""Files that VISSL leaves after finished runs."""
+"""Files that finished VISSL runs leave."""
 
 import json
 
@@ -7,7 +7,7 @@ import yaml
 
 
 def finish(folder, top1=None, tested=True):
-    """What VISSL leaves of two epochs; of a linear benchmark where ``top1`` is given."""
+    """Write VISSL's files for two epochs, or for a linear benchmark if ``top1`` is given."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model_final_checkpoint_phase1.torch").touch()
     if top1 is not None:
@@ -21,7 +21,7 @@ def finish(folder, top1=None, tested=True):
 
 
 def finish_svm(folder, mean_ap):
-    """What VISSL leaves of the SVMs of one layer."""
+    """Write VISSL's files for the SVMs on one layer."""
     (folder / "res5").mkdir(parents=True)
     np.save(folder / "res5" / "test_ap.npy", np.full((20, 1), mean_ap / 100))
     settings = {"LINEAR_EVAL_FEAT_POOL_OPS_MAP": [["res5", ["Identity", []]]]}

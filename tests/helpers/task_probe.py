@@ -1,6 +1,6 @@
-"""A VISSL run with a hook that compares its task with ``Task`` and prints differences as JSON.
+"""Run VISSL with a hook that compares its task with ``Task`` and prints differences as JSON.
 
-It is a script, so that it runs with any VISSL on PYTHONPATH.
+This is a script, so it runs with any VISSL on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ differences: dict[str, str] = {}
 
 
 def compare(task: Any) -> None:
-    """Add the attributes that the task lacks, and those that are not of their plain type."""
+    """Add attributes that the task lacks, or has with another plain type."""
     for name in sorted(ATTRIBUTES):
         if not hasattr(task, name):
             differences[name] = "missing"
@@ -52,7 +52,7 @@ def compare(task: Any) -> None:
 
 
 class Probe(ClassyHook):
-    """Compares after a step, when the task has everything, and at the end of the run."""
+    """Compare after a step, when the task is complete, and at the end of the run."""
 
     on_start = on_phase_start = on_forward = on_loss_and_meter = on_backward = ClassyHook._noop
     on_update = on_phase_end = ClassyHook._noop

@@ -17,10 +17,10 @@ ATTRIBUTES = METHODS | set(Task.__annotations__)
 
 
 class FakeTask:
-    """A task with the attributes that a test gives.
+    """A task with only the attributes that a test provides.
 
-    A hook that reads or sets an attribute that is not one of ``Task`` fails. ``more``: attributes
-    that only a test, or code of VISSL, uses.
+    Reading or setting an attribute that ``Task`` lacks fails. ``more`` adds attributes that only
+    the test or VISSL's code uses.
     """
 
     more: frozenset[str] = frozenset()

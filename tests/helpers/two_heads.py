@@ -7,7 +7,7 @@ DIM = 8
 
 
 class TwoHeads(nn.Module):
-    """g and f of ``(B, 6)``, both ``(B, DIM)``, with the same weights in every process."""
+    """Compute g and f, both ``(B, DIM)``, from ``(B, 6)``; every process has the same weights."""
 
     def __init__(self):
         super().__init__()

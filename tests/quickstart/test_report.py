@@ -12,7 +12,8 @@ from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 
 
 def test_verdict__follows_from_all_measures(subtests):
-    """It was on kNN alone: "does not show that PIRL learned" where linear rose by 15 points."""
+    """It used kNN alone: "does not show that PIRL learned", although linear accuracy rose by 15
+    points."""
     for knn, linear, kind, text in (
         ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance. Linear classifier: +15.5 ± 4.9"),
         ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learned"),
@@ -25,7 +26,7 @@ def test_verdict__follows_from_all_measures(subtests):
             assert text in verdict.text
 
 
-def test_accuracy_facts__chance_is_the_most_frequent_class():
+def test_accuracy_facts__use_most_frequent_class_as_chance():
     accuracies = {"knn_top1": 30.0, "linear_top1": 40.0}
     results = {"random": accuracies, "pirl": accuracies, "method": "jigsaw"}
     results["gain"] = {name: (0.0, 6.0) for name in accuracies}
@@ -43,7 +44,7 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
     monkeypatch.setattr(page, "_NUM_QUERIES", 2)
     monkeypatch.setattr(page, "NUM_NEIGHBORS", 3)
     source = FolderSource(image_folder / "train")  # 10 ants, then 10 bees
-    # The ants are alike. The first bee is nearer to them than to the second one.
+    # The ants are alike. The first bee is closer to them than to the second bee.
     pirl = torch.tensor([[1, 0.5, 0]] * 3 + [[0, 1, 0], [0, 0, 1]])
     labels = torch.tensor([0, 0, 0, 1, 1])
     features = {"pirl": pirl, "random": pirl.flip(0)}
@@ -53,15 +54,17 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
     neighbors = show_neighbors(train, test)
     assert [query.picture.label for query in neighbors.queries] == ["ants", "bees"]
     assert [query.num_same("PIRL") for query in neighbors.queries] == [3, 1]
-    # In reverse order, the three images with equal features are an ant and two bees.
+    # In reverse order, the three images with equal features are one ant and two bees.
     assert neighbors.queries[0].num_same("Random") == 1
     labels = [near.label for near in neighbors.queries[1].neighbors["PIRL"]]
     assert labels.count("bees") == 1
     assert neighbors.count == 3
-    assert neighbors.shares[0] == pytest.approx(100 * 4 / 6)  # of three neighbors of two queries
+    assert neighbors.shares[0] == pytest.approx(
+        100 * 4 / 6
+    )  # among three neighbors for each of two queries
 
 
-def test_neighbors__without_classes_leave_out_the_query(image_folder):
+def test_neighbors__exclude_query_if_unlabeled(image_folder):
     source = FolderSource(image_folder / "train")
     features = {name: torch.randn(len(source), 4) for name in ("pirl", "random")}
     train = Split(source, range(len(source)), -torch.ones(len(source)).long(), [], features)
@@ -72,16 +75,16 @@ def test_neighbors__without_classes_leave_out_the_query(image_folder):
         assert len(query.neighbors["PIRL"]) == 6
 
 
-def test_plots__are_of_measures_that_every_epoch_has():
+def test_plots__show_measures_present_in_every_epoch():
     names = list(report._MEASURES)
     measures = {epoch: {n: {"value": 1, "chance": 0} for n in names} for epoch in (1, 2)}
     del measures[2][names[0]]
     plots = report._plots(np.array([[1, 3.0], [2, 2.0], [4, 1.0]]), 2, measures)
     titles = [plot["title"] for plot in plots]
     assert titles == ["Loss", *(title for title, _ in list(report._MEASURES.values())[1:])]
-    assert plots[0]["epochs"] == [0.5, 1, 2]  # steps 1, 2 and 4 of 4
+    assert plots[0]["epochs"] == [0.5, 1, 2]  # steps 1, 2 and 4 out of 4
 
 
 @pytest.mark.filterwarnings("error")
-def test_plots__of_a_run_of_one_step():
+def test_plots__accept_run_with_one_step():
     assert len(report._plots(np.array([[0, 3.0]]), 1, {})) == 1

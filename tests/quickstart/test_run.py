@@ -1,4 +1,4 @@
-"""The quickstart from start to finish, in seconds, and refusals."""
+"""The quickstart end to end, in seconds, and refusals."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _ABOUT = {"seed", "epochs", "method", "processor", "threads", "seconds"}
 
 
 def start_first_and_fork_others(run_command):
-    """Start a command as the product does, and the later ones in forks."""
+    """Start the first command as the product does, and later ones in forks."""
     commands = []
 
     def run_or_fork(words, env, stdout, stderr):
@@ -40,9 +40,9 @@ def start_first_and_fork_others(run_command):
 
 
 def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capfd, monkeypatch):
-    """The pre-training is a new process, and VISSL's classifiers are forks."""
+    """Pre-training is a new process; VISSL's classifiers are forks."""
     monkeypatch.setattr(run, "run_command", start_first_and_fork_others(run.run_command))
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one classifier after the other
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one classifier at a time
     out = tmp_path / "out"
     images = shutil.copytree(image_folder, tmp_path / "images")
     words = ["--data", str(images), "--out", str(out), "--epochs", "2"]
@@ -51,7 +51,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     results = json.loads((out / "results.json").read_text())
     assert set(results) == {"random", "pirl", "gain", "layers", *_ABOUT}
     for measure, (gain, error) in results["gain"].items():
-        # Of the same answers: those of VISSL's classifiers are computed again.
+        # Based on the same answers: the script recomputes those from VISSL's classifiers.
         difference = results["pirl"][measure] - results["random"][measure]
         assert gain == pytest.approx(difference, abs=0.02)
         assert error > 0
@@ -67,14 +67,14 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     assert "kNN in the memory bank" in page
     assert "Of the 6 training images nearest to each test image" in page
     assert str(out / "pretrain" / "model_final_checkpoint_phase1.torch") in page
-    assert "http" not in page.replace("http://www.w3.org", "")  # nothing loaded from outside
+    assert "http" not in page.replace("http://www.w3.org", "")  # nothing is loaded from the web
     printed, errors = capfd.readouterr()
     assert re.search(r"20 images in .*; epochs: 2", printed)
     assert "Evaluating" in printed
     assert "CUDA" not in printed + errors
 
     with monkeypatch.context() as patched:
-        patched.setattr(run, "run_host", None)  # everything is finished
+        patched.setattr(run, "run_host", None)  # everything is already finished
         command.main(words)
     assert f"Open {out / 'report.html'}" in capfd.readouterr().out
     whole = (out / "results.json").read_text()
@@ -83,7 +83,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
         with pytest.raises(ValueError, match=r"results\.json is damaged\. Delete it"):
             command.main(words)
     (out / "results.json").write_text(whole)
-    # A run that was killed between a final checkpoint and the end of its last test.
+    # As if killed between the final checkpoint and the end of the last test.
     (out / "report.html").unlink()
     metrics = out / "linear_random" / "metrics.json"
     lines = metrics.read_text().splitlines(keepends=True)
@@ -95,7 +95,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     assert again["pirl"] == results["pirl"]
     with pytest.raises(ValueError, match="choose another folder"):
         run_quickstart(images, out, epochs=3)
-    # An image was replaced: the report, and the finished classifiers, are of other images.
+    # A replaced image invalidates the report and the finished classifiers.
     os.utime(images / "val" / "ants" / "0.jpg", (1, 1))
     with pytest.raises(ValueError, match="belongs to the run with digest of the images"):
         command.main(words)
@@ -103,7 +103,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "title"), [("rotation", "PIRL (rotation)"), ("npid", "NPID")])
-def test_quickstart__has_other_methods(method, title, image_folder, tmp_path, capfd):
+def test_quickstart__runs_other_methods(method, title, image_folder, tmp_path, capfd):
     out = tmp_path / "out"
     words = ["--data", str(image_folder), "--out", str(out), "--epochs", "1", "--method", method]
     command.main(words)
@@ -114,7 +114,7 @@ def test_quickstart__has_other_methods(method, title, image_folder, tmp_path, ca
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_method__has_the_views_of_its_training(method):
+def test_method__views_match_training(method):
     config = compose("config=pretrain/pirl/quick_jigsaw", *METHODS[method].overrides)
     entry = config.DATA.TRAIN.TRANSFORMS[0]
     pixels = torch.randint(256, (3, 90, 120), dtype=torch.uint8)
@@ -140,8 +140,8 @@ def test_quickstart__trains_on_a_flat_folder(image_folder, tmp_path, capfd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_quickstart__ends_the_run_that_it_has_started(number, image_folder, tmp_path):
-    """The run saves and ends; it does not train on unattended."""
+def test_quickstart__ends_started_run(number, image_folder, tmp_path):
+    """The training run saves and stops instead of continuing unattended."""
     out = tmp_path / "out"
     words = ["quickstart", "--data", str(image_folder), "--out", str(out), "--epochs", "500"]
     command = [sys.executable, "-m", "pirl_plugin"]
@@ -156,12 +156,12 @@ def test_quickstart__ends_the_run_that_it_has_started(number, image_folder, tmp_
     assert "stopped by SIGTERM" in log.read_text()
 
 
-def test_run_host__quotes_the_error_of_a_run_that_failed(tmp_path):
+def test_run_host__quotes_error_of_failed_run(tmp_path):
     with pytest.raises(FailedProcess, match=r"training failed .* status \d+: .*no_such_config"):
         run.run_host(["config=no_such_config"], tmp_path, "training", threads=1)
 
 
-def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
+def test_find_data__recognizes_folder_layouts(image_folder, tmp_path):
     data = find_data(image_folder)
     assert (data.train, data.val) == (image_folder / "train", image_folder / "val")
     assert data.num_train == 20
@@ -170,7 +170,7 @@ def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
     (tmp_path / "data" / "val" / "ants").rename(tmp_path / "data" / "val" / "wasps")
     with pytest.raises(ValueError, match="wasps"):
         find_data(tmp_path / "data")
-    (tmp_path / "data" / "val").rename(tmp_path / "data" / "bus")  # then train is a class
+    (tmp_path / "data" / "val").rename(tmp_path / "data" / "bus")  # now train is a class
     assert find_data(tmp_path / "data").train == tmp_path / "data"
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="image"):
@@ -178,12 +178,12 @@ def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
 
 
 def test_parse__photos_default_to_npid(tmp_path):
-    """At equal time it gains more than PIRL from a few thousand photos: docs/results/README.md."""
+    """At equal time, NPID gains more than PIRL on a few thousand photos (docs/results)."""
     assert command.parse(["--data", str(tmp_path)]).method == "npid"
     assert command.parse([]).method == "jigsaw"
 
 
-def test_parse__refuses_in_one_sentence(tmp_path, capsys):
+def test_parse__refuses_invalid_options(tmp_path, capsys):
     for words, said in (
         (["--data", str(tmp_path / "nowhere")], "expected an existing folder with images"),
         (["--method", "npid"], "--method npid: this option needs --data DIR"),
@@ -197,7 +197,7 @@ def test_parse__refuses_in_one_sentence(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_quickstart__beats_random_initialization(tmp_path):
-    """Half of the default epochs lead by 25 points of kNN top-1; all three seeds: docs."""
+    """Half the default epochs lead by 25 points in kNN top-1; the docs have all three seeds."""
     run_quickstart(None, tmp_path, epochs=15)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["pirl"]["knn_top1"] >= results["random"]["knn_top1"] + 25

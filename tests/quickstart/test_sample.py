@@ -1,4 +1,4 @@
-"""The generated data set: deterministic, complete, and not solvable by color."""
+"""The generated data set: deterministic, complete, and unsolvable by color."""
 
 import errno
 
@@ -13,7 +13,7 @@ from pirl_plugin.system.failures import FailedWrite
 
 
 @pytest.mark.parametrize("name", list(SCENES))
-def test_sample_scene__depends_on_the_seed_only(name):
+def test_sample_scene__depends_only_on_seed(name):
     first, again, other = (sample_scene(name, np.random.default_rng(s), 32) for s in (0, 0, 1))
     assert first.shape == (32, 32, 3)
     assert first.dtype == np.uint8
@@ -35,7 +35,7 @@ def test_write_sample_dataset__is_balanced_and_kept(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_write_sample_dataset__leaves_nothing_on_a_full_disk(tmp_path, monkeypatch):
+def test_write_sample_dataset__leaves_nothing_on_full_disk(tmp_path, monkeypatch):
     def save(image, file, quality):
         if file.stem == "00001":
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -47,8 +47,8 @@ def test_write_sample_dataset__leaves_nothing_on_a_full_disk(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scenes__are_not_told_apart_by_their_colors():
-    """A kNN on histograms of colors, 4 levels a channel, stays near chance, 10 %."""
+def test_scenes__cannot_be_classified_by_color():
+    """kNN on color histograms with 4 levels per channel stays near chance, 10 %."""
     rows = {False: [], True: []}
     for label, name in enumerate(SCENES):
         for number in range(24):

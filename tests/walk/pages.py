@@ -1,7 +1,7 @@
 """Shell blocks in README and guides, and folders with the files they name.
 
-A placeholder, such as ``IMAGENET``, is a path in the folder of its page. So a block runs as it is
-printed, but for what :data:`REPLACED` names.
+A placeholder such as ``IMAGENET`` is a path in the page's folder. Blocks therefore run as printed,
+except for the names in :data:`REPLACED`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGES = [
     ROOT / "docs" / "speed.md",
     *sorted((ROOT / "docs" / "guides").glob("*.md")),
 ]
-NOT_RUN = {  # words of a block -> why it is not run
+NOT_RUN = {  # words in a block -> why it is not run
     "extra_scripts/run_tests.sh": "this is what runs",
     "ILSVRC2012": "needs ImageNet's archives",
     "torchvision.datasets import ImageNet": "needs ImageNet's archives",
@@ -56,7 +56,7 @@ CONTENT: dict[str, dict[str, Callable[[Path], None] | None]] = {  # of a page ->
     "experiments": {"DIR": tiny.papers, "VOCdevkit": tiny.voc},
     "export": {"DIR": None},
 }
-RUNS = {  # finished run that `results.py` reads -> column, and row of its pre-training
+RUNS = {  # finished run for `results.py` -> column, and row of its pre-training
     "runs/linear": ("ImageNet", "PIRL"),
     "runs/linear_jigsaw": ("ImageNet", "Jigsaw"),
     "runs/svm": ("VOC07", "PIRL"),
@@ -66,7 +66,7 @@ CHECKPOINTS = ("CHECKPOINT", "IN", "OUT/checkpoint.torch", "model_final_checkpoi
 
 
 def blocks() -> list[tuple[str, int, str]]:
-    """Page, number in the page, and text of each block that runs."""
+    """Return page, number within the page, and text for each block to run."""
     return [
         (page.stem, number, text)
         for page in PAGES
@@ -76,14 +76,14 @@ def blocks() -> list[tuple[str, int, str]]:
 
 
 def replaced(text: str) -> str:
-    """Return a block with the values of this machine."""
+    """Return a block with values for this machine."""
     for printed, value in REPLACED.items():
         text = re.sub(printed, value, text)
     return text
 
 
 def prepare(text: str, folder: Path) -> None:
-    """Remove the folder that a block writes a run to, and make the files that it reads."""
+    """Remove the output folder of a block's run, and create its input files."""
     (folder / "1percent.txt").write_text("n01440764_0.jpg\nn01443537_0.jpg\n")  # as published
     for name in re.findall(r"CHECKPOINT\.DIR=([\w/]+)|linear .*--out ([\w/]+)", text):
         shutil.rmtree(folder / "".join(name), ignore_errors=True)
@@ -96,7 +96,7 @@ def prepare(text: str, folder: Path) -> None:
 
 
 def furnish(folder: Path, page: str, checkpoint: Path) -> Path:
-    """Make what the placeholders of a page name; return the folder."""
+    """Create the files behind a page's placeholders and return the folder."""
     for name, make in (DEFAULT | CONTENT.get(page, {})).items():
         if make is not None:
             make(folder / name)

@@ -1,4 +1,4 @@
-"""Run shell text as a user does, in a folder, with the commands of this environment."""
+"""Run shell text as a user does, in a folder, with this environment's commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Commands of the page go through tests.walk.small, which adds words that make them short.
+# A page's commands go through tests.walk.small, which adds arguments that shorten them.
 _FUNCTIONS = """
 pirl-plugin() { command python -m tests.walk.small pirl-plugin "$@"; }
 torchrun() { command python -m tests.walk.small torchrun "$@"; }
@@ -26,14 +26,14 @@ def run(text: str, folder: Path, small: bool = False, **environment: str) -> str
     Args:
         text: commands.
         folder: the working directory.
-        small: whether documented commands get the words of :mod:`tests.walk.small`.
-        **environment: more variables.
+        small: whether to add the arguments from :mod:`tests.walk.small`.
+        **environment: additional environment variables.
 
     Returns:
         Standard output and error.
 
     Raises:
-        AssertionError: a command failed; the message has the end of the output.
+        AssertionError: a command failed; the message ends with its output.
     """
     script = "set -euo pipefail\n" + (_FUNCTIONS if small else "") + text
     variables = {
@@ -56,17 +56,17 @@ def run(text: str, folder: Path, small: bool = False, **environment: str) -> str
 
 
 def next_commands(output: str) -> list[str]:
-    """Return the commands that a run printed at its end."""
+    """Return the commands that a run printed at the end."""
     return re.findall(r"^next +(.*)$", output, re.M)
 
 
 def knn_top1(output: str) -> float:
-    """Return the accuracy that ``pirl-plugin knn`` printed, percent."""
+    """Return the accuracy printed by ``pirl-plugin knn``, in percent."""
     (found,) = re.findall(r"^kNN top-1 ([\d.]+) %", output, re.M)
     return float(found)
 
 
 def linear_top1(output: str) -> dict[str, float]:
-    """Return layer → top-1 that ``pirl-plugin linear`` printed, percent."""
+    """Return top-1 by layer as printed by ``pirl-plugin linear``, in percent."""
     table = output.rpartition("Linear top-1 (%):\n")[2]
     return {layer: float(top1) for layer, top1 in re.findall(r"^  (\w+) +([\d.]+)$", table, re.M)}

@@ -1,8 +1,7 @@
-"""Run a documented command with more arguments, so that it ends in seconds on tiny data.
+"""Run a documented command with additional arguments, so that it ends in seconds on tiny data.
 
-``python -m tests.walk.small PROGRAM WORD …`` runs ``PROGRAM WORD …``. What the documentation says
-stays; words of this file are added, and a number of GPUs, which this machine may not have, becomes
-a CPU or two processes.
+``python -m tests.walk.small PROGRAM WORD …`` runs ``PROGRAM WORD …`` as documented, plus arguments
+from this file. A number of GPUs, which this machine may lack, becomes a CPU or two processes.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ def smaller(words: list[str]) -> list[str]:
 
 
 def smaller_run(words: list[str], config: str) -> list[str]:
-    """Return a run of VISSL that is an epoch of tiny batches on a CPU."""
+    """Return a one-epoch VISSL run with tiny batches on a CPU."""
     words = [word for word in words if not re.match(r"config\.SLURM|\+config/pirl/machines=", word)]
-    if "/pirl/" not in config:  # an approach of VISSL
+    if "/pirl/" not in config:  # a VISSL approach
         return [*words, "+config/pirl/machines=vissl_cpu", *EPOCH]
     words.append("+config/pirl/machines=cpu")
     if "train_svm" in " ".join(words):

@@ -1,4 +1,4 @@
-"""For each data format: an epoch of pre-training, then each command that the run prints."""
+"""For each data format: one epoch of pre-training, then every command that the run prints."""
 
 import json
 import math
@@ -35,7 +35,7 @@ def test_printed_commands__run(kind, tmp_path):
     assert all(math.isfinite(loss) and loss > 0 for loss in losses)
 
     knn, linear, export = next_commands(output)
-    (tmp_path / "DIR").symlink_to(tmp_path / "DATA")  # what the user fills in
+    (tmp_path / "DIR").symlink_to(tmp_path / "DATA")  # to be filled in by the user
     assert knn_top1(run(knn, tmp_path)) == 100
     chosen = re.search(r"([\d.]+) +\S+  chosen$", run(linear, tmp_path), re.M)
     assert float(chosen[1]) == 100

@@ -1,4 +1,4 @@
-"""Each shell block in README and guides runs to the end, on tiny data."""
+"""Each shell block in README and guides runs to the end on tiny data."""
 
 import json
 import math
@@ -20,7 +20,7 @@ BLOCKS = pages.blocks()
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """A ResNet-50 after an epoch of the paper's run, on tiny data."""
+    """A ResNet-50 after one epoch of the paper's run, on tiny data."""
     folder = tmp_path_factory.mktemp("paper")
     tiny.folder(folder / "IMAGENET")
     words = ["config=pretrain/pirl/jigsaw_8node", "config.DATA.TRAIN.DATA_PATHS=[IMAGENET/train]"]
@@ -31,7 +31,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder_of(tmp_path_factory, checkpoint):
-    """The working directory of a page; its blocks find what earlier blocks have left."""
+    """The working directory for a page; blocks find the output of earlier blocks."""
     folders = {}
 
     def find(page):
@@ -43,7 +43,7 @@ def folder_of(tmp_path_factory, checkpoint):
 
 
 @pytest.mark.parametrize(("page", "number", "text"), BLOCKS, ids=[f"{p}-{n}" for p, n, _ in BLOCKS])
-def test_block__runs_to_its_end(page, number, text, folder_of):
+def test_block__runs_to_the_end(page, number, text, folder_of):
     folder = folder_of(page)
     pages.prepare(text, folder)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("train_config.yaml")}
@@ -63,7 +63,7 @@ def test_block__runs_to_its_end(page, number, text, folder_of):
 
 
 def check_run(folder):
-    """What VISSL leaves of a run is complete, and its figures are possible."""
+    """Check that VISSL's output is complete and its figures are plausible."""
     config = yaml.safe_load((folder / "train_config.yaml").read_text())
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]:
         for layer in ("conv1", "res2", "res3", "res4", "res5"):

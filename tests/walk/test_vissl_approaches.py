@@ -1,7 +1,7 @@
-"""VISSL's own approaches on today's Python, on a CPU: train, resume, checkpoint kNN.
+"""VISSL's own approaches on today's Python, on a CPU: train, resume, evaluate the checkpoint by
+kNN.
 
-A small network replaces ResNet-50. Images, views, losses and optimizers are those of VISSL's
-configs.
+A small network replaces ResNet-50. Images, views, losses and optimizers are from VISSL's configs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.helpers.host_runs import run
 
 pytestmark = pytest.mark.walk
 
-WIDTH = 128  # of the network's features
+WIDTH = 128  # width of the network's features
 RESNET = [
     "config.MODEL.TRUNK.NAME=pirl_resnet",
     "+config.MODEL.TRUNK.PIRL_RESNET={DEPTH: 10, WIDTH_MULTIPLIER: 0.25}",
@@ -39,7 +39,7 @@ def mlp(*dims: int, more: str = "") -> str:
     return f"[mlp, {{dims: {list(dims)}{more}}}]"
 
 
-# Rates that change at fixed epochs are refused in a shorter run.
+# Shorter runs refuse rates that change at fixed epochs.
 COSINE = "+config/pirl/epochs=cosine"
 PROJECTION = head(mlp(WIDTH, WIDTH, more=", use_relu: true"), mlp(WIDTH, 128))
 PROTOTYPES = f"[swav_head, {{dims: [{WIDTH}, {WIDTH}, 128], use_bn: true, num_clusters: [30]}}]"
@@ -49,7 +49,7 @@ DINO = (
 )
 TOWERS = "[siamese_concat_view, {num_towers: 9}]"
 FEW = "config.LOSS.nce_loss_with_memory.negative_sampling_params.num_negatives=8"
-# Name -> config of VISSL, network, overrides.
+# Name -> VISSL config, network, overrides.
 APPROACHES: dict[str, tuple[str, list[str], list[str]]] = {
     "SimCLR": ("simclr/simclr_8node_resnet", RESNET, [PROJECTION]),
     "SimCLR with LARC": (
@@ -100,7 +100,7 @@ APPROACHES: dict[str, tuple[str, list[str], list[str]]] = {
 
 
 def jigsaw(permutations: Path) -> str:
-    """The transforms of VISSL's jigsaw, with a local file of permutations."""
+    """Return VISSL's jigsaw transforms with a local permutation file."""
     return (
         "config.DATA.TRAIN.TRANSFORMS=[{name: Resize, size: 256}, {name: RandomCrop, size: 255}, "
         "{name: ToTensor}, {name: ImgPatchesFromTensor, num_patches: 9, patch_jitter: 21}, "
@@ -109,7 +109,7 @@ def jigsaw(permutations: Path) -> str:
 
 
 def train(name: str, data: Path, out: Path, *more: str) -> str:
-    """Train two epochs of two batches, or the rest of them; return VISSL's log."""
+    """Train two epochs of two batches, or the remaining ones; return VISSL's log."""
     config, network, overrides = APPROACHES[name]
     return run(
         f"config=pretrain/{config}",
@@ -135,7 +135,7 @@ def losses(out: Path) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("name", APPROACHES)
-def test_approach__trains_resumes_and_its_checkpoint_is_read(name, image_folder, tmp_path):
+def test_approach__trains_resumes_and_checkpoint_is_read(name, image_folder, tmp_path):
     out = tmp_path / "run"
     more = []
     if name == "Jigsaw":
@@ -146,7 +146,7 @@ def test_approach__trains_resumes_and_its_checkpoint_is_read(name, image_folder,
     assert sorted(whole) == [0, 1, 2, 3]
     assert all(map(math.isfinite, whole.values()))
 
-    # As if the run had been killed in its second epoch.
+    # As if the run had been killed in the second epoch.
     for file in (*out.glob("model_final*"), out / "checkpoint.torch", out / "stdout.json"):
         file.unlink()
     (out / "checkpoint.torch").symlink_to("model_phase0.torch")
@@ -155,7 +155,7 @@ def test_approach__trains_resumes_and_its_checkpoint_is_read(name, image_folder,
     )
     assert sorted(losses(out)) == [2, 3]
 
-    if name in ("DINO", "DeiT"):  # pirl-plugin reads no vision transformer of VISSL
+    if name in ("DINO", "DeiT"):  # pirl-plugin does not read VISSL's vision transformers
         return
     command = ["knn", "--checkpoint", out / "checkpoint.torch", "--data", image_folder]
     results = tmp_path / "knn"

@@ -1,6 +1,6 @@
 """Tiny data sets in every documented format: red and blue 80-px images.
 
-The classes differ so much that every classifier, also on an untrained network, must be right.
+The classes differ so much that every classifier must be right, even on an untrained network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def folder(root: Path, classes: tuple[str, str] = ("blue", "red")) -> None:
 
 
 def listed(root: Path) -> list[tuple[str, str, int]]:
-    """Split, path and class of each image of :func:`folder` below ``root/images``."""
+    """Return split, path and class for each image in :func:`folder` below ``root/images``."""
     folder(root / "images")
     return [
         (path.parts[-3], str(path), list(CLASSES).index(path.parent.name))
@@ -47,7 +47,7 @@ def listed(root: Path) -> list[tuple[str, str, int]]:
 
 
 def text_list(root: Path) -> None:
-    """``train.txt`` and ``val.txt``: a path and a class on each line."""
+    """``train.txt`` and ``val.txt``, with a path and a class on each line."""
     for split in IMAGES:
         lines = [f"{path} {label}\n" for each, path, label in listed(root) if each == split]
         (root / f"{split}.txt").write_text("".join(lines))
@@ -74,7 +74,7 @@ def tars(root: Path) -> None:
 
 
 def hugging_face(root: Path) -> None:
-    """``train`` and ``val``, each a data set that ``save_to_disk`` wrote."""
+    """``train`` and ``val``, each a data set written by ``save_to_disk``."""
     import datasets
 
     features = datasets.Features(
@@ -94,7 +94,7 @@ def catalog(root: Path) -> None:
 
 
 def papers(root: Path) -> None:
-    """All data sets of the paper, as ``docs/guides/data.md`` lays them out."""
+    """All data sets from the paper, laid out as in ``docs/guides/data.md``."""
     catalog(root)
     folder(root / "places205", ("000", "204"))
     for percent in ("1percent", "10percent"):
@@ -131,7 +131,7 @@ VOC_CLASSES = (
 
 
 def voc(root: Path) -> None:
-    """``VOC2007`` with two of the twenty classes in each image, for classification."""
+    """``VOC2007`` for classification, with two of the twenty classes in each image."""
     base = root / "VOC2007"
     lists = base / "ImageSets" / "Main"
     lists.mkdir(parents=True)
@@ -147,7 +147,7 @@ def voc(root: Path) -> None:
 
 
 def bands(root: Path) -> None:
-    """``*.npy`` of five channels and 16 bits."""
+    """``*.npy`` with five 16-bit channels."""
     root.mkdir(parents=True)
     for number in range(16):
         pixels = np.random.default_rng(number).integers(0, 4096, (_SIDE, _SIDE, 5), np.uint16)
@@ -155,7 +155,7 @@ def bands(root: Path) -> None:
 
 
 def photos(root: Path) -> None:
-    """Images without classes."""
+    """Unlabeled images."""
     folder(root)
     for number, path in enumerate(sorted(root.glob("*/*/*.jpg"))):
         path.rename(root / f"{number}.jpg")

@@ -1,7 +1,7 @@
-"""Make a run fail where the environment says; used by putting it on ``PYTHONPATH``.
+"""Make a run fail as the environment says; put this folder on ``PYTHONPATH``.
 
-``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half of its bytes, then the process is killed.
-``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimizer;
+``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half its bytes, then the process is killed.
+``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th optimizer step;
 ``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:SIGNAL:rank 0``: rank 0 sends it to
 itself; ``N:NAN``: the step leaves NaN in a weight.
 """
