@@ -231,20 +231,24 @@ def _read_progress(file: Path) -> dict[str, Any]:
         ) from error
 
 
-def require_same(file: Path, identity: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
+def require_same(
+    file: Path,
+    identity: Mapping[str, Any],
+    recorded: Mapping[str, Any],
+    remedy: str = "Choose another file name, or delete it.",
+) -> None:
     """Refuse a file with features for other images, or from another network or layer.
 
     Args:
         file: the file.
         identity: JSON that identifies the required features.
         recorded: the JSON in the file.
+        remedy: a sentence that says what to do.
     """
     differs = differences(json.loads(json.dumps(identity)), recorded)
     if differs:
         keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
-        raise Refused(
-            f"{file} was computed for a different {keys}. Choose another file name, or delete it."
-        )
+        raise Refused(f"{file} was computed for a different {keys}. {remedy}")
 
 
 def require_readable(readable: Tensor) -> None:
@@ -299,7 +303,8 @@ class Gallery:
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
         recorded = _read_progress(path)["about"]
-        require_same(path, network, {key: recorded.get(key) for key in network})
+        remedy = "Pass the same network and options as for that file."
+        require_same(path, network, {key: recorded.get(key) for key in network}, remedy)
         content = np.load(path)
         self.features = torch.from_numpy(content["features"])
         self.digests = content["digests"]

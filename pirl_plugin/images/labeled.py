@@ -118,8 +118,8 @@ def _hold_out(folder: Path) -> LabeledImages:
     source = open_source(folder)
     if not isinstance(source, FolderSource) or len(source.classes) < 2:
         raise MissingFile(
-            f"--data = {folder} has neither train/CLASS/* and val/CLASS/* nor one folder per "
-            f"class. For other data, pass --train PATH and --val PATH."
+            f"--data = {folder} has neither train/CLASS/* and val/CLASS/* nor two or more "
+            f"class folders. For other data, pass --train PATH and --val PATH."
         )
     labels = source.labels()
     shares = np.array([_share(source.name_of(row)) for row in range(len(source))])

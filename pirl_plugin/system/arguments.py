@@ -43,6 +43,12 @@ def weights_file(text: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{text} is a folder; choose a file, such as {Path(text, 'checkpoint.torch')}"
         )
+    return input_file(text)
+
+
+def input_file(text: str) -> Path:
+    """Parse the path to an existing file."""
+    path = user_path(text)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"{text} does not exist")
     return path
@@ -218,6 +224,7 @@ def command_parser(
     """
     parser = argparse.ArgumentParser(
         prog=f"pirl-plugin {name}",
+        usage="%(prog)s [options]",  # an error message shows it, and twenty lines would hide it
         description=f"{description}\nExample: pirl-plugin {name} {example}",
         formatter_class=HelpFormatter,
     )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
+from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.text import printable
 from pirl_plugin.vissl.host_config import require_host
@@ -73,7 +74,10 @@ def _fit_logistic(options: argparse.Namespace) -> None:
 
     trunk, images = labeled_run.load_trunk_and_images(options)
     trunk.to(arguments.device("auto"))
-    layers = [options.layer] if options.layer else trunk.layers
+    layers = trunk.layers
+    if options.layer is not None:
+        check_name("--layer", options.layer, layers)
+        layers = (options.layer,)
     file = options.out / CLASSIFIER_FILE
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers)

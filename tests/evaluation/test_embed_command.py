@@ -126,7 +126,7 @@ def test_nearest__excludes_the_image_itself(checkpoint, photos, tmp_path):
     assert table["similarity"].max() == pytest.approx(1)
     table = pandas.read_csv(embed(checkpoint, photos, tmp_path / "new.csv", *words))
     assert table["nearest"][0] == "copy.png"
-    with pytest.raises(ValueError, match=r"f\.npz was computed for a different layer"):
+    with pytest.raises(ValueError, match=r"f\.npz was computed for a different layer\. Pass"):
         embed(checkpoint, photos, tmp_path / "g.csv", *words, "--layer", "res3")
 
 

@@ -76,6 +76,8 @@ def test_report__shows_classes_mistakes_and_next_command(checkpoint, tmp_path, c
     counts = {"train": 30, "val": 18}
     data = write_classes(tmp_path / "data", counts, separable=False, classes=3)
     page = tmp_path / "report.html"
+    with pytest.raises(ValueError, match="--layer = 'res9': expected one of conv1, res2"):
+        fit(checkpoint, data, tmp_path / "out", "--layer", "res9")
     fit(checkpoint, data, tmp_path / "out", "--layer", "last", "--report", str(page))
     printed = capsys.readouterr().out
     by_class = re.findall(r"^ +([0-9.]+) +6  class(\d)$", printed, re.M)

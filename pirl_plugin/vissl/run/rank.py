@@ -179,6 +179,11 @@ def _join_group(
     import torch
     from torch import distributed
 
+    if config.MACHINE.DEVICE == "gpu" and not torch.cuda.is_available():
+        raise Refused(
+            "torch finds no GPU. To train a small network on the CPU, add "
+            "+config/pirl/machines=cpu_small; pirl-plugin configs lists other machines."
+        )
     section = config.DISTRIBUTED
     options: dict[str, Any] = {}
     if torchrun_local_rank() is not None:

@@ -1,9 +1,11 @@
 """What ranks read from torchrun, and report: differing ranks, and how several ended."""
 
+import datetime
 import json
 import signal
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 from vissl.config import AttrDict
 
@@ -15,6 +17,7 @@ from pirl_plugin.vissl.run.rank import (
     LOST_RANK,
     PRINTED,
     _compare_ranks,
+    _join_group,
     follow_torchrun,
     torchrun_local_rank,
 )
@@ -46,6 +49,13 @@ def config_of():
 def with_record(config):
     config[RECORD] = Record(json.dumps(config), weights={})
     return config
+
+
+def test_group__without_a_gpu_names_what_trains_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = AttrDict({**config_of(), "MACHINE": {"DEVICE": "gpu"}})
+    with pytest.raises(Refused, match=r"finds no GPU\. .* \+config/pirl/machines=cpu_small"):
+        _join_group(config, 0, 0, "localhost:1", datetime.timedelta(minutes=1))
 
 
 @pytest.mark.parametrize(
