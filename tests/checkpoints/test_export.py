@@ -160,7 +160,7 @@ def test_timm_network__is_named_by_file_or_user(tmp_path):
     assert torch.equal(named.body.state_dict()["cls_token"], net.state_dict()["cls_token"])
 
 
-@pytest.mark.parametrize("name", ["resnet26", "resnext26ts", "test_resnet", "hrnet_w18_small"])
+@pytest.mark.parametrize("name", ["resnet26", "test_resnet"])  # others: test_timm_networks
 def test_timm_network__is_found_by_all_tensors(name, tmp_path):
     """ResNet blocks also have a ``conv1.weight``, like the network itself."""
     net = timm.create_model(name)
