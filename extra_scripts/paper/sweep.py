@@ -152,14 +152,12 @@ def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list
 
 def _merged(overrides: Sequence[str], replacing: Sequence[str]) -> list[str]:
     """Return all overrides; one of ``replacing`` replaces another with the same key."""
-    keys = {_key_of(override) for override in replacing}
-    remaining = [override for override in overrides if _key_of(override) not in keys]
-    return [*remaining, *replacing]
 
+    def key(override: str) -> str:
+        return override.partition("=")[0].lstrip("+~")
 
-def _key_of(override: str) -> str:
-    key, _, _ = override.partition("=")
-    return key.lstrip("+~")
+    keys = set(map(key, replacing))
+    return [*(override for override in overrides if key(override) not in keys), *replacing]
 
 
 def run_sweep(options: argparse.Namespace) -> None:
@@ -204,16 +202,11 @@ def _run_model(options: argparse.Namespace, data: Data, model: Model) -> None:
     checkpoint = final_checkpoint(folder / "pretrain")
     if checkpoint is None:
         raise RuntimeError(f"{title}: pre-training did not finish; see {folder}")
-    measure = _measure_of(options)
+    measure = "linear" if options.voc is None else "svm"
     if not _accuracies(folder / measure, measure):
         overrides = benchmark(options, data, checkpoint)
         script = svm_script() if measure == "svm" else None
         run_host(overrides, folder / measure, f"{title}: {measure}", threads, script=script)
-
-
-def _measure_of(options: argparse.Namespace) -> str:
-    """Return the name for a model's benchmark and its folder."""
-    return "linear" if options.voc is None else "svm"
 
 
 def svm_script() -> list[str]:
@@ -239,7 +232,7 @@ def _accuracies(folder: Path, measure: str) -> dict[str, float]:
 
 def _results(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the accuracies of all models in the folder, also from earlier calls."""
-    measure = _measure_of(options)
+    measure = "linear" if options.voc is None else "svm"
     unit = "top1" if measure == "linear" else "map"
     rows = []
     for method in SWEEPS[options.name].values:
@@ -247,16 +240,9 @@ def _results(options: argparse.Namespace) -> list[dict[str, Any]]:
         values = sorted(float(folder.name.partition("_")[2]) for folder in folders)
         for value in map(_plain, values):
             layers = _accuracies(options.out / Model(method, value).folder / measure, measure)
-            best = max(layers, key=lambda layer: layers[layer]) if layers else None
-            rows.append(
-                {
-                    "method": method,
-                    "value": value,
-                    unit: layers,
-                    "best_layer": best,
-                    f"best_{unit}": layers[best] if best else None,
-                }
-            )
+            best = max(layers, key=lambda layer: layers[layer], default="")
+            row = {"method": method, "value": value, unit: layers, "best_layer": best or None}
+            rows.append({**row, f"best_{unit}": layers.get(best)})
     return rows
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.names import DISK_FOLDER, TRANSFORMS
+from pirl_plugin.images.names import TRANSFORMS
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.sections import num_micro_batches
@@ -91,29 +90,17 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 
 def _half_the_images(*, _root_: DictConfig) -> int:
     """Return half the number of training images, at most 4,096."""
-    from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
     from pirl_plugin.images.opening import open_source
 
     data = _root_.config.DATA.TRAIN
     try:
         (path,) = data.DATA_PATHS
         (source,) = data.DATA_SOURCES
-        if source == DISK_FOLDER:
-            count = _count(path, IMAGE_EXTENSIONS) or _count(path, ARRAY_EXTENSION)
-        else:
-            columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
-            count = len(open_source(path, source, columns=columns))
+        columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
+        count = len(open_source(path, source, columns=columns))
     except (OSError, ValueError):
         count = 0  # later checks name the mistake
     return min(count // 2, _MOST_NEGATIVES) or _MOST_NEGATIVES
-
-
-def _count(folder: str, endings: str | tuple[str, ...]) -> int:
-    """Count the images in a folder, up to the number that no longer changes the result."""
-    from pirl_plugin.images.folders import find_images
-
-    images = find_images(folder, endings=endings)
-    return sum(1 for _ in islice(images, 2 * _MOST_NEGATIVES))
 
 
 def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
