@@ -60,7 +60,7 @@ def test_step__with_half_precision_bank_needs_no_extra_memory(dtype):
 
 
 def new(*shape, dtype=torch.float32):
-    """Count one launch and its result."""
+    """Return a result from one launch."""
     return torch.zeros(*shape, dtype=dtype, device="meta")
 
 
