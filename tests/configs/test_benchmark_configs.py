@@ -16,7 +16,7 @@ LINEAR |= {"linear_inaturalist18": (84, 8142), "ensemble_imagenet1k": (56, 1000)
 
 
 def rates(config, epochs):
-    """Learning rate of each epoch, as VISSL's optimizer asks for it."""
+    """Learning rate per epoch, as VISSL's optimizer requests it."""
     schedule = build_param_scheduler(
         {**config.OPTIMIZER.param_schedulers.lr, "num_epochs": config.OPTIMIZER.num_epochs}
     )
@@ -27,7 +27,7 @@ def test_configs_and_overlays__compose():
     check_compositions("benchmark")
 
 
-def test_linear__is_the_papers(subtests):
+def test_linear__matches_the_paper(subtests):
     for name, (epochs, classes) in LINEAR.items():
         with subtests.test(name=name):
             config = compose(f"config=benchmark/pirl/{name}")
@@ -38,7 +38,7 @@ def test_linear__is_the_papers(subtests):
             machine = config.DISTRIBUTED
             ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
             assert ranks * config.DATA.TRAIN.BATCHSIZE_PER_REPLICA == 256
-            # 0.01, divided by ten at one and two thirds
+            # 0.01, divided by 10 after one and two thirds
             expected = [10.0 ** -(2 + 3 * epoch // epochs) for epoch in range(epochs)]
             assert rates(config, epochs) == pytest.approx(expected)
             assert [head[1]["dims"][1] for head in config.MODEL.HEAD.PARAMS] == [classes] * 5
@@ -48,8 +48,8 @@ def test_linear__is_the_papers(subtests):
             assert config.METERS.accuracy_list_meter.meter_names == layers
 
 
-def test_linear__of_timm_converts_no_batch_norm():
-    # On a GPU only, VISSL would convert the trunk too, and TimmTrunk refuses that.
+def test_timm_linear__converts_no_batch_norm():
+    # On a GPU only, VISSL would also convert the trunk, which TimmTrunk refuses.
     config = compose("config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=timm")
     assert not config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN
 
@@ -65,7 +65,7 @@ def test_linear__of_timm_converts_no_batch_norm():
         ("resnet50_ensemble", 2),
     ],
 )
-def test_linear__pools_each_layer_to_about_9000_dimensions_at_every_size(overlay, members):
+def test_linear__pools_every_layer_to_about_9000_dimensions(overlay, members):
     config = compose("config=benchmark/pirl/linear_imagenet1k", f"+config/pirl/linear={overlay}")
     model = config.MODEL
     if members > 1:
@@ -86,7 +86,7 @@ def test_linear__pools_each_layer_to_about_9000_dimensions_at_every_size(overlay
             assert head.eval()(pooled).shape == (1, 1000)
 
 
-def test_linear__schedule_follows_any_number_of_epochs(subtests):
+def test_linear_schedule__follows_number_of_epochs(subtests):
     for epochs in (1, 5):
         with subtests.test(epochs=epochs):
             config = compose(
@@ -97,7 +97,7 @@ def test_linear__schedule_follows_any_number_of_epochs(subtests):
             )
 
 
-def test_linear__learning_rate_follows_the_batch(subtests):
+def test_linear_rate__follows_batch_size(subtests):
     for machine, rate in (("1gpu", 0.005), ("cpu", 0.00125)):
         with subtests.test(machine=machine):
             config = compose(
@@ -107,7 +107,7 @@ def test_linear__learning_rate_follows_the_batch(subtests):
             assert values == pytest.approx([rate, rate / 10, rate / 100])
 
 
-def test_semi_supervised__is_the_papers_protocol(subtests):
+def test_semi_supervised__matches_the_papers_protocol(subtests):
     for percent in ("1percent", "10percent"):
         with subtests.test(percent=percent):
             config = compose(f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}")
@@ -128,7 +128,7 @@ def test_semi_supervised__is_the_papers_protocol(subtests):
             assert rates(vissls, 70) == pytest.approx([0.01] * 30 + [0.001] * 40)
 
 
-def test_svm__is_goyals():
+def test_svm__matches_goyal_et_al():
     config = compose("config=benchmark/pirl/svm_voc07")
     assert config.SVM.cross_val_folds == 3
     assert config.SVM.costs.costs_list == [0.01, 0.1, 1.0, 2, 5, 10, 15, 20, 50, 100, 1000]
@@ -142,14 +142,14 @@ def test_svm__is_goyals():
     assert low_shot.sample_inds == [1, 2, 3, 4, 5]
 
 
-def test_classes__are_one_override():
+def test_classes__are_set_by_one_override():
     config = compose("config=benchmark/pirl/linear_imagenet1k", "config.MODEL.HEAD.NUM_CLASSES=7")
     assert [head[1]["dims"][1] for head in config.MODEL.HEAD.PARAMS] == [7] * 5
 
 
 @pytest.mark.parametrize("name", ["linear_imagenet1k", "quick_linear", "svm_voc07", "finetune"])
-def test_images__are_of_the_size_and_statistics_of_the_weights(name, tmp_path):
-    """Features under other statistics had a mean cosine of 0.54 with the right ones."""
+def test_images__use_size_and_statistics_of_the_weights(name, tmp_path):
+    """With other statistics, features had a mean cosine similarity of 0.54 to the correct ones."""
     trunk = ResNetTrunk(10, 0.25)
     statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
     trunk.network_config = trunk.network_config.with_values("test", size=96, **statistics)
@@ -159,7 +159,7 @@ def test_images__are_of_the_size_and_statistics_of_the_weights(name, tmp_path):
     if name == "svm_voc07":
         assert transforms[0]["size"] == [96, 96]
     else:
-        assert [t["size"] for t in transforms[:2]] == [110, 96]  # 8/7 of 96, and the crop
+        assert [t["size"] for t in transforms[:2]] == [110, 96]  # 8/7 · 96, and the crop
     assert {key: transforms[-1][key] for key in statistics} == statistics
     default = compose(f"config=benchmark/pirl/{name}").DATA.TEST.TRANSFORMS
     assert default[-1]["mean"] == [0.485, 0.456, 0.406]
@@ -168,7 +168,7 @@ def test_images__are_of_the_size_and_statistics_of_the_weights(name, tmp_path):
         assert chosen.DATA.TEST.TRANSFORMS[-1]["mean"] == [0, 0, 0]
 
 
-def test_images__of_an_ensemble_have_the_size_of_its_first_trunk(tmp_path):
+def test_ensemble_images__have_the_first_trunks_size(tmp_path):
     trunk = ResNetTrunk(18, 0.25)
     trunk.network_config = trunk.network_config.with_values("test", size=64)
     file = tmp_path / "64.torch"

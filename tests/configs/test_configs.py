@@ -11,7 +11,7 @@ ROOT = config_root() / "config"
 NAMES = sorted(p.relative_to(ROOT).with_suffix("").as_posix() for p in ROOT.rglob("*.yaml"))
 
 
-def test_names__are_none_of_vissls():
+def test_names__do_not_clash_with_vissls():
     import configs
 
     host = Path(configs.__path__[0], "config")
@@ -21,13 +21,13 @@ def test_names__are_none_of_vissls():
 
 
 def test_names__are_all_tested():
-    bases = [name for name in NAMES if name.startswith("pirl/base/")]  # complete ones build on them
+    bases = [name for name in NAMES if name.startswith("pirl/base/")]  # bases of complete configs
     tested = [*cases("pretrain"), *cases("benchmark")]
     assert sorted(bases + tested) == NAMES
     assert not list(config_root().rglob("__init__.py"))  # would shadow VISSL's own configs
 
 
-def test_quick_jigsaw__is_one_process_on_a_cpu():
+def test_quick_jigsaw__runs_one_process_on_cpu():
     config = compose("config=pretrain/pirl/quick_jigsaw")
     assert config.MACHINE.DEVICE == "cpu"
     assert config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE == 1
@@ -36,7 +36,7 @@ def test_quick_jigsaw__is_one_process_on_a_cpu():
 
 
 @pytest.mark.parametrize("name", ["josé = b, (c) [d] #", "it's ~ {e}"])
-def test_quoted__paths_of_any_name_compose(name):
+def test_quoted_paths__compose_with_any_name(name):
     paths = [
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(name)}]",
         f"config.CHECKPOINT.DIR={quoted(name)}",
@@ -45,13 +45,13 @@ def test_quoted__paths_of_any_name_compose(name):
     assert list(config.DATA.TRAIN.DATA_PATHS) == [config.CHECKPOINT.DIR] == [name]
 
 
-def test_first_transform__of_another_kind_is_what_it_says():
+def test_first_transform__can_be_overridden():
     override = "config.DATA.TRAIN.TRANSFORMS.0.size=96"
     config = compose("config=benchmark/pirl/linear_imagenet1k", override)
     assert config.DATA.TRAIN.TRANSFORMS[0]["size"] == 96
 
 
-def test_own_images__counts_the_images_of_a_list(image_folder, tmp_path):
+def test_own_images__counts_images_in_list(image_folder, tmp_path):
     names = sorted(map(str, (image_folder / "train").rglob("*.jpg")))[:12]
     (tmp_path / "list.csv").write_text("\n".join(["scan", *names]))
     words = ["config=pretrain/pirl/own_images", "+config/pirl/datasets=filelist"]
@@ -60,17 +60,17 @@ def test_own_images__counts_the_images_of_a_list(image_folder, tmp_path):
     assert config.LOSS.pirl_loss["num_negatives"] == 6
 
 
-def test_benchmark__tests_on_the_kind_of_data_that_it_trains_on():
+def test_benchmark__tests_on_same_kind_of_data():
     config = compose("config=benchmark/pirl/quick_linear", "+config/pirl/datasets=hf")
     assert list(config.DATA.TEST.DATA_SOURCES) == ["pirl_disk_hf"]
 
 
-def test_own_images__draws_at_most_half_of_the_images(image_folder):
+def test_own_images__draws_at_most_half_the_images(image_folder):
     data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
     cpu = ["+config/pirl/machines=cpu", "+config/pirl/models=resnet18"]
     for words, device, batch in (([], "gpu", 32), (cpu, "cpu", 32)):
         config = compose("config=pretrain/pirl/own_images", data, *words)
-        assert config.LOSS.pirl_loss["num_negatives"] == 10  # of 20 images
+        assert config.LOSS.pirl_loss["num_negatives"] == 10  # for 20 images
         assert config.LOSS.pirl_loss["estimator"] == "info_nce"
         assert (config.MACHINE.DEVICE, config.DATA.TRAIN.BATCHSIZE_PER_REPLICA) == (device, batch)
         rate = config.OPTIMIZER.param_schedulers.lr

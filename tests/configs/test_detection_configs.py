@@ -1,4 +1,4 @@
-"""The detection configs match the paper; read without Detectron2, by its own loader."""
+"""The detection configs match the paper; they are read without Detectron2."""
 
 import ast
 
@@ -10,7 +10,7 @@ from pirl_plugin.system.comparison import flat
 from pirl_plugin.vissl.host_config import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}
-FINE_TUNED = {  # the appendix: rate, warm-up, steps, iterations
+FINE_TUNED = {  # appendix: rate, warm-up, steps, iterations
     "voc07_pirl": (0.003, 1000, (9500,), 12_500),
     "voc0712_pirl": (0.003, 1000, (17_000,), 25_000),
     "voc07_supervised_jigsaw": (0.02, 100, (9500,), 12_500),
@@ -18,7 +18,7 @@ FINE_TUNED = {  # the appendix: rate, warm-up, steps, iterations
 }
 
 
-KEYS = {  # of Detectron2 that our files set; it refuses others when a run starts
+KEYS = {  # Detectron2 keys set in our files; it refuses unknown ones when a run starts
     "VERSION", "DATALOADER.NUM_WORKERS", "DATASETS.TEST", "DATASETS.TRAIN", "INPUT.FORMAT",
     "INPUT.MIN_SIZE_TEST", "INPUT.MIN_SIZE_TRAIN", "MODEL.BACKBONE.FREEZE_AT", "MODEL.DEVICE",
     "MODEL.MASK_ON", "MODEL.META_ARCHITECTURE", "MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD",
@@ -32,7 +32,7 @@ KEYS = {  # of Detectron2 that our files set; it refuses others when a run start
 
 
 def literals(node):
-    """Tuples stand in yaml as text; Detectron2 reads them as Python, and so do we."""
+    """Parse tuples, which YAML stores as text and Detectron2 reads as Python."""
     if isinstance(node, dict):
         return {key: literals(value) for key, value in node.items()}
     try:
@@ -45,7 +45,7 @@ def load(name):
     return literals(CfgNode.load_yaml_with_base(str(FILES[name])))
 
 
-def test_configs__are_those_we_speak_of():
+def test_configs__are_the_expected_files_and_keys():
     assert set(FILES) == {
         *("base_c4", "base_voc", "coco_c4_1x", "smoke_cpu", "voc0712_moco24k"),
         *FINE_TUNED,
@@ -55,7 +55,7 @@ def test_configs__are_those_we_speak_of():
         assert flat(CfgNode.load_yaml_with_base(str(FILES[name]))).keys() <= KEYS, name
 
 
-def test_voc__is_the_papers(subtests):
+def test_voc__matches_the_paper(subtests):
     for name in FINE_TUNED:
         with subtests.test(name=name):
             config = load(name)
@@ -95,7 +95,7 @@ def test_moco24k__trains_batch_norm():
     assert (solver["BASE_LR"], solver["WARMUP_ITERS"]) == (0.02, 100)
 
 
-def test_smoke__is_one_process_on_a_cpu_at_a_tiny_rate():
+def test_smoke__runs_one_process_on_cpu_at_tiny_rate():
     config = load("smoke_cpu")
     assert config["MODEL"]["DEVICE"] == "cpu"
     assert config["SOLVER"]["REFERENCE_WORLD_SIZE"] == 0

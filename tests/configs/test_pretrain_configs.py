@@ -1,4 +1,4 @@
-"""The pre-training configs hold the paper's values, and every overlay fits each of them."""
+"""The pre-training configs match the paper, and every overlay fits each of them."""
 
 import functools
 from operator import getitem
@@ -11,8 +11,8 @@ from vissl.models import build_model
 from tests.helpers.configs import check_compositions
 from tests.helpers.configs import compose as compose_config
 
-# Sec. 3 and Sec. 4 of the paper, by hand. Batch 8 · 4 · 32 = 1,024, learning rate 0.12 → 0.00012.
-# name: (λ, N, epochs, inputs of the model)
+# Copied from Sec. 3 and 4 in the paper. Batch 8 · 4 · 32 = 1,024, learning rate 0.12 → 0.00012.
+# name: (λ, N, epochs, model inputs)
 CONTRASTIVE = {
     "jigsaw_8node": (0.5, 32000, 800, ["patches", "images"]),
     "rotation_8node": (0.5, 4096, 400, ["transformed", "images"]),
@@ -22,7 +22,7 @@ CONTRASTIVE = {
 }
 COVARIANT = {"jigsaw_baseline_8node": ["patches"], "rotation_baseline_8node": ["transformed"]}
 ALL = [*CONTRASTIVE, *COVARIANT]
-MODELS = {  # name: (width of its features, hidden width of f and g)
+MODELS = {  # name: (feature width, hidden width of f and g)
     "resnet10": (256, None),
     "resnet18": (512, None),
     "resnet50": (2048, None),
@@ -43,16 +43,16 @@ def batch(config):
 
 
 def values_of(config, keys):
-    """Dotted key → value; a comparison of two such dictionaries names the key that differs."""
+    """Map dotted keys to values; comparing two such dictionaries names the differing key."""
     return {key: functools.reduce(getitem, key.split("."), config) for key in keys}
 
 
 def test_configs_and_overlays__compose():
-    """Here, because the other tests of this module compose most of them too."""
+    """This is here because the other tests in this module compose most of them too."""
     check_compositions("pretrain")
 
 
-def test_configs__have_the_papers_machines_and_optimizer():
+def test_configs__match_the_papers_machines_and_optimizer():
     paper = {
         "DISTRIBUTED.NUM_NODES": 8,
         "DISTRIBUTED.NUM_PROC_PER_NODE": 4,
@@ -72,7 +72,7 @@ def test_configs__have_the_papers_machines_and_optimizer():
         assert {"config": name, **values_of(compose(name), paper)} == {"config": name, **paper}
 
 
-def test_contrastive_configs__have_the_papers_loss():
+def test_contrastive_configs__match_the_papers_loss():
     for name, (weight, negatives, epochs, inputs) in CONTRASTIVE.items():
         paper = {
             "LOSS.name": "pirl_loss",
@@ -103,7 +103,7 @@ def test_covariant_configs__classify_the_transformation():
         assert {"config": name, **found} == {"config": name, **expected}
 
 
-def test_jigsaws__cut_the_papers_patches():
+def test_jigsaws__use_the_papers_patches():
     paper = {"patches_crop_size": 255, "grid": 3, "patch_size": 64, "patches_scale": [0.6, 1.0]}
     with_image = {**paper, "num_permutations": None, "image_size": 224}
     for name, expected in {
@@ -115,10 +115,10 @@ def test_jigsaws__cut_the_papers_patches():
         assert {key: jigsaw[key] for key in expected} == expected, name
 
 
-def test_patches__follow_the_size_of_the_image(subtests):
-    """64-px patches of 64-px images had nine times the image's pixels."""
+def test_patches__scale_with_image_size(subtests):
+    """64-px patches from 64-px images had nine times the image's pixels."""
     for name, options, expected in (
-        ("jigsaw_8node", ["image_size=112"], [112, 128, 32]),  # half of the paper's
+        ("jigsaw_8node", ["image_size=112"], [112, 128, 32]),  # half the paper's size
         ("own_images", ["image_size=64"], [64, 73, 18]),
         ("quick_jigsaw", ["image_size=128"], [128, 192, 48]),  # 96 and 24 for 64 px
         ("jigsaw_8node", ["image_size=64", "patch_size=16"], [64, 73, 16]),
@@ -131,7 +131,7 @@ def test_patches__follow_the_size_of_the_image(subtests):
             assert [jigsaw[key] for key in keys] == expected
 
 
-def test_machines__let_the_learning_rate_follow_the_batch():
+def test_machines__scale_learning_rate_with_batch():
     for machine, images, rate in (  # rate = 0.03 · images / 256
         ("8node", 1024, 0.12),
         ("4node_8gpu", 1024, 0.12),
@@ -146,7 +146,7 @@ def test_machines__let_the_learning_rate_follow_the_batch():
         assert found == (images, pytest.approx(rate), pytest.approx(rate / 1000), device), machine
 
 
-def test_own_images__have_a_learning_rate_for_few_steps(subtests):
+def test_own_images__adapt_learning_rate_to_few_steps(subtests):
     for images, rate in ((32, 0.03), (64, 0.06)):
         with subtests.test(images=images):
             config = compose("own_images", f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={images}")
@@ -155,7 +155,7 @@ def test_own_images__have_a_learning_rate_for_few_steps(subtests):
             assert schedule.end_value == pytest.approx(rate / 1000)
 
 
-def test_machines__with_gpus_undo_what_a_quick_config_sets_for_a_cpu():
+def test_gpu_machines__undo_cpu_settings_of_quick_configs():
     config = compose("quick_jigsaw", "+config/pirl/machines=1gpu")
     assert (config.MACHINE.DEVICE, config.DISTRIBUTED.BACKEND) == ("gpu", "nccl")
     assert config.DATA.PIN_MEMORY is True
@@ -172,7 +172,7 @@ def test_epochs__set_length_and_negatives():
         assert found == (length, negatives), epochs
 
 
-def test_models__keep_each_tasks_heads():
+def test_models__keep_task_heads():
     cases = [*(("jigsaw_8node", model) for model in MODELS), ("npid_8node", "resnet50_c2x_mlp")]
     for name, model in cases:
         width, hidden = MODELS[model]
@@ -184,11 +184,11 @@ def test_models__keep_each_tasks_heads():
         assert config.MODEL.HEAD.PARAMS == expected, (name, model)
 
 
-def test_models__keep_the_classifiers():
+def test_models__keep_classifiers():
     width, overlay = MODELS["resnet50_c2x"][0], "+config/pirl/models=resnet50_c2x"
     rotation = compose("rotation_baseline_8node", overlay)
     assert rotation.MODEL.HEAD.PARAMS == [["mlp", {"dims": [width, 4]}]]
-    for number in (10, 2000):  # |T| is the size of the classifier
+    for number in (10, 2000):  # |T| is the classifier's size
         more = [f"config.DATA.TRAIN.VIEWS.num_permutations={number}"]
         jigsaw = compose("jigsaw_baseline_8node", overlay, *more)
         first, join, last = jigsaw.MODEL.HEAD.PARAMS
@@ -197,7 +197,7 @@ def test_models__keep_the_classifiers():
         assert last[1]["dims"] == [9 * 1000, number]
 
 
-def test_models__have_the_known_number_of_parameters(subtests):
+def test_models__have_known_parameter_counts(subtests):
     for model, parameters in (("resnet18", 11_176_512), ("resnet50_c2x", 93_907_072)):
         with subtests.test(model=model):
             config = compose("jigsaw_8node", f"+config/pirl/models={model}")
@@ -217,7 +217,7 @@ def test_datasets__need_one_path(subtests):
 
 
 @pytest.mark.parametrize("name", ["jigsaw_8node", "npid_8node", "rotation_baseline_8node"])
-def test_overlays__go_together_over_every_kind_of_config(name):
+def test_overlays__combine_with_every_kind_of_config(name):
     chosen = {
         "machines": "4node_8gpu", "models": "resnet50_c2x", "epochs": "epochs_200",
         "datasets": "yfcc1m", "transforms": "gaussian_blur",
@@ -235,8 +235,8 @@ def test_overlays__go_together_over_every_kind_of_config(name):
 
 
 @pytest.mark.parametrize("name", ["own_images", "quick_jigsaw"])
-def test_rotation__replaces_the_jigsaw(name):
-    """Inputs and heads as in the paper's rotation; the images as in the config."""
+def test_rotation__replaces_jigsaw(name):
+    """Inputs and heads are as in the paper's rotation; images are as in the config."""
     config = compose(name, "+config/pirl/transforms=rotation")
     of_paper = compose("rotation_8node")
     assert config.DATA.TRAIN.TRANSFORMS[0]["name"] == "PIRLRotation"
@@ -249,7 +249,7 @@ def test_rotation__replaces_the_jigsaw(name):
 
 
 @pytest.mark.parametrize("name", ["own_images", "quick_jigsaw"])
-def test_npid__sees_only_the_images(name):
+def test_npid__uses_only_images(name):
     config = compose(name, "+config/pirl/transforms=npid")
     (transform,) = config.DATA.TRAIN.TRANSFORMS
     jigsaw = compose(name).DATA.TRAIN.TRANSFORMS[0]

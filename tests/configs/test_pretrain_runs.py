@@ -7,7 +7,7 @@ import torch
 
 from tests.helpers.host_runs import losses, run
 
-# 8 images in batches of 4, twice: 4 steps. Views small, all else as in the configs.
+# 8 images in batches of 4, twice: 4 steps. Views are small; all else is as in the configs.
 IMAGE, PATCHES = ["image_size=32"], ["patches_crop_size=36", "patch_size=12"]
 VIEWS = {
     "npid_8node": IMAGE,
@@ -21,7 +21,7 @@ VIEWS = {
 
 
 def overrides_of(name, data, out):
-    """A run of a config on 8 images in batches of 4, twice."""
+    """Return overrides that run a config on 8 images in batches of 4, twice."""
     return [
         f"config=pretrain/pirl/{name}",
         "+config/pirl/machines=cpu",
@@ -36,7 +36,7 @@ def overrides_of(name, data, out):
 
 
 def check_trained(name, out):
-    """A finished run of :func:`overrides_of` has finite losses, and a bank or a classifier."""
+    """Check that a run with :func:`overrides_of` has finite losses, and a bank or classifier."""
     trained = losses(out)
     assert set(trained) == {0, 1, 2, 3}
     assert all(math.isfinite(loss) for loss in trained.values())
@@ -54,15 +54,15 @@ def check_trained(name, out):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_config__trains(name, image_folder, tmp_path):
-    """NPID trains in the ordinary tests too, in that of VISSL's task."""
+    """In the ordinary tests, the test of VISSL's task also trains NPID."""
     run(*overrides_of(name, image_folder / "val", tmp_path), "+config/pirl/models=resnet18")
     check_trained(name, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["npid_8node", "jigsaw_8node"])
-def test_lambda_of_zero__trains_in_two_processes(name, image_folder, tmp_path):
-    """DistributedDataParallel waits for every parameter: a head without gradient would stop it."""
+def test_zero_lambda__trains_in_two_processes(name, image_folder, tmp_path):
+    """DistributedDataParallel waits for every parameter, so a head without gradient would hang."""
     two = ["config.DISTRIBUTED.NUM_PROC_PER_NODE=2", "config.LOSS.pirl_loss.lambda_invariance=0"]
     model = "+config/pirl/models=resnet10"
     run(*overrides_of(name, image_folder / "train", tmp_path), model, *two)

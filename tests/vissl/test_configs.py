@@ -1,4 +1,4 @@
-"""``pirl-plugin configs`` and the command line around it."""
+"""``pirl-plugin configs`` and its command line."""
 
 import subprocess
 import sys
@@ -12,13 +12,13 @@ from pirl_plugin.vissl.configs import listed
 from tests.helpers.configs import cases
 
 
-def test_listed__is_every_config_with_a_description():
+def test_configs__lists_every_config_with_description():
     names = [name.removeprefix("+config/").replace("=", "/") for _, name, _ in listed()]
     assert sorted(names) == sorted(cases())
     assert all(10 < len(description) < 260 for _, _, description in listed())
 
 
-def test_composed__is_shown_with_overrides(capsys):
+def test_configs__shows_composed_config_with_overrides(capsys):
     words = ["configs", "pretrain/pirl/quick_jigsaw", "config.TRAINER.PIRL_MICRO_BATCHES=2"]
     assert run(words) == 0
     config = yaml.safe_load(capsys.readouterr().out)
@@ -27,7 +27,7 @@ def test_composed__is_shown_with_overrides(capsys):
     assert config["LOSS"]["pirl_loss"]["num_negatives"] == 1024
 
 
-def test_config__of_the_current_folder_is_named(tmp_path, monkeypatch, capsys):
+def test_config__in_current_folder_is_named(tmp_path, monkeypatch, capsys):
     mine = tmp_path / "configs" / "config" / "pirl" / "bank" / "sharded.yaml"
     mine.parent.mkdir(parents=True)
     mine.write_text("# @package _global_\nconfig: {LOG_FREQUENCY: 77}\n")
@@ -39,7 +39,7 @@ def test_config__of_the_current_folder_is_named(tmp_path, monkeypatch, capsys):
     assert printed.err == f"{mine.relative_to(tmp_path)} replaces this plugin's file\n"
 
 
-def test_version_and_unknown_command(capsys):
+def test_cli__prints_version_and_refuses_unknown_command(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"pirl-plugin {__version__}\n"
     assert run(["quikstart"]) == 2
@@ -50,7 +50,7 @@ HELP = [[name, "--help"] for name in ("train", "quickstart", "knn", "linear")]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["configs"], *HELP], ids=" ".join)
-def test_command__imports_no_torch(arguments):
+def test_command__does_not_import_torch(arguments):
     code = (
         f"import sys; sys.argv = ['pirl-plugin', *{arguments}]\n"
         "from pirl_plugin.cli import main\n"
@@ -61,7 +61,7 @@ def test_command__imports_no_torch(arguments):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_command__ends_quietly_where_its_reader_does():
+def test_command__ends_quietly_on_closed_pipe():
     command = f"{sys.executable} -m pirl_plugin configs | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -34,7 +34,7 @@ STATISTICS = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
 
 
 def finished_run(folder, trunk):
-    """The final checkpoint of a fine-tuning to three classes, on 48-px images."""
+    """Write the final checkpoint after fine-tuning to three classes on 48-px images."""
     width = trunk(torch.zeros(1, 3, 48, 48))[0].shape[1]
     classifier = torch.nn.Linear(width, 3)
     file = folder / "model_final_checkpoint_phase1.torch"
@@ -53,7 +53,7 @@ def expected_outputs(trunk, classifier, images):
 
 
 @pytest.mark.parametrize("depth", [18, 10])
-def test_classifier__of_a_resnet_is_loaded_as_export_prints(depth, tmp_path, capsys):
+def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
     trunk = ResNetTrunk(depth, 1 if depth == 18 else 0.25).eval()
     classifier = finished_run(tmp_path, trunk)
     file = tmp_path / "classifier.torch"
@@ -82,9 +82,9 @@ def test_classifier__of_a_resnet_is_loaded_as_export_prints(depth, tmp_path, cap
     torch.testing.assert_close(probability, expected.values)
 
 
-def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
+def test_limit__balances_classes_if_possible(tmp_path, capsys):
     data = write_classes(tmp_path, {"train": 20, "val": 4}, separable=True)
-    shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # it has no class
+    shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # unlabeled
     images = open_labeled(data)
     assert limit_images(images, None) == (20, [])
     limit = "config.DATA.TRAIN.DATA_LIMIT"
@@ -97,7 +97,7 @@ def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("balanced", [True, False])
-def test_frozen_classifier__gets_the_images_that_the_run_has_drawn(balanced, tmp_path):
+def test_frozen_classifier__uses_images_drawn_by_the_run(balanced, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 20, "val": 4}, separable=True)
     shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # unlabeled
     overrides = [
@@ -115,14 +115,14 @@ def test_frozen_classifier__gets_the_images_that_the_run_has_drawn(balanced, tmp
     assert (labels != NO_CLASS).nonzero()[0].tolist() == sorted(run.image_and_label_subset)
 
 
-def test_length__is_of_steps_if_there_are_few_images():
+def test_length__is_given_in_steps_for_few_images():
     epochs = "config.OPTIMIZER.num_epochs"
     for num_images, expected in ((10, 1000), (320, 100), (1067, 31), (5000, 30)):
         assert length_overrides(num_images)[0] == f"{epochs}={expected}"
 
 
 @pytest.mark.parametrize("network", ["resnet", "timm"])
-def test_overrides__compose_to_the_network_of_the_trunk(network):
+def test_overrides__compose_to_same_network(network):
     if network == "timm":
         trunk = TimmTrunk("test_vit", {"img_size": 48})
     else:
@@ -141,7 +141,7 @@ def test_overrides__compose_to_the_network_of_the_trunk(network):
 
 
 @pytest.mark.slow
-def test_finetune__of_separable_classes_in_one_command(tmp_path):
+def test_finetune__separates_classes_in_one_command(tmp_path):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
@@ -157,12 +157,12 @@ def test_finetune__of_separable_classes_in_one_command(tmp_path):
     assert "From random weights: top-1" in result.stdout
     assert (tmp_path / "out" / "classifier.torch").is_file()
     page = (tmp_path / "page.html").read_text()
-    # All layers separate the classes; of equally good ones, the last is taken.
+    # All layers separate the classes; the last of equally good ones is chosen.
     for name in ("fine-tuned", "from random weights", "frozen, last"):
         assert name in page
 
 
-def test_finetune__refuses_a_report_without_scikit_learn_at_its_start(tmp_path, monkeypatch):
+def test_finetune__refuses_report_without_scikit_learn_at_the_start(tmp_path, monkeypatch):
     file = tmp_path / "10.torch"
     file.touch()
     monkeypatch.setitem(sys.modules, "sklearn", None)

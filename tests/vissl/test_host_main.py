@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def run_main(folder, tool, *overrides):
-    """Run a script of the checkout, which stays as it is, from another folder."""
+    """Run a script from the checkout, which stays unchanged, in another folder."""
     result = subprocess.run(
         [sys.executable, f"{MAIN}/tools/{tool}.py", *map(str, overrides)],
         capture_output=True, text=True, check=False, cwd=folder,
@@ -35,7 +35,7 @@ def run_main(folder, tool, *overrides):
 
 @pytest.fixture(scope="module")
 def checkpoint(image_folder, tmp_path_factory):
-    """A pre-training on two processes, whose bank starts with embeddings."""
+    """A two-process pre-training run whose bank starts with embeddings."""
     out = tmp_path_factory.mktemp("pretrained")
     run_main(out, "run_distributed_engines", *settings(image_folder, out, 1, processes=2))
     loss, _ = state(out)
@@ -85,7 +85,7 @@ def test_main__semi_supervised(checkpoint, image_folder, tmp_path):
         *folders(image_folder), "+config/pirl/finetune=resnet10",
         f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path / 'list.txt'}]",
         "config.DATA.TRAIN.CROP_SIZE=64", "config.DATA.TEST.RESIZE=73",
-        "config.OPTIMIZER.num_epochs=4",  # more than the rates of its schedule
+        "config.OPTIMIZER.num_epochs=4",  # more than its schedule has rates
     )  # fmt: skip
     run_main(tmp_path, "run_distributed_engines", *given)
     assert "test_accuracy" in (tmp_path / "out" / "metrics.json").read_text()

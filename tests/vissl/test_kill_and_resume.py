@@ -1,4 +1,4 @@
-"""Every way to start a run trains the same PIRL, and a stopped run ends the same."""
+"""Every way to start a run trains the same PIRL, and a stopped run ends with the same result."""
 
 import os
 import re
@@ -19,7 +19,7 @@ PATHS = [str(Path(faults.__path__[0])), str(Path(__file__).parents[2])]
 ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
 OUR_COMMAND = [sys.executable, "-m", "pirl_plugin", "train"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-# The rate changes once an epoch, so that going on in mid-epoch must find it again.
+# The rate changes once per epoch, so resuming in mid-epoch must restore it.
 RATE = [
     "config.OPTIMIZER.param_schedulers.lr.start_value=0.02",
     "config.OPTIMIZER.param_schedulers.lr.end_value=0.001",
@@ -28,7 +28,7 @@ RATE = [
 
 
 def train(data, out, placement, *overrides, command=None, processes=2, fault=None, workers=0):
-    """Two epochs of three steps on two ranks, with a fault where one is named.
+    """Train two epochs of three steps on two ranks, with the given fault.
 
     Without a command, VISSL's own, unmodified script starts the run.
     """
@@ -51,9 +51,9 @@ def overrides_of(data, out, placement, processes, workers=0):
 
 @pytest.fixture(scope="module")
 def whole(request, image_folder, tmp_path_factory):
-    """An undisturbed run by torchrun, which gives the number of ranks.
+    """An undisturbed run by torchrun, which sets the number of ranks.
 
-    A sharded one has loader workers, which the others do without.
+    The sharded run uses loader workers; the others do not.
     """
     out = tmp_path_factory.mktemp(request.param)
     overrides = [ALL, "config.LOG_FREQUENCY=1"]
@@ -75,7 +75,7 @@ def tensors(content, name=""):
 
 
 def assert_same(out, whole):
-    """The final checkpoints, and the shards of their banks, hold the same bits."""
+    """Check that final checkpoints and bank shards are identical bit for bit."""
     files = [FINAL] + [str(p.relative_to(whole)) for p in whole.glob("memory_bank/step_6/*")]
     for file in files:
         found, expected = (torch.load(folder / file) for folder in (out, whole))
@@ -94,17 +94,17 @@ def test_torchrun__trains_pirl_in_two_processes(whole):
     loss, _ = state(out)
     assert loss["bank.rows"].shape == (20, 128)
     torch.testing.assert_close(loss["bank.rows"].norm(dim=1), torch.ones(20))
-    assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps an epoch
+    assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps per epoch
     assert "Warning" not in result.stdout + result.stderr
-    # Rows that agree with what moves them keep their norm of 1; beside random ones it is 0.71.
+    # Rows that agree with their embeddings keep norm 1; between random vectors it is 0.71.
     norms = re.findall(r"row norm: ([\d.]+); rows visited: 1.0000", result.stdout)
     assert norms[0] == "1.0000"
     assert len(norms) == 6
 
 
 @pytest.mark.parametrize("whole", ["replicated"], indirect=True)
-def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
-    """A signal to one rank in mid-epoch ends both, and the run goes on."""
+def test_resume__matches_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
+    """A signal to one rank in mid-epoch ends both ranks, and the run resumes."""
     overrides = [*overrides_of(image_folder, tmp_path, "replicated", 1), ALL]
     fault = {"FAULT_IN_STEP": "2:SIGUSR1:rank 0"}
     stopped = train_in_forks(*overrides, ranks=2, environment=fault)
@@ -114,7 +114,7 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
     assert resumed.returncode == 0, resumed.stdout[-2000:] + resumed.stderr
     assert f"Resume from file: {tmp_path}/model_iteration" in resumed.stdout
     assert_same(tmp_path, whole[1])
-    # As a run that was killed after it had written its final checkpoint.
+    # As if killed after writing the final checkpoint.
     link = tmp_path / "checkpoint.torch"
     link.unlink()
     link.symlink_to("model_phase0.torch")
@@ -124,12 +124,11 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", ["replicated", "sharded"], indirect=True)
-def test_resume__of_spawned_ranks_is_the_undisturbed_run(whole, image_folder, tmp_path):
-    """A signal to the launcher in mid-epoch, and the run goes on; so does one killed in a save.
+def test_resume__of_spawned_ranks_matches_undisturbed_run(whole, image_folder, tmp_path):
+    """Resume after a signal to the launcher in mid-epoch, and after a kill during a save.
 
-    Our command starts the first part, without the ``.pth`` file: the command installs the import
-    hook, in spawned ranks too. The signal is that of SLURM, which ends a process that does not
-    handle it.
+    Our command starts the first part without the ``.pth`` file, so it must install the import hook
+    itself, in spawned ranks too. The signal is SLURM's, which ends processes that do not handle it.
     """
     placement, whole, _ = whole
     a, b = tmp_path / "a", tmp_path / "b"

@@ -1,7 +1,7 @@
 """No file runs code or starts a program, wherever files are read.
 
-A planted file is a pickle that makes a folder, or an image that begins as PostScript, which PIL
-gives to the program ``gs`` on PATH.
+A planted file is a pickle that creates a folder, or an image that starts like PostScript, which PIL
+passes to the program ``gs`` on PATH.
 """
 
 import io
@@ -30,7 +30,7 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\ns
 
 
 class Planted:
-    """Unpickled, it makes a folder."""
+    """Creates a folder when unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -83,7 +83,7 @@ def document(planted, path):
     path.write_text(f"A: !!python/object/apply:os.mkdir ['{planted.path}']\n")
 
 
-def test_planted_code__is_refused_and_not_run(tmp_path, subtests):
+def test_planted_code__is_refused_and_not_executed(tmp_path, subtests):
     for name, write, read in (
         ("labels.npy", array, labels),
         ("labels.npy", pickled, labels),
@@ -104,8 +104,8 @@ def test_planted_code__is_refused_and_not_run(tmp_path, subtests):
             assert not (tmp_path / "ran").exists()
 
 
-def test_planted_code__runs_where_it_is_let(tmp_path):
-    """Without our reading, each of these files would run its code."""
+def test_planted_code__runs_without_our_loaders(tmp_path):
+    """Without our loaders, each of these files would run its code."""
     document(Planted(tmp_path / "ran"), tmp_path / "a.yaml")
     yaml.unsafe_load((tmp_path / "a.yaml").read_text())
     assert (tmp_path / "ran").exists()
@@ -113,7 +113,7 @@ def test_planted_code__runs_where_it_is_let(tmp_path):
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """The mark that a program ``gs`` on PATH has run."""
+    """Put a program ``gs`` on PATH and return the mark that it leaves."""
     mark = tmp_path / "ran"
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -152,7 +152,7 @@ def in_torchvision(folder):
 
 
 def in_host(folder):
-    """VISSL's own source opens images with all decoders of PIL, in our runs too."""
+    """In our runs too, VISSL's own source opens images with all PIL decoders."""
     np.save(folder / "list.npy", [str(folder / "cat" / name) for name in ("0.png", "1.jpg")])
     config = compose("config=benchmark/pirl/quick_linear")
     return DiskImageDataset(config, "disk_filelist", str(folder / "list.npy"), "TRAIN", "list")
@@ -179,19 +179,19 @@ def test_planted_program__is_not_started_by_prepare(program, tmp_path):
 
 
 def test_planted_program__is_started_by_pil(program, monkeypatch):
-    """PIL itself would start it."""
+    """PIL itself would start the program."""
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
     with pytest.raises(OSError), Image.open(io.BytesIO(POSTSCRIPT)) as image:  # noqa: PT011
         image.load()
     assert program.exists()
 
 
-def test_labels__that_are_plain_arrays_are_read(tmp_path):
+def test_labels__are_read_from_plain_arrays(tmp_path):
     np.save(tmp_path / "labels.npy", np.array([0, 1, 1]))
     labels(tmp_path / "labels.npy")
 
 
-def test_labels__of_another_number_than_images_are_refused(tmp_path):
+def test_labels__are_refused_if_count_differs_from_images(tmp_path):
     np.save(tmp_path / "labels.npy", np.array([0, 1]))
     with pytest.raises(ValueError, match=r"LABEL_PATHS = .*: expected 3 labels, .* got 2"):
         labels(tmp_path / "labels.npy")

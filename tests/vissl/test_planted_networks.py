@@ -1,7 +1,7 @@
-"""A file's description of a timm network opens, fetches and runs nothing.
+"""A file's description of a timm network opens, fetches and executes nothing.
 
 timm's constructor options ``checkpoint_path``, ``pretrained`` and ``pretrained_cfg_overlay`` name
-files and addresses, and so do its names of networks that begin with ``hf-hub:`` or ``local-dir:``.
+files and URLs, as do network names that start with ``hf-hub:`` or ``local-dir:``.
 """
 
 import importlib
@@ -51,7 +51,7 @@ PLACES = [in_checkpoint, beside_safetensors]
 
 
 def plants(folder):
-    """Return names and options that open, fetch or run something, or that reach a command line."""
+    """Return names and options that open, fetch or run something, or reach a command line."""
     file = folder / "planted.pth"
     torch.save({"a": Planted(folder / "ran")}, file)
     address = "http://127.0.0.1:9/planted.pth"
@@ -74,7 +74,7 @@ def plants(folder):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_description__names_only_a_network_and_plain_options(place, tmp_path, monkeypatch):
+def test_description__allows_only_networks_and_plain_options(place, tmp_path, monkeypatch):
     built = []
     create = timm.create_model
 
@@ -90,13 +90,13 @@ def test_description__names_only_a_network_and_plain_options(place, tmp_path, mo
         built.clear()
         with pytest.raises(Refused, match=r"describes the timm network .*, but "):
             load_trunk(file)
-        # Only to list the options of the constructor.
+        # Only lists the constructor's options.
         assert all(call == (NAME, {"num_classes": 0}) for call in built)
     assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("record", [1, [1], {"architecture": NAME}, {"options": {}}])
-def test_description__that_is_damaged_is_one_sentence(record, tmp_path):
+def test_damaged_description__is_refused(record, tmp_path):
     file = in_checkpoint(tmp_path, NAME, {})
     content = torch.load(file, weights_only=True)
     content["classy_state_dict"]["hooks"][SECTION][NETWORK] = record
@@ -109,7 +109,7 @@ def test_description__that_is_damaged_is_one_sentence(record, tmp_path):
         load_trunk(tmp_path / "model.safetensors")
 
 
-def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
+def test_run_record__names_no_network_to_build(tmp_path, monkeypatch):
     monkeypatch.setattr(timm, "create_model", None)
     for number, (name, options) in enumerate(plants(tmp_path)):
         section = {"NAME": name, "OPTIONS": options}
@@ -121,9 +121,7 @@ def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-def test_description__is_refused_by_every_command_that_takes_a_checkpoint(
-    tmp_path, capsys, monkeypatch
-):
+def test_description__is_refused_by_every_checkpoint_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for split in ("train", "val"):
         for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
@@ -152,8 +150,8 @@ def test_description__is_refused_by_every_command_that_takes_a_checkpoint(
     assert not (tmp_path / "ran").exists()
 
 
-def test_description__of_our_own_has_no_option_that_loads_weights(tmp_path, monkeypatch):
-    """The user may load timm's weights; the checkpoint has them, and need not fetch them."""
+def test_own_description__has_no_option_for_loading_weights(tmp_path, monkeypatch):
+    """Users may load timm's weights, but our checkpoint contains them and need not fetch them."""
     weights = tmp_path / "weights.pth"
     torch.save(timm.create_model(NAME, num_classes=0, img_size=32).state_dict(), weights)
     options = {"checkpoint_path": str(weights), "img_size": 32}

@@ -1,4 +1,4 @@
-"""``Task`` matches VISSL's task, in each installed VISSL."""
+"""``Task`` matches VISSL's task in each installed VISSL."""
 
 import json
 import os
@@ -28,8 +28,8 @@ HOSTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checkout", HOSTS)
-def test_task__of_a_real_run_has_every_attribute(checkout, image_folder, tmp_path):
-    """The run is NPID's, whose model has one output, and it trains."""
+def test_task__has_every_attribute_in_a_real_run(checkout, image_folder, tmp_path):
+    """An NPID run, whose model has a single output, trains."""
     command = [sys.executable, str(ROOT / "tests/helpers/task_probe.py")]
     overrides = overrides_of("npid_8node", image_folder / "val", tmp_path)
     path = f"{ROOT}:{checkout}" if checkout else str(ROOT)
@@ -43,7 +43,7 @@ def test_task__of_a_real_run_has_every_attribute(checkout, image_folder, tmp_pat
     check_trained("npid_8node", tmp_path)
 
 
-def test_fake_task__takes_the_tasks_attributes_only():
+def test_fake_task__accepts_only_task_attributes():
     task = FakeTask(train=True)
     assert task.train
     with pytest.raises(AttributeError, match="num_update is not an attribute"):

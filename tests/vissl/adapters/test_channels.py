@@ -26,7 +26,7 @@ LINEAR = "config=benchmark/pirl/quick_linear"
 
 
 def save_arrays(root, channels, dtype):
-    """Two classes of eight training images and two test images."""
+    """Write two classes of eight training and two test images."""
     rng = np.random.default_rng(0)
     for split, count in (("train", 8), ("val", 2)):
         for label, number in itertools.product("ab", range(count)):
@@ -38,7 +38,7 @@ def save_arrays(root, channels, dtype):
 
 
 def opened(data, *overrides, checkpoint=None):
-    """The configuration and data sets of a run as its start leaves them."""
+    """Return a run's configuration and data sets as they are after its start."""
     paths = [f"config.DATA.{split.upper()}.DATA_PATHS=[{data / folder}]"
              for split, folder in (("train", "train"), ("test", "val"))]  # fmt: skip
     config = compose(*overrides, *paths)
@@ -54,7 +54,7 @@ def opened(data, *overrides, checkpoint=None):
 @pytest.mark.parametrize(
     ("channels", "dtype"), [(1, np.uint16), (3, np.float32), (4, np.uint8), (30, np.float32)]
 )
-def test_pretraining__reads_the_channels_of_the_images(channels, dtype, tmp_path):
+def test_pretraining__reads_image_channels(channels, dtype, tmp_path):
     data = save_arrays(tmp_path, channels, dtype)
     config, datasets = opened(data, QUICK)
     source = open_source(data / "train")
@@ -76,13 +76,13 @@ def test_pretraining__reads_the_channels_of_the_images(channels, dtype, tmp_path
     )
 
 
-def test_negatives__of_a_folder_of_arrays_are_half_of_them(tmp_path):
+def test_negatives__are_half_the_arrays_in_a_folder(tmp_path):
     train = save_arrays(tmp_path, 2, np.uint8) / "train"
     own = compose("config=pretrain/pirl/own_images", f"config.DATA.TRAIN.DATA_PATHS=[{train}]")
     assert own.LOSS.pirl_loss.num_negatives == 8
 
 
-def test_benchmark__reads_what_the_weights_record(tmp_path):
+def test_benchmark__reads_images_as_recorded_with_weights(tmp_path):
     data = save_arrays(tmp_path, 5, np.uint16)
     trunk = ResNetTrunk(10, 0.5, in_channels=5)
     values = {"mean": [100.0] * 5, "std": [50.0] * 5, "dtype": "uint16"}
@@ -92,8 +92,8 @@ def test_benchmark__reads_what_the_weights_record(tmp_path):
     _, datasets = opened(data, LINEAR, weights)
     (test,) = datasets["test"][0]["data"]
     assert (test.shape, test.dtype) == ((5, 32, 32), torch.float32)
-    assert -1.2 < float(test.mean()) < 1.2  # (uniform from 0 to 250 − 100) / 50
-    config, _ = opened(data, LINEAR)  # no weights, no record
+    assert -1.2 < float(test.mean()) < 1.2  # (uniform on 0 to 250, minus 100) / 50
+    config, _ = opened(data, LINEAR)  # without weights there is no record
     normalize = config.DATA.TEST.TRANSFORMS[-1]
     assert (
         normalize["mean"]
@@ -101,7 +101,7 @@ def test_benchmark__reads_what_the_weights_record(tmp_path):
     )
 
 
-def test_resumed_run__reads_the_statistics_of_its_checkpoint(tmp_path):
+def test_resumed_run__uses_statistics_from_checkpoint(tmp_path):
     data = save_arrays(tmp_path, 2, np.float32)
     config, _ = opened(data, QUICK)
     trunk = ResNetTrunk(10, 0.5, in_channels=2)
@@ -114,7 +114,7 @@ def test_resumed_run__reads_the_statistics_of_its_checkpoint(tmp_path):
     assert opened(data, QUICK)[0].HOOKS.PIRL_INPUT != config.HOOKS.PIRL_INPUT
 
 
-def test_given_values__and_rgb_stay(image_folder, tmp_path):
+def test_given_values__and_rgb_are_kept(image_folder, tmp_path):
     config, _ = opened(image_folder, QUICK)
     before = compose(QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
                      f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]")  # fmt: skip
@@ -131,7 +131,7 @@ def test_given_values__and_rgb_stay(image_folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_run__of_own_channels_is_killed_and_resumes(tmp_path):
+def test_run__with_other_channels_resumes_after_kill(tmp_path):
     data = save_arrays(tmp_path, 7, np.uint16)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     printed = run(*settings(data, whole, epochs=2)).stdout

@@ -1,4 +1,4 @@
-"""What a run's data set refuses, and what it tells the hooks: images, classes, reads."""
+"""What a run's data set refuses, and what it reports to the hooks: images, classes, reads."""
 
 import numpy as np
 import pytest
@@ -25,12 +25,12 @@ def open_data(split, *overrides):
         ("[labels.pkl]", "names labels.pkl: a pickle file can run code"),
     ],
 )
-def test_paths__that_are_mistakes_are_named(paths, message):
+def test_mistaken_paths__are_named(paths, message):
     with pytest.raises((Refused, FileNotFoundError), match=message):
         open_data("TRAIN", QUICK, f"config.DATA.TRAIN.DATA_PATHS={paths}")
 
 
-def test_classes__that_do_not_fit_are_refused(image_folder, tmp_path):
+def test_mismatched_classes__are_refused(image_folder, tmp_path):
     train = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
     linear = ["config=benchmark/pirl/quick_linear", train]
     (tmp_path / "val" / "ants").mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_classes__that_do_not_fit_are_refused(image_folder, tmp_path):
         open_data("TEST", *linear, f"config.DATA.TEST.DATA_PATHS=[{tmp_path / 'val'}]")
 
 
-def test_reads__are_those_of_our_source_alone(tmp_path):
+def test_reads__are_reported_only_by_our_source(tmp_path):
     save_gray(tmp_path / "1.png")
     (tmp_path / "2.png").write_bytes(b"no image")
     data = open_data("TRAIN", QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}]")
@@ -50,12 +50,12 @@ def test_reads__are_those_of_our_source_alone(tmp_path):
     assert data.unreadable_paths() == [str(tmp_path / "2.png")]
     with data.data_objs[0].source.reading(0):
         assert data.being_read() == [str(tmp_path / "1.png")]
-    data.data_objs = [[]]  # a source of VISSL
+    data.data_objs = [[]]  # a VISSL source
     assert data.unreadable_paths() == data.being_read() == []
 
 
 @pytest.mark.parametrize("list_name", ["", "list.csv"])
-def test_identity__tells_other_paths_and_classes_but_no_other_folder(list_name, tmp_path):
+def test_identity__depends_on_paths_and_classes_but_not_folder(list_name, tmp_path):
     folder = tmp_path / "a"
     for number in range(4):
         save_gray(folder / "cat" / f"{number}.png")
@@ -96,7 +96,7 @@ def test_identity__tells_other_paths_and_classes_but_no_other_folder(list_name, 
     assert replaced["classes"] == before["classes"]
 
 
-def test_identity__tells_other_files_of_labels(image_folder, tmp_path):
+def test_identity__depends_on_label_files(image_folder, tmp_path):
     def classes(labels):
         np.save(tmp_path / f"{len(list(tmp_path.iterdir()))}.npy", labels)
         (*_, newest) = sorted(tmp_path.iterdir())

@@ -17,7 +17,7 @@ def ensemble(files, **section):
     return PIRLEnsemble(SimpleNamespace(TRUNK=trunk))
 
 
-def test_ensemble__puts_the_members_channels_side_by_side(tmp_path):
+def test_ensemble__concatenates_member_channels(tmp_path):
     files = [write_checkpoint(tmp_path / f"{i}.torch", seed=i, DEPTH=10) for i in range(2)]
     images, names = torch.randn(2, 3, 64, 64), ["conv1", "res5", "flatten"]
     both = ensemble([str(file) for file in files]).eval()(images, names)
@@ -27,7 +27,7 @@ def test_ensemble__puts_the_members_channels_side_by_side(tmp_path):
         assert not torch.equal(first, second)
 
 
-def test_ensemble__refuses(tmp_path):
+def test_ensemble__refuses_invalid_members(tmp_path):
     file = str(write_checkpoint(tmp_path / "18.torch"))
     with pytest.raises(ValueError, match=r"18\.torch does not fit 'pirl_resnet'.*layer1"):
         ensemble([file], DEPTH=10)
@@ -35,7 +35,7 @@ def test_ensemble__refuses(tmp_path):
         ensemble(["nowhere"])
 
 
-def test_ensemble__runs_no_code_of_a_planted_file(tmp_path):
+def test_ensemble__executes_no_planted_code(tmp_path):
     class Planted:
         def __reduce__(self):
             return (open, (str(tmp_path / "ran"), "w"))
@@ -47,7 +47,7 @@ def test_ensemble__runs_no_code_of_a_planted_file(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_ensemble__takes_a_plain_state_dict(tmp_path):
+def test_ensemble__accepts_plain_state_dict(tmp_path):
     net = torchvision.models.resnet18()
     torch.save(net.state_dict(), tmp_path / "resnet18.pth")
     (member,) = ensemble([str(tmp_path / "resnet18.pth")], DEPTH=18).members

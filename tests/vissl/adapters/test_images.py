@@ -20,7 +20,7 @@ def dataset(folder, name):
     )  # fmt: skip
 
 
-def test_batch__of_a_source_a_transform_and_the_collator(tmp_path, make_image):
+def test_batch__combines_source_transform_and_collator(tmp_path, make_image):
     for number in range(2):
         make_image(tmp_path / f"{number}.png", number)
     (tmp_path / "2.png").write_bytes(b"")
@@ -53,7 +53,7 @@ SOURCE_OF_KIND = {
 
 
 def of_kind(kind, root, split):
-    """The source of a split of labeled data, as VISSL opens it."""
+    """Return a split of labeled data as VISSL opens it."""
     source, *places = SOURCE_OF_KIND[kind]
     paths = dict(zip(("TRAIN", "TEST"), [str(root / place) for place in places], strict=True))
     data = {
@@ -71,7 +71,7 @@ def of_kind(kind, root, split):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_labels__of_test_images_are_numbers_of_the_training_images_classes(kind, tmp_path):
+def test_test_labels__are_indices_of_training_classes(kind, tmp_path):
     train = [("a", gray(1)), ("b", gray(2)), ("c", gray(3))]
     write_kind(kind, tmp_path, {"train": train, "val": [("b", gray(4)), ("c", gray(5))]})
     for split, label_of_level in (("TRAIN", {1: 0, 2: 1, 3: 2}), ("TEST", {4: 1, 5: 2})):
@@ -81,7 +81,7 @@ def test_labels__of_test_images_are_numbers_of_the_training_images_classes(kind,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_labels__that_no_training_image_has_are_refused(kind, tmp_path):
+def test_test_labels__are_refused_if_absent_from_training(kind, tmp_path):
     train = [("a", gray(1)), ("b", gray(2))]
     write_kind(kind, tmp_path, {"train": train, "val": [("d", gray(4)), ("a", gray(5))]})
     with pytest.raises(ValueError, match=r"images: d\. The training images have a, b"):

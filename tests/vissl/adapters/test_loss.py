@@ -8,7 +8,7 @@ from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss
 SECTION = {"name": "pirl_loss", "num_train_samples": 20, "embedding_dim": 4, "num_negatives": 5}
 
 
-def test_loss__takes_the_hosts_outputs_the_image_last():
+def test_loss__accepts_host_outputs_with_image_last():
     adapted = VISSLPIRLLoss.from_config(SECTION)
     loss = PIRLLoss(20, embedding_dim=4, num_negatives=5)
     f, first, second = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))

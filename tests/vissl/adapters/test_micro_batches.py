@@ -1,4 +1,4 @@
-"""Micro-batches: loss, gradient and bank as for the complete batch, except BatchNorm."""
+"""Micro-batches: same loss, gradient and bank as the complete batch, except with BatchNorm."""
 
 import shutil
 
@@ -15,7 +15,7 @@ ROWS, DIM, BATCH = 40, 4, 12
 
 
 class Model(nn.Module):
-    """g and f of patches and images, where asked for with a BatchNorm."""
+    """Compute g and f from patches and images, optionally with a BatchNorm."""
 
     def __init__(self, norm=False):
         super().__init__()
@@ -29,7 +29,7 @@ class Model(nn.Module):
 
 
 def trained(count, norm=False):
-    """Three steps in ``count`` micro-batches; one row of each batch is invalid."""
+    """Train for three steps in ``count`` micro-batches; one row per batch is invalid."""
     model, generator = Model(norm), torch.Generator().manual_seed(3)
     if count > 1:
         model.forward = in_micro_batches(model.forward, model, BATCH // count)
@@ -51,18 +51,18 @@ def trained(count, norm=False):
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])
-def test_micro_batches__equal_the_whole_batch(count):
+def test_micro_batches__match_full_batch(count):
     (expected, whole, values), (found, loss, others) = trained(1), trained(count)
     assert others == pytest.approx(values, rel=1e-5)
     for mine, theirs in zip(found.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(loss.bank.rows, whole.bank.rows, rtol=1e-4, atol=1e-5)
-    # Scores s/τ up to 14 in float32: their exponentials agree to 1e-6.
+    # Scores s/τ reach 14 in float32, so exponentials agree to 1e-6.
     assert loss.norm_constant == pytest.approx(whole.norm_constant, rel=1e-5)
 
 
-def test_batch_norm__is_updated_once_by_each_micro_batch():
+def test_batch_norm__is_updated_once_per_micro_batch():
     model, _, _ = trained(4, norm=True)
     norm = model.trunk[1]
     assert norm.num_batches_tracked == 3 * 2 * 4  # steps, images and patches
@@ -74,7 +74,7 @@ def test_batch_norm__is_updated_once_by_each_micro_batch():
     assert torch.equal(layer.running_var, alone.running_var)
 
 
-def test_micro_batches__draw_dropout_as_before_and_keep_a_test_whole():
+def test_micro_batches__repeat_dropout_and_leave_tests_whole():
     layer, sizes = nn.Dropout(), []
 
     def forward(x):
@@ -86,13 +86,13 @@ def test_micro_batches__draw_dropout_as_before_and_keep_a_test_whole():
     output.sum().backward()
     assert torch.equal(x.grad, output.detach())  # 0 or 2, the same in both passes
     with torch.no_grad():
-        in_micro_batches(forward, layer, largest=4)(x)  # the pass that fills a bank
+        in_micro_batches(forward, layer, largest=4)(x)  # as when filling a bank
         layer.eval()
         in_micro_batches(forward, layer, largest=4)(x)
     assert sizes == [4, 4, 4, 4, 4, 4, 8]
 
 
-def test_micro_batches__that_do_not_divide_the_batch_are_at_most_as_many():
+def test_micro_batches__are_at_most_the_given_number():
     batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=10"
     overrides = ["config=pretrain/pirl/quick_jigsaw", batch, "config.TRAINER.PIRL_MICRO_BATCHES=4"]
     sizes = []
@@ -109,14 +109,14 @@ def test_micro_batches__that_do_not_divide_the_batch_are_at_most_as_many():
 
 
 @pytest.mark.parametrize("largest", [1, 3, 4, 7, 20])
-def test_split__keeps_the_views_of_an_image_together(largest):
+def test_split__keeps_views_of_an_image_together(largest):
     rows = torch.arange(7)
     patches = rows.repeat_interleave(9)
     parts = split({"images": rows, "patches": patches}, largest)
     sizes = [len(part["images"]) for part in parts]
     assert len(parts) == -(-7 // largest)
     assert max(sizes) <= largest
-    assert max(sizes) - min(sizes) <= 1  # none of one image beside larger ones
+    assert max(sizes) - min(sizes) <= 1  # no single image next to larger micro-batches
     for part, alone in zip(parts, split(patches, largest, views=9), strict=True):
         assert torch.equal(part["patches"], part["images"].repeat_interleave(9))
         assert torch.equal(part["patches"], alone)
@@ -124,8 +124,8 @@ def test_split__keeps_the_views_of_an_image_together(largest):
 
 
 @pytest.mark.slow
-def test_run__goes_on_in_fewer_processes_with_the_same_batch(image_folder, tmp_path):
-    """Two processes × 4 images, then one × 2 micro-batches of 4, against two all the way."""
+def test_run__resumes_in_fewer_processes_with_same_batch(image_folder, tmp_path):
+    """Two processes × 4 images, then one × 2 micro-batches of 4, versus two throughout."""
     network = [
         "+config/pirl/models=timm",
         "config.MODEL.TRUNK.PIRL_TIMM.NAME=convnext_atto",  # without BatchNorm

@@ -19,7 +19,7 @@ def prepare(model, **settings):
     prepare_model(model, config, CPU)
 
 
-def test_prepare__equals_to_tensor_and_normalize():
+def test_prepare__matches_to_tensor_and_normalize():
     image = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
     expected = tv.normalize(image.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
     prepared = prepare_batch(
@@ -32,18 +32,18 @@ def test_prepare__equals_to_tensor_and_normalize():
     assert prepare_batch(floats, InputSettings(), torch.channels_last) is floats
 
 
-def test_prepare_model__hangs_before_the_model_and_runs_it_in_bfloat16():
+def test_prepare_model__prepares_input_and_runs_model_in_bfloat16():
     model = torch.nn.Conv2d(3, 4, 3)
     prepare(model, autocast="bfloat16")
     assert model(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).dtype == torch.bfloat16
 
 
-def test_settings__refuse_an_autocast_that_needs_a_scaler():
+def test_settings__refuse_autocast_with_scaler():
     with pytest.raises(ValueError, match="autocast = float16: expected null or bfloat16"):
         InputSettings(autocast="float16")
 
 
-def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
+def test_prepare_model__matches_weight_layout_to_input():
     model = ResNetTrunk(10, width=0.25)
     prepared = copy.deepcopy(model)
     prepare(prepared, channels_last=False)
@@ -56,7 +56,7 @@ def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
     torch.testing.assert_close(found, model(images)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
+def test_prepare_model__compiles_trunk_and_keeps_names():
     model = torch.nn.ModuleDict({"trunk": ResNetTrunk(10, width=0.25)})
     plain = copy.deepcopy(model)
     prepare(model, compile=True)
@@ -66,8 +66,8 @@ def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
     assert not InputSettings().compile
 
 
-@pytest.mark.slow  # a minute of a C++ compiler
-def test_prepare_model__compiled_gives_the_same_features_and_gradients():
+@pytest.mark.slow  # the C++ compiler takes a minute
+def test_compiled_model__gives_same_features_and_gradients():
     model = ResNetTrunk(10, width=0.25)
     compiled = copy.deepcopy(model)
     prepare(compiled, compile=True)
@@ -78,8 +78,8 @@ def test_prepare_model__compiled_gives_the_same_features_and_gradients():
         torch.testing.assert_close(mine.grad, expected.grad, rtol=1e-3, atol=1e-3)
 
 
-def test_prepare_model__gives_gradients_the_layout_of_the_weights():
-    """What DistributedDataParallel, which lays its buckets out as the weights, warns of else."""
+def test_prepare_model__gives_gradients_the_weight_layout():
+    """Otherwise DistributedDataParallel, whose buckets follow the weights, warns."""
     model = ResNetTrunk(10)
     prepare(model)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)

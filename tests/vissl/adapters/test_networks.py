@@ -19,19 +19,19 @@ def config(data=None, transforms=(), hooks=None):
 @pytest.mark.parametrize(
     ("run", "expected"),
     [
-        (config(DATA, VIEWS, {"PIRL_INPUT": RUN}), {"size": 96, **RUN}),  # what training reads
+        (config(DATA, VIEWS, {"PIRL_INPUT": RUN}), {"size": 96, **RUN}),  # used in training
         (config(DATA, [{"name": "Normalize", **RUN}]), RUN),  # VISSL's own
         (config(DATA, VIEWS), {"size": 96, **OTHER}),
         (config(None, VIEWS, {"PIRL_INPUT": None}), {"size": 96}),
     ],
 )
-def test_run_network__records_what_the_training_read(run, expected):
+def test_run_network__records_training_images(run, expected):
     found = run_network(nn.Identity(), run)
     assert found.to_dict() == {"architecture": "", "options": {}, **expected}
     assert found == NetworkConfig().with_values("run", **expected)
 
 
-def test_size__is_that_of_the_last_transform_that_has_one(subtests):
+def test_size__comes_from_last_transform_with_a_size(subtests):
     for transforms, size in (
         ([{"size": 73}, {"size": 64}, {"name": "ToTensor"}], 64),
         ([{"size": [224, 224]}], 224),

@@ -33,7 +33,7 @@ WIDTHS = {"vit_tiny_patch16_224": 48, "resnet10t": 512, "convnext_atto": 32}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
-def test_host__pretrains_and_measures_a_network_of_timm(name, image_folder, tmp_path):
+def test_host__pretrains_and_evaluates_timm_network(name, image_folder, tmp_path):
     width = WIDTHS[name]
     options = [f"+{SECTION}.OPTIONS.{key}={value}" for key, value in OPTIONS[name].items()]
     network = [f"{SECTION}.NAME={name}", *options]
@@ -85,7 +85,7 @@ def test_host__pretrains_and_measures_a_network_of_timm(name, image_folder, tmp_
         assert torch.equal(exported.eval()(normalized), pretrained(normalized)[0])
 
 
-def test_export__refuses_what_detectron2_does_not_have(tmp_path):
+def test_export__refuses_networks_unknown_to_detectron2(tmp_path):
     save_trunk(TimmTrunk("resnet10t"), tmp_path / "in.torch")
     with pytest.raises(ValueError, match="Detectron2 has no timm's resnet10t"):
         export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pkl", "detectron2")

@@ -1,4 +1,4 @@
-"""Weights that fit nothing are refused when VISSL loads them; all valid ones load."""
+"""Weights that fit nothing are refused when VISSL loads them; all valid weights load."""
 
 import functools
 
@@ -29,7 +29,7 @@ def built(overrides):
 
 
 def load(overrides, checkpoint, **weights_init):
-    """Load a file with ``checkpoint`` into VISSL's model."""
+    """Load a file containing ``checkpoint`` into VISSL's model."""
     torch.save(checkpoint, "FILE")
     config = compose(*overrides)
     config.MODEL.WEIGHTS_INIT.update({"PARAMS_FILE": "FILE", **weights_init})
@@ -43,9 +43,9 @@ def checkpoint(depth=18, heads=None):
 
 
 @pytest.mark.parametrize("overrides", [LINEAR, PRETRAIN])
-def test_load__takes_our_own_and_torchvisions(overrides):
+def test_load__accepts_own_and_torchvision_weights(overrides):
     given = checkpoint(heads={"0.project.weight": torch.ones(128, 512)})
-    theirs = torchvision.models.resnet18().state_dict()  # with the classifier fc
+    theirs = torchvision.models.resnet18().state_dict()  # includes the classifier fc
     ours = given["classy_state_dict"]["base_model"]["model"]["trunk"][
         "_feature_blocks.conv1.weight"
     ]
@@ -61,7 +61,7 @@ def test_load__takes_our_own_and_torchvisions(overrides):
 
 
 @pytest.mark.parametrize("overrides", [LINEAR, PRETRAIN])
-def test_load__refuses_what_does_not_fit(overrides, subtests):
+def test_load__refuses_mismatched_weights(overrides, subtests):
     for given, message in (
         (checkpoint(depth=10), r"FILE does not fit .*'pirl_resnet': 40 of 100 "),
         (checkpoint(depth=34), r"left over: .*layer1\.2\.conv1\.weight"),
@@ -71,15 +71,15 @@ def test_load__refuses_what_does_not_fit(overrides, subtests):
             load(overrides, given)
 
 
-def test_load__leaves_out_what_the_user_says():
+def test_load__skips_requested_layers():
     loaded = load(LINEAR, checkpoint(depth=10), SKIP_LAYERS=["layer", "num_batches_tracked"])
     given = checkpoint(depth=10)["classy_state_dict"]["base_model"]["model"]["trunk"]
     name = "_feature_blocks.conv1.weight"
     assert torch.equal(loaded.trunk.base_model.state_dict()[name], given[name])
 
 
-def test_load__takes_the_network_that_timm_describes_beside_its_file(tmp_path):
-    """VISSL knows neither safetensors nor config.json."""
+def test_load__reads_timm_config_beside_weights(tmp_path):
+    """VISSL supports neither safetensors nor config.json."""
     torch.save(timm.create_model("test_vit", num_classes=0).state_dict(), tmp_path / "in.pth")
     export_checkpoint(tmp_path / "in.pth", tmp_path / "out", "timm", timm="test_vit")
     config = compose(
@@ -93,7 +93,7 @@ def test_load__takes_the_network_that_timm_describes_beside_its_file(tmp_path):
     assert torch.equal(model.trunk.state_dict()["net.cls_token"], expected)
 
 
-def test_options_of_git_main__are_passed_on():
+def test_git_main_options__are_passed_on():
     torch.save(torchvision.models.resnet18().state_dict(), "FILE")
     config = compose(*LINEAR, "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=FILE")
     seen = {}
@@ -110,11 +110,11 @@ def test_options_of_git_main__are_passed_on():
     assert seen == {"strict": True}
 
 
-def test_approaches_of_vissl__start_as_without_the_plugin():
+def test_vissl_approaches__start_as_without_the_plugin():
     name = "benchmark/linear_image_classification/imagenet1k/eval_resnet_8gpu_transfer_in1k_linear"
     config = compose(f"config={name}")
     model = build_model(config.MODEL, config.OPTIMIZER)
-    # VISSL says of each weight that it is not there.
+    # VISSL reports every weight as missing.
     empty = {"classy_state_dict": {"base_model": {"model": {"trunk": {}, "heads": {}}}}}
     model.init_model_from_weights_params_file(config, empty)
     assert config.TRAINER.TASK_NAME == "self_supervision_task"

@@ -22,7 +22,7 @@ ROWS, DIM = 20, 4
 
 
 class TaskOfAnEpoch(FakeTask):
-    """With what VISSL uses to collate a batch, and what a test looks at."""
+    """A task with VISSL's collator and the attributes that tests inspect."""
 
     more = frozenset({"data_and_label_keys", "batches", "begun_again"})
 
@@ -47,7 +47,7 @@ def step(task):
     MemoryBankHook(ExchangeHook(1.0)).on_update(task)
 
 
-def test_update__moves_the_valid_rows_in_training_only(task):
+def test_update__moves_valid_rows_only_in_training(task):
     before = task.loss.bank.rows.clone()
     task.train = False
     step(task)
@@ -60,13 +60,13 @@ def test_update__moves_the_valid_rows_in_training_only(task):
     assert task.loss.step == 1
 
 
-def test_hooks__name_a_row_outside_the_bank(task):
+def test_hooks__name_out_of_range_row(task):
     task.last_batch.sample["target"] = torch.tensor([4, -1, ROWS])
     with pytest.raises(ValueError, match="index 20 is outside the memory bank of 20 images"):
         step(task)
 
 
-def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
+def test_start__sizes_bank_to_training_set(task, caplog):
     task.datasets = {"train": range(ROWS + 5), "test": range(ROWS)}
     with caplog.at_level(logging.WARNING):
         MemoryBankHook(ExchangeHook(1.0)).on_start(task)
@@ -75,7 +75,7 @@ def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 11), (3, 3)])
-def test_start__takes_the_runs_seed_where_none_is_given(task, given, expected):
+def test_start__defaults_to_the_runs_seed(task, given, expected):
     task.config["SEED_VALUE"] = 11
     task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"seed": given})
     MemoryBankHook(ExchangeHook(1.0)).on_start(task)
@@ -83,7 +83,7 @@ def test_start__takes_the_runs_seed_where_none_is_given(task, given, expected):
     assert torch.equal(task.loss.bank.rows, MemoryBank(ROWS, DIM, seed=expected).rows)
 
 
-def test_report__says_each_term_and_the_rows_statistics(task, caplog):
+def test_report__logs_terms_and_row_statistics(task, caplog):
     written = {}
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
     hook = PIRLReportHook(1, Outputs(writer))
@@ -105,7 +105,7 @@ def test_report__says_each_term_and_the_rows_statistics(task, caplog):
     assert "; rows visited: 0.1000" in caplog.text
 
 
-def test_report__is_silent_between_its_steps(task, caplog):
+def test_report__is_silent_between_intervals(task, caplog):
     step(task)
     with caplog.at_level(logging.INFO):
         PIRLReportHook(10, Outputs()).on_update(task)
@@ -114,7 +114,7 @@ def test_report__is_silent_between_its_steps(task, caplog):
 
 @pytest.fixture
 def filling(task):
-    """Before the first step: two batches, of which one image cannot be read, and a network."""
+    """Before the first step: a network and two batches, one image of which is unreadable."""
     task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"init": "embeddings"})
     images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(1))
     task.batches = [([4, -1], images[:2]), ([9, 2], images[2:])]
@@ -127,7 +127,7 @@ def filling(task):
     task.config["MODEL"] = {"MULTI_INPUT_HEAD_MAPPING": [["patches", []], ["images", []]]}
 
     def model(inputs):
-        # as VISSL, which computes each input of the mapping
+        # like VISSL, which computes each input in the mapping
         return [norm(inputs[name]) for name, _ in task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]]
 
     task.model = model
@@ -138,7 +138,7 @@ def filling(task):
     return task
 
 
-def test_fill__makes_each_row_its_images_embedding(filling):
+def test_fill__stores_embedding_per_image(filling):
     before = filling.loss.bank.rows.clone()
     MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     bank = filling.loss.bank
@@ -155,8 +155,8 @@ def test_fill__makes_each_row_its_images_embedding(filling):
     assert filling.begun_again == [expected]
 
 
-def test_fill__stops_where_too_many_images_cannot_be_read(filling):
-    """It went through all of them, and named each file of a mount that had gone."""
+def test_fill__stops_on_too_many_unreadable_images(filling):
+    """After a lost mount, it used to read all images and name each file."""
     guard = ExchangeHook(max_share=0.02)
     data = type("Data", (list,), {"unreadable_paths": lambda _: []})
     filling.datasets = {"train": data([None] * 4)}
@@ -169,7 +169,7 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     assert next(filling.data_iterator) is batches[1]
 
 
-def test_fill__ends_on_a_signal_after_the_batch(filling, monkeypatch):
+def test_fill__ends_after_current_batch_on_signal(filling, monkeypatch):
     exchange = ExchangeHook(1.0)
     filling.datasets = {"train": range(4)}
     monkeypatch.setattr(watcher, "requested", lambda: signal.SIGTERM)
@@ -179,20 +179,20 @@ def test_fill__ends_on_a_signal_after_the_batch(filling, monkeypatch):
     assert len(list(filling.data_iterator)) == 1
 
 
-def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):
+def test_fill__applies_only_to_new_banks_on_request(filling):
     loss = filling.loss
     before = loss.bank.rows.clone()
     filling.train = False
     MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     filling.train, loss.config.bank.init = True, "random"
     MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
-    loss.config.bank.init, loss.bank.visited[7] = "embeddings", True  # a run that is resumed
+    loss.config.bank.init, loss.bank.visited[7] = "embeddings", True  # a resumed run
     MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     assert torch.equal(loss.bank.rows, before)
     assert filling.begun_again == []
 
 
-def test_fill__of_a_bank_shows_its_progress(filling, monkeypatch, capsys):
+def test_fill__shows_progress(filling, monkeypatch, capsys):
     monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
     monkeypatch.setattr(memory_bank.Progress, "due", lambda self: True)
     MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)

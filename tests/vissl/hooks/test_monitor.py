@@ -22,7 +22,7 @@ LABELS = np.arange(ROWS) // 20
 
 
 class Lines:
-    """What VISSL's logger of losses writes to stdout.json."""
+    """Lines that VISSL's loss logger writes to stdout.json."""
 
     def __init__(self):
         self.lines = []
@@ -31,7 +31,7 @@ class Lines:
         self.lines.append(json.loads(text))
 
     def flush(self):
-        """Nothing is buffered."""
+        """Do nothing: the output is not buffered."""
 
 
 def make_task(loss):
@@ -41,13 +41,13 @@ def make_task(loss):
 
 
 def make_outputs(lines=None, written=None):
-    """What VISSL has open."""
+    """Return the outputs that VISSL keeps open."""
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
     return Outputs(None if written is None else writer, lines)
 
 
 def epoch(hook, task, rank=0, world_size=1, steps=5, seed=0, same=0.0):
-    """A few steps of VISSL's loop around the loss; ``same``: how alike all embeddings are."""
+    """Run a few steps of VISSL's loop around the loss; ``same`` sets how similar embeddings are."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         target = torch.randperm(ROWS, generator=generator)[:BATCH]
@@ -73,14 +73,14 @@ def make_loss(placement="replicated"):
     )
 
 
-def test_hook__measures_the_rows():
+def test_hook__measures_rows():
     lines, written = Lines(), {}
     task = make_task(make_loss())
     hook = MonitorHook(MonitorSettings(rows=20, k=3), make_outputs(lines, written))
     epoch(hook, task)
     (line,) = lines.lines
     assert (line["ep"], line["iter"]) == (0, 4)
-    rows = torch.arange(20) * 3  # evenly spread over the data set
+    rows = torch.arange(20) * 3  # evenly spaced over the data set
     expected = measure_bank(task.loss.bank.rows[rows], torch.as_tensor(LABELS)[rows], k=3)
     for name, (value, chance) in expected.items():
         assert line[KEY][name]["value"] == pytest.approx(value, rel=1e-5, abs=1e-6), name
@@ -90,7 +90,7 @@ def test_hook__measures_the_rows():
 
 
 def measured_in(rank, world_size, placement):
-    """Of two epochs: every measure, and the bank; from the rows of a replicated bank."""
+    """Return the logged measures for two epochs with the given bank placement."""
     torch.manual_seed(0)
     loss = make_loss(placement)
     lines = Lines()
@@ -102,10 +102,10 @@ def measured_in(rank, world_size, placement):
 
 
 @pytest.mark.parametrize("placement", ["replicated", "sharded"])
-def test_processes__measure_what_one_does(placement):
+def test_processes__measure_the_same_as_one(placement):
     expected = measured_in(0, 1, "replicated")
     first, second = run_in_processes(measured_in, 2, placement)
-    assert second == []  # the first rank writes
+    assert second == []  # only the first rank writes
     assert len(first) == len(expected) == 2
     for line, other in zip(first, expected, strict=True):
         assert set(line[KEY]) == set(other[KEY])
@@ -113,7 +113,7 @@ def test_processes__measure_what_one_does(placement):
             assert values == pytest.approx(other[KEY][name], rel=1e-4, abs=1e-5), name
 
 
-def test_hook__leaves_random_states_and_the_loss_alone():
+def test_hook__keeps_random_states_and_loss():
     def trained(measures):
         task = make_task(make_loss())
         torch.manual_seed(3), np.random.seed(3), random.seed(3)
@@ -131,7 +131,7 @@ def test_hook__leaves_random_states_and_the_loss_alone():
     assert drawn[2] == expected_drawn[2]
 
 
-def test_hook__names_a_collapse(caplog):
+def test_hook__reports_collapse(caplog):
     task = make_task(make_loss())
     hook = MonitorHook(MonitorSettings(), make_outputs())
     with caplog.at_level(logging.WARNING):
@@ -142,7 +142,7 @@ def test_hook__names_a_collapse(caplog):
     assert "the embeddings have collapsed" in caplog.text
 
 
-def test_hook__measures_every_so_many_epochs_of_training():
+def test_hook__measures_at_training_epoch_interval():
     task, lines = make_task(make_loss()), Lines()
     hook = MonitorHook(MonitorSettings(every=2), make_outputs(lines))
     for _ in range(4):
@@ -152,17 +152,17 @@ def test_hook__measures_every_so_many_epochs_of_training():
     assert [line["ep"] for line in lines.lines] == [1, 3]
 
 
-def test_labels__are_those_of_the_data_or_none():
+def test_labels__come_from_the_data_if_available():
     data = make_task(make_loss()).datasets["train"]
     rows = torch.tensor([0, 20, 40])
     assert read_labels(data, rows).tolist() == [0, 1, 2]
-    data.data_objs[0].get_labels = lambda: np.zeros((ROWS, 3))  # several classes for an image
+    data.data_objs[0].get_labels = lambda: np.zeros((ROWS, 3))  # several classes per image
     assert read_labels(data, rows) is None
     del data.data_objs[0].get_labels
     assert read_labels(data, rows) is None
 
 
-def test_labels__are_none_for_images_drawn_by_vissl():
+def test_labels__are_absent_for_images_drawn_by_vissl():
     data = make_task(make_loss()).datasets["train"]
     data.data_limit = 10
     assert read_labels(data, torch.tensor([1])) is None

@@ -18,11 +18,11 @@ from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
 
 ROWS, DIM = 20, 4
-TARGETS = ([4, -1, 9], [1, 2, 3])  # of the ranks: five valid rows
+TARGETS = ([4, -1, 9], [1, 2, 3])  # per rank; five valid rows in all
 
 
 def _report(rank, world_size, placement):
-    """What a rank writes after a step, and its own terms and sums."""
+    """Return what a rank writes after a step, and its own terms and sums."""
     loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"placement": placement})
     generator = torch.Generator().manual_seed(rank)
     output = [torch.randn(3, DIM, generator=generator) for _ in range(2)]
@@ -41,7 +41,7 @@ def _report(rank, world_size, placement):
 
 
 @pytest.mark.parametrize("placement", ["replicated", "sharded"])
-def test_report__is_of_all_ranks(placement):
+def test_report__combines_all_ranks(placement):
     results = run_in_processes(_report, 2, placement)
     (written, _, moved), (nothing, _, others) = results
     assert nothing == {}
@@ -55,7 +55,7 @@ def test_report__is_of_all_ranks(placement):
 
 
 class Images(list):
-    """A data set of VISSL; its paths come from the configuration or from a catalog."""
+    """A VISSL data set whose paths come from the config or a catalog."""
 
     data_paths = ("photos",)
 
@@ -76,10 +76,10 @@ def task(step, epochs=2, per_epoch=4, train=True, folder="runs/a"):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that a test moves; a step may be shown at each reading 30 s after the last."""
+    """A clock moved by the test; a step may be shown once per 30 s."""
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr(PROGRESS, "_written", 0.0)  # by another test's clock
+    monkeypatch.setattr(PROGRESS, "_written", 0.0)  # was set by another test's clock
     return now
 
 
@@ -93,7 +93,7 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
     hook = ProgressHook(25, "torchvision")
     hook.on_start(task(0))
     steps(hook, clock, 1, 4, seconds=40)
-    # The first step is not timed; 25 images each 40 s; of 8 steps 6, 5 and 4 are left.
+    # The first step is not timed; 25 images per 40 s; 6, 5 and 4 of 8 steps are left.
     assert capsys.readouterr().out.splitlines() == [
         "training  100 images, 2 epochs, 8 steps",
         "epoch 1/2  step 2/4  1 images/s  loss 2.5000  0:04:00 left",
@@ -102,7 +102,7 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
     ]
 
 
-def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
+def test_hook__continues_counting_in_mid_epoch(clock, capsys):
     hook = ProgressHook(25, "torchvision")
     hook.on_start(task(5))
     steps(hook, clock, 6, 8, seconds=40)
@@ -111,12 +111,12 @@ def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
     assert [line.split("  ")[1] for line in shown] == ["step 3/4", "step 4/4"]
 
 
-def test_hook__is_sparse_where_no_terminal_is_watched(clock, capsys):
-    steps(ProgressHook(25), clock, 1, 1000, seconds=0.1, per_epoch=1000)  # 100 s in all
+def test_hook__is_sparse_without_terminal(clock, capsys):
+    steps(ProgressHook(25), clock, 1, 1000, seconds=0.1, per_epoch=1000)  # 100 s in total
     assert 2 <= len(capsys.readouterr().out.splitlines()) <= 5
 
 
-def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
+def test_hook__shows_test_results_and_end(clock, capsys):
     hook = ProgressHook(25, "torchvision")
     hook.on_start(task(0))
     hook.on_phase_end(task(4, train=False))
@@ -124,12 +124,12 @@ def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
     hook.on_end(task(8))
     test, *finished = capsys.readouterr().out.splitlines()[1:]
     assert test == "test      epoch 1: {'top_1': {'res5': 45.23}}"
-    # No checkpoint: no commands.
+    # Without a checkpoint there are no commands.
     assert finished == ["finished  in 0:03:20; checkpoints and log.txt in runs/a"]
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_path):
+def test_hook__prints_commands_with_existing_files(links, clock, capsys, tmp_path):
     final = tmp_path / "model_final_checkpoint_phase1.torch"
     final.touch()
     checkpoint = tmp_path / "checkpoint.torch" if links else final
@@ -140,7 +140,7 @@ def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_p
     hook = ProgressHook(25, "torchvision")
     finished = task(8, folder=tmp_path)
     hook.on_start(finished)
-    finished.datasets["train"].data_paths = [str(tmp_path / "train.csv")]  # of a catalog
+    finished.datasets["train"].data_paths = [str(tmp_path / "train.csv")]  # from a catalog
     finished.model = torch.nn.Identity()
     hook.on_end(finished)
     *_, knn, linear, export = capsys.readouterr().out.splitlines()
@@ -151,14 +151,14 @@ def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_p
     assert export == f"{program} export {given} --to torchvision --out {tmp_path}/trunk.pth"
 
 
-def test_commands__name_the_script_where_path_does_not_have_it(monkeypatch):
+def test_commands__name_full_script_path_if_not_on_path(monkeypatch):
     monkeypatch.setenv("PATH", "")
     knn, *_ = next_commands(Path("a.torch"), Path("photos")).values()
     script = Path(sysconfig.get_path("scripts"), "pirl-plugin")
     assert knn == f"{script} knn --checkpoint a.torch --data DIR"
 
 
-def test_hook__gets_batch_and_export_from_the_configuration(monkeypatch):
+def test_hook__gets_batch_and_export_from_config(monkeypatch):
     config = compose("config=pretrain/pirl/jigsaw_8node")
     monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
     for trunk, loss, export_to in (

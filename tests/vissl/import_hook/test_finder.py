@@ -1,4 +1,4 @@
-"""The import hook costs nothing without VISSL, and works wherever VISSL is imported."""
+"""The import hook costs nothing without VISSL and works wherever VISSL is imported."""
 
 import importlib
 import inspect
@@ -29,13 +29,13 @@ def python(code, **environment):
     return result.stdout.strip()
 
 
-def test_import__loads_nothing_but_the_package_itself():
+def test_import__loads_only_the_package_itself():
     loaded = python("import sys, pirl_plugin; print(*sorted(sys.modules))")
     assert "torch" not in loaded.split()
     assert [m for m in loaded.split() if m.split(".")[0] == "pirl_plugin"] == ["pirl_plugin"]
 
 
-def test_finder__loads_no_module_beyond_the_interpreters_own():
+def test_finder__loads_only_modules_already_imported_at_start_up():
     code = "import sys; b = set(sys.modules); {}; print(*sorted(set(sys.modules) - b))"
     loaded = python(code.format(INSTALL))
     assert set(loaded.split()) <= {
@@ -49,7 +49,7 @@ def test_finder__loads_no_module_beyond_the_interpreters_own():
     }
 
 
-def test_bootstrap__installs_the_hook_at_the_hosts_first_import():
+def test_bootstrap__installs_hook_on_first_host_import():
     code = (
         "import sys; from pathlib import Path; import pirl_plugin;"
         + WITHOUT_BOOTSTRAP
@@ -64,7 +64,7 @@ def test_bootstrap__installs_the_hook_at_the_hosts_first_import():
     assert python(code, PIRL_PLUGIN_AUTOLOAD="0").split() == ["False"] * 4
 
 
-def test_bootstrap__lets_the_host_in_where_the_package_has_moved_away():
+def test_bootstrap__imports_host_without_the_package():
     code = (
         "import sys;" + WITHOUT_BOOTSTRAP + "from pathlib import Path; import pirl_plugin;"
         "code = Path(pirl_plugin.__file__).parent / 'vissl/import_hook/bootstrap.py';"
@@ -81,13 +81,13 @@ def test_install__twice_adds_one_finder():
 
 
 @pytest.mark.parametrize("steps", [table.BEFORE, table.AFTER])
-def test_table__names_functions_that_exist(steps):
+def test_table__names_existing_functions(steps):
     for module, names in steps.items():
         for name in names:
             assert callable(resolve_name(name)), f"{module}: {name}"
 
 
-def test_table__replaces_each_function_of_the_host_once(subtests):
+def test_table__replaces_each_host_function_once(subtests):
     for module, functions in table.REPLACED.items():
         host = importlib.import_module(module)
         for name, path in functions.items():

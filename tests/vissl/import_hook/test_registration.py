@@ -1,4 +1,4 @@
-"""Names in the table are in VISSL's registries, once, and overwrite nothing."""
+"""Names in the table are registered with VISSL once and overwrite nothing."""
 
 import importlib
 from pkgutil import resolve_name
@@ -7,7 +7,7 @@ from pirl_plugin.vissl.import_hook.finder import _finish
 from pirl_plugin.vissl.import_hook.table import PARTS
 
 
-def test_parts__are_registered_and_registering_again_changes_nothing(subtests):
+def test_registration__is_complete_and_idempotent(subtests):
     for module in PARTS:
         with subtests.test(module=module):
             host = importlib.import_module(module)
@@ -20,7 +20,7 @@ def test_parts__are_registered_and_registering_again_changes_nothing(subtests):
             }.items() <= before.items()
 
 
-def test_transforms__get_the_whole_sample_and_sources_take_data_limit():
+def test_registration__gives_transforms_full_sample_and_sources_data_limit():
     import vissl.data
     from vissl.data.ssl_transforms import ssl_transforms_wrapper as wrapper
 

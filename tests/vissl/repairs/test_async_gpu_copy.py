@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 
 class Stream:
-    """Of a GPU: its commands, in order."""
+    """A GPU stream that records its commands in order."""
 
     def __init__(self, name, said):
         self.name, self.said = name, said
@@ -20,7 +20,7 @@ class Stream:
 
 @pytest.fixture
 def said(monkeypatch):
-    """A GPU as far as VISSL's loader sees one."""
+    """A fake GPU with what VISSL's loader uses of it."""
     said = []
     main = Stream("main", said)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -35,7 +35,7 @@ def said(monkeypatch):
     return said
 
 
-def test_copies__wait_for_the_step_that_reads_what_they_overwrite(said):
+def test_copies__wait_for_step_reading_the_old_data(said):
     wrapper = dataloader_async_gpu_wrapper.DataloaderAsyncGPUWrapper
     for batch in wrapper(DataLoader(["a", "b", "c"], batch_size=None)):
         said.append(f"step {batch}")
@@ -47,7 +47,7 @@ def test_copies__wait_for_the_step_that_reads_what_they_overwrite(said):
         "copy b",
         "step a",
         "main waits for copies",
-        "copies waits for main",  # and so for the step that reads a
+        "copies waits for main",  # and thus for the step that reads a
         "copy c",
         "step b",
     ]

@@ -9,14 +9,14 @@ from tests.helpers.processes import run_in_processes
 
 
 class Planted:
-    """Pickled, it runs a function when it is loaded."""
+    """Calls a function when unpickled."""
 
     def __reduce__(self):
         return os.putenv, ("PIRL_PLANTED", "1")
 
 
 def _broadcast(rank, world_size):
-    """What a process receives, and what it says of a file that runs code."""
+    """Return what a process receives, and its error for a file with code."""
     from classy_vision.generic.distributed_util import broadcast_object
 
     received = broadcast_object({"weights": torch.arange(1000), "step": 7} if rank == 0 else None)
@@ -27,7 +27,7 @@ def _broadcast(rank, world_size):
     return received, ""
 
 
-def test_broadcast_object__is_the_same_everywhere_and_runs_no_code():
+def test_broadcast_object__is_identical_and_executes_no_code():
     (first, _), (second, refused) = run_in_processes(_broadcast, 2)
     for received in (first, second):
         assert torch.equal(received["weights"], torch.arange(1000))
@@ -35,7 +35,7 @@ def test_broadcast_object__is_the_same_everywhere_and_runs_no_code():
     assert "Weights only load failed" in refused
 
 
-def test_broadcast_object__of_one_process_is_immediate():
+def test_broadcast_object__is_immediate_in_one_process():
     from classy_vision.generic.distributed_util import broadcast_object
 
     class Checkpoint:

@@ -1,4 +1,4 @@
-"""``PIRL_DATASETS=DIR`` is one path for all data sets."""
+"""``PIRL_DATASETS=DIR`` locates all data sets."""
 
 import shutil
 
@@ -13,7 +13,7 @@ from pirl_plugin.vissl.repairs.environment import LAYOUT, register_our_datasets
 
 @pytest.fixture
 def catalog(monkeypatch):
-    """Registers what ``PIRL_DATASETS=root`` stands for; the catalog is empty again after."""
+    """Register the data sets for ``PIRL_DATASETS=root``, and empty the catalog afterwards."""
 
     def register(root):
         monkeypatch.setenv("PIRL_DATASETS", str(root))
@@ -29,14 +29,14 @@ def config(*overrides):
     return convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
 
 
-def test_catalog__is_empty_without_the_variable(monkeypatch):
+def test_catalog__is_empty_without_variable(monkeypatch):
     monkeypatch.delenv("PIRL_DATASETS", raising=False)
     VisslDatasetCatalog.clear()
     register_our_datasets(dataset_catalog)
     assert VisslDatasetCatalog.list() == []
 
 
-def test_catalog__finds_imagenet_by_one_path(catalog, image_folder, tmp_path):
+def test_catalog__finds_imagenet_from_one_path(catalog, image_folder, tmp_path):
     shutil.copytree(image_folder, tmp_path / "imagenet1k")
     catalog(tmp_path)
     assert set(VisslDatasetCatalog.list()) == set(LAYOUT)
@@ -45,7 +45,7 @@ def test_catalog__finds_imagenet_by_one_path(catalog, image_folder, tmp_path):
     assert (paths, labels) == ([str(tmp_path / "imagenet1k" / "train")], [])
 
 
-def test_catalog__finds_a_list_of_yfcc(catalog, image_folder, tmp_path):
+def test_catalog__finds_yfcc_list(catalog, image_folder, tmp_path):
     (tmp_path / "yfcc1m").mkdir()
     names = [str(path) for path in (image_folder / "train").rglob("*.jpg")]
     np.save(tmp_path / "yfcc1m" / "train.npy", np.array(names))
@@ -55,7 +55,7 @@ def test_catalog__finds_a_list_of_yfcc(catalog, image_folder, tmp_path):
     assert found == str(tmp_path / "yfcc1m" / "train.npy")
 
 
-def test_catalog__leaves_the_users_own_entries_and_fills_in_placeholders(catalog, tmp_path):
+def test_catalog__keeps_user_entries_and_fills_placeholders(catalog, tmp_path):
     own = {"train": ["/own/train", ""], "val": ["/own/val", ""]}
     VisslDatasetCatalog.register_data("imagenet1k_folder", own)
     blank = {"train": ["<img_path>", "<lbl_path>"], "val": ["<img_path>", "<lbl_path>"]}

@@ -1,4 +1,4 @@
-"""Unlabeled images are neither trained nor scored."""
+"""Unlabeled images are neither trained on nor scored."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 
 @pytest.mark.parametrize("labels", [np.array([3, 2]), np.array([[0, 1], [1, 1]])])
-def test_label__of_an_unreadable_image_is_minus_one(labels):
+def test_label__is_minus_one_for_unreadable_image(labels):
     from pirl_plugin.vissl.adapters.dataset import PIRLDataset
 
     dataset = PIRLDataset.__new__(PIRLDataset)
@@ -20,13 +20,13 @@ def test_label__of_an_unreadable_image_is_minus_one(labels):
         transform=None,
     )
     unreadable, readable = (dataset[row] for row in (0, 1))
-    several = labels.ndim > 1  # labels of several classes have no value for "none"
+    several = labels.ndim > 1  # multi-class labels have no value for "none"
     assert np.all(unreadable["label"][0] == (labels[0] if several else -1))
     assert np.all(readable["label"][0] == labels[1])
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_limit__draws_only_images_with_a_class(balanced):
+def test_limit__draws_only_labeled_images(balanced):
     from vissl.config import AttrDict
 
     from pirl_plugin.vissl.adapters.dataset import PIRLDataset
@@ -44,7 +44,7 @@ def test_limit__draws_only_images_with_a_class(balanced):
     assert dataset.label_objs[0] is labels
 
 
-def test_accuracy__is_of_images_with_a_class():
+def test_accuracy__counts_only_labeled_images():
     from vissl.meters.accuracy_list_meter import AccuracyListMeter
 
     meter = AccuracyListMeter(num_meters=2, topk_values=[1], meter_names=[])

@@ -9,7 +9,7 @@ from vissl.trainer.trainer_main import SelfSupervisionTrainer
 
 
 def _trainer(owner_of_dummy_layer, seen):
-    """VISSL's trainer with what its extraction uses of a task on a CPU.
+    """VISSL's trainer with the task attributes that extraction uses on a CPU.
 
     ``owner_of_dummy_layer``: the trainer in VISSL 0.1.6, the task in git main.
     """
@@ -49,9 +49,7 @@ def _trainer(owner_of_dummy_layer, seen):
 
 
 @pytest.mark.parametrize("owner_of_dummy_layer", ["trainer", "task"])
-def test_extraction__runs_on_a_cpu_with_the_hosts_own_loop(
-    owner_of_dummy_layer, tmp_path, monkeypatch
-):
+def test_extraction__runs_on_cpu_with_host_loop(owner_of_dummy_layer, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     cuda = torch.Tensor.cuda
     seen = []
@@ -68,8 +66,8 @@ def test_extraction__runs_on_a_cpu_with_the_hosts_own_loop(
     assert torch.Tensor.cuda is cuda
 
 
-def test_extraction__on_a_gpu_is_the_hosts(tmp_path):
+def test_extraction__is_unchanged_on_gpu(tmp_path):
     trainer, _ = _trainer("trainer", [])
-    trainer.task.device = torch.device("meta")  # as good as a GPU for the patch
+    trainer.task.device = torch.device("meta")  # the patch treats it like a GPU
     with pytest.raises(AssertionError, match=r"Set MACHINE\.DEVICE = gpu"):
         trainer.extract(str(tmp_path))

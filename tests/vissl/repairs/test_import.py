@@ -14,7 +14,7 @@ from pirl_plugin.vissl.repairs import environment as stub
 from pirl_plugin.vissl.repairs.environment import silence_host_warnings
 
 
-def test_kinetics400__is_an_alias_where_torchvision_dropped_it(monkeypatch):
+def test_kinetics400__is_an_alias_if_removed_from_torchvision(monkeypatch):
     from torchvision.datasets import kinetics
 
     monkeypatch.delattr(kinetics, "Kinetics400", raising=False)
@@ -26,7 +26,7 @@ def test_kinetics400__is_an_alias_where_torchvision_dropped_it(monkeypatch):
     assert kinetics.Kinetics400 is theirs
 
 
-def test_pkg_resources__is_there_while_the_host_imports_it(monkeypatch):
+def test_pkg_resources__is_available_while_host_imports_it(monkeypatch):
     import vissl
 
     monkeypatch.delitem(sys.modules, "pkg_resources", raising=False)
@@ -34,14 +34,14 @@ def test_pkg_resources__is_there_while_the_host_imports_it(monkeypatch):
     stub.provide_pkg_resources(None)
     stand_in = sys.modules["pkg_resources"]
     catalog = Path(stand_in.resource_filename("configs", "config/dataset_catalog.json"))
-    # beside VISSL, whatever else is named configs
+    # beside VISSL, even if other packages are named configs
     assert catalog.parents[2] == Path(vissl.__file__).parents[1]
     assert torch.__version__.startswith(stand_in.get_distribution("torch").version)
     stub.withdraw_pkg_resources(None)
     assert "pkg_resources" not in sys.modules
 
 
-def test_pkg_resources__of_an_older_setuptools_stays(monkeypatch):
+def test_pkg_resources__from_older_setuptools_is_kept(monkeypatch):
     theirs = types.ModuleType("pkg_resources")
     monkeypatch.setitem(sys.modules, "pkg_resources", theirs)
     stub.provide_pkg_resources(None)
@@ -56,7 +56,7 @@ def _without(name):
     return lambda asked, *rest: None if asked == name else find(asked, *rest)
 
 
-def test_warnings__of_the_host_on_a_gpu_are_quiet():
+def test_host_gpu_warnings__are_silenced():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(FutureWarning):

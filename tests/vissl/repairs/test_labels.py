@@ -1,4 +1,4 @@
-"""Paths and labels for data that no catalog lists."""
+"""Paths and labels for data outside any catalog."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ def test_data_paths__need_no_catalog():
         get_data_files("TRAIN", config)
 
 
-def test_labels__of_our_sources_are_asked_for():
+def test_labels__are_requested_from_our_sources():
     from vissl.data.ssl_dataset import GenericSSLDataset
 
     dataset = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""VISSL's SVMs on current numpy."""
+"""VISSL's SVMs on current NumPy."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from pirl_plugin.vissl.repairs import svm
 
 
-def test_average_precision__is_a_number_and_right():
+def test_average_precision__is_a_correct_number():
     from vissl.utils.svm_utils.evaluate import get_precision_recall
 
     # Ranked by score: hit, miss, hit, miss. Precision at the hits: 1, 2/3 → AP = (1 + 2/3) / 2
@@ -16,7 +16,7 @@ def test_average_precision__is_a_number_and_right():
     assert average == pytest.approx(5 / 6)
 
 
-def test_low_shot__samples_k_positives_from_a_list_of_k(tmp_path):
+def test_low_shot__samples_k_positives_for_each_k(tmp_path):
     from extra_scripts.create_low_shot_samples import generate_low_shot_samples
 
     targets = np.zeros((40, 2), dtype=np.int32)
@@ -29,13 +29,13 @@ def test_low_shot__samples_k_positives_from_a_list_of_k(tmp_path):
 
 
 class Scores:
-    """A classifier with the features as its scores."""
+    """A classifier whose scores are the features."""
 
     def decision_function(self, features):
         return features[:, 0]
 
 
-def test_low_shot__writes_the_mean_over_classes_for_each_cost(tmp_path, monkeypatch):
+def test_low_shot__writes_mean_over_classes_per_cost(tmp_path, monkeypatch):
     from vissl.config import AttrDict
     from vissl.utils.svm_utils import svm_low_shot_trainer as module
 
@@ -59,7 +59,7 @@ def test_low_shot__writes_the_mean_over_classes_for_each_cost(tmp_path, monkeypa
     ]
 
 
-def test_svm__trained_again_takes_nothing_of_an_earlier_run(tmp_path):
+def test_svm__reuses_nothing_from_earlier_run(tmp_path):
     from vissl.config import AttrDict
 
     costs = ["AP_cls0_cost1.0.npy", "chosen_cost.npy", "cls0_cost1.0.pickle", "crossval_ap.npy"]

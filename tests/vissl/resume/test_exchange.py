@@ -1,4 +1,4 @@
-"""A run stops on a non-finite loss, and on too many unreadable images."""
+"""A run stops on a non-finite loss or too many unreadable images."""
 
 import logging
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ def task_of(images, bad=()):
     )
 
 
-def test_loss__that_is_not_finite_stops_the_run_and_names_the_step():
+def test_non_finite_loss__stops_run_and_names_step():
     hook, task = ExchangeHook(0.05), task_of(4)
     task.last_batch = SimpleNamespace(sample={})
     hook.on_loss_and_meter(task)
@@ -44,12 +44,12 @@ def test_loss__that_is_not_finite_stops_the_run_and_names_the_step():
         (100, [(2, 8), *[(0, 8)] * 11, (0, 4)] * 9, None),  # 2 % throughout, all in one batch
         (100, [(4, 25), (0, 25), (0, 25), (0, 25)] * 9, None),
         (20, [(1, 20)] * 9, None),  # 5 % is the limit
-        (20_000, [(1, 25)] * 900, None),  # 4 % of more images than the window has
-        # A mount that has gone after 20,000 images: 5 % of 10,000.
+        (20_000, [(1, 25)] * 900, None),  # 4 % of more images than the window holds
+        # The mount is lost after 20,000 images: 5 % of 10,000.
         (20_000, [(0, 250)] * 80 + [(250, 250)] * 3, "750 of the last 750 images (100%)"),
     ],
 )
-def test_unreadable__stops_at_its_share_of_the_images_read(images, steps, sentence):
+def test_unreadable__stops_at_given_share_of_images(images, steps, sentence):
     hook, task = ExchangeHook(0.05), task_of(images)
     seen = None
     for bad, batch in steps:
@@ -67,7 +67,7 @@ def test_unreadable__stops_at_its_share_of_the_images_read(images, steps, senten
         assert f"photos: {sentence} are unreadable" in seen
 
 
-def test_unreadable__test_images_do_not_thin_out_those_of_training():
+def test_unreadable__test_images_do_not_dilute_training_images():
     hook, task = ExchangeHook(0.05), task_of(20)
     task.datasets["test"] = task.datasets["train"]
     batch = SimpleNamespace(sample={"data_valid": torch.ones(10)})
@@ -77,13 +77,13 @@ def test_unreadable__test_images_do_not_thin_out_those_of_training():
     assert hook._read == {"train": (0, 10), "test": (0, 10)}
 
 
-def test_settings__are_refused_by_name():
+def test_settings__are_named_if_refused():
     section = {"timeout": 5}
     with pytest.raises(ValueError, match=r"PIRL_RUN.timeout: unknown key"):
         read_section(RunSettings, {"HOOKS": {"PIRL_RUN": section}}, "HOOKS.PIRL_RUN")
 
 
-def test_unreadable__names_each_file_once_in_the_log(caplog):
+def test_unreadable__logs_each_file_once(caplog):
     bad = ["a.jpg"]
     hook, task = ExchangeHook(0.05), task_of(20, bad)
     with caplog.at_level(logging.WARNING):

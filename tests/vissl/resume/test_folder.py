@@ -13,7 +13,7 @@ from pirl_plugin.vissl.resume.folder import (
 
 
 def write(folder, name, iteration, bank=None, **content):
-    """A VISSL checkpoint with next to nothing in it, and shards of a bank."""
+    """Write a nearly empty VISSL checkpoint, with shards of a bank."""
     section = {"config": '{"LOSS": {"name": "pirl_loss"}}'}
     shards = None
     if bank is not None:
@@ -37,7 +37,7 @@ def names(folder):
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def test_newest__is_by_steps_done_and_at_the_end_of_an_epoch(tmp_path):
+def test_newest__is_by_completed_steps_then_epoch_end(tmp_path):
     assert find_newest(tmp_path / "none").path is None
     order = ["phase0", "iteration12", "iteration20", "phase1", "final_checkpoint_phase2"]
     for name, iteration in zip(order, (10, 12, 20, 20, 30), strict=True):
@@ -50,7 +50,7 @@ def test_newest__is_by_steps_done_and_at_the_end_of_an_epoch(tmp_path):
     assert find_newest(tmp_path, 99).path == tmp_path / "model_phase0.torch"
 
 
-def test_damaged__is_named_and_passed_over(tmp_path):
+def test_damaged__is_named_and_skipped(tmp_path):
     for phase in range(4):
         write(tmp_path, f"model_phase{phase}.torch", 10 * phase)
     (tmp_path / "model_phase3.torch").write_bytes(b"")
@@ -64,7 +64,7 @@ def test_damaged__is_named_and_passed_over(tmp_path):
     assert "does not match its checksum" in found.skipped["model_phase2.torch"]
 
 
-def test_shards__of_another_step_or_with_a_flipped_bit_are_damage(tmp_path):
+def test_shards__count_as_damaged_if_mixed_or_corrupted(tmp_path):
     bank = ShardedMemoryBank(20, 4)
     for phase in range(3):
         bank.rows += 1
@@ -81,8 +81,8 @@ def test_shards__of_another_step_or_with_a_flipped_bit_are_damage(tmp_path):
     assert all("does not match its checksum" in why for why in found.skipped.values())
 
 
-def test_keeping__the_last_every_nth_and_the_final_one(tmp_path):
-    write(tmp_path, "model_phase9.torch", 90)  # of another run
+def test_keeping__keeps_last_every_nth_and_final(tmp_path):
+    write(tmp_path, "model_phase9.torch", 90)  # from another run
     folder, bank = RunFolder(tmp_path, Keep(KEEP_LAST=2, KEEP_EVERY=3)), ShardedMemoryBank(20, 4)
     for phase in range(6):
         name = f"model_{'final_checkpoint_' if phase == 5 else ''}phase{phase}.torch"
@@ -98,7 +98,7 @@ def test_keeping__the_last_every_nth_and_the_final_one(tmp_path):
     )
 
 
-def test_resumed_run__goes_on_counting(tmp_path):
+def test_resumed_run__continues_counting(tmp_path):
     bank = ShardedMemoryBank(20, 4)
     for phase in range(3):
         write(tmp_path, f"model_phase{phase}.torch", 10 * phase, bank)
@@ -106,12 +106,12 @@ def test_resumed_run__goes_on_counting(tmp_path):
     folder.add("model_iteration15.torch", write(tmp_path, "model_iteration15.torch", 15, bank))
     assert {p.name for p in tmp_path.glob("*.torch")} == {
         "model_iteration15.torch",
-        "model_phase2.torch",  # newer than what the run went on from
+        "model_phase2.torch",  # newer than the checkpoint it resumed from
     }
 
 
-def test_shards__of_a_step_stay_while_one_of_its_two_checkpoints_does(tmp_path):
-    """A run that saves within an epoch after its last step saves again at the epoch's end."""
+def test_shards__stay_while_either_checkpoint_of_a_step_exists(tmp_path):
+    """A run that saves in mid-epoch after the last step saves again at the end of the epoch."""
     bank = ShardedMemoryBank(20, 4)
     folder = RunFolder(tmp_path, Keep(KEEP_LAST=1))
     for name in ("model_iteration10.torch", "model_phase0.torch"):
@@ -120,7 +120,7 @@ def test_shards__of_a_step_stay_while_one_of_its_two_checkpoints_does(tmp_path):
     assert find_newest(tmp_path).path == tmp_path / "model_phase0.torch"
 
 
-def test_checkpoint__of_another_program_is_passed_over(tmp_path):
+def test_checkpoint__from_another_program_is_skipped(tmp_path):
     write(tmp_path, "model_phase0.torch", 10)
     write(tmp_path, "model_phase1.torch", 20, classy_state_dict={})
     point = find_newest(tmp_path)

@@ -25,7 +25,7 @@ from tests.helpers.tasks import FakeTask
 
 
 class Loss:
-    """A loss with the state that a checkpoint needs, and perhaps a sharded bank."""
+    """A loss with the state that a checkpoint needs, optionally with a sharded bank."""
 
     def __init__(self, bank=None):
         self.bank = bank
@@ -36,7 +36,7 @@ class Loss:
 
 
 class Run(FakeTask):
-    """A run of the hook, with a state that VISSL can save."""
+    """A run for the hook, with a state that VISSL can save."""
 
     more = frozenset({"hooks", "base_model"})
 
@@ -59,7 +59,7 @@ CONFIG = {
 
 
 class Images:
-    """The images of a split, which are told by their number alone."""
+    """Images in a split, identified only by their number."""
 
     def __init__(self, count):
         self.count = count
@@ -72,7 +72,7 @@ class Images:
 
 
 def run_of(folder, minutes=0, keep_last="all", **more):
-    """A task, its hook and its exchange."""
+    """Return a task, its hook and its exchange."""
     config = AttrDict(copy.deepcopy(CONFIG))
     config.CHECKPOINT.PIRL = AttrDict({"EVERY_MINUTES": minutes, "KEEP_LAST": keep_last})
     config[RECORD] = Record(json.dumps(CONFIG), weights={})
@@ -113,12 +113,12 @@ def do_step(task, hook, exchange):
 
 
 def saved(folder):
-    """The steps of the checkpoints within epochs."""
+    """Return the steps of mid-epoch checkpoints."""
     return sorted(int(re.sub(r"\D", "", path.name)) for path in folder.glob("model_iteration*"))
 
 
 def run_steps(folder, minutes, sent=None, num_steps=8, every=-1, train=True):
-    """Run the hook's steps; returns those that were saved, and the exit status."""
+    """Run the hook for some steps; return the saved ones and the exit status."""
     with watcher.watching():
         task, hook, exchange = run_of(folder, minutes, train=train)
         task.config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY = every
@@ -140,7 +140,7 @@ def run_steps(folder, minutes, sent=None, num_steps=8, every=-1, train=True):
     ("minutes", "every", "steps"),
     [(0, -1, []), (60, -1, []), (0, 4, [4, 8]), (1e-9, 4, [*range(1, 9)])],
 )
-def test_hook__saves_by_time_and_where_the_host_does(tmp_path, minutes, every, steps):
+def test_hook__saves_by_time_and_with_the_host(tmp_path, minutes, every, steps):
     assert run_steps(tmp_path, minutes, every=every) == (steps, 0)
 
 
@@ -150,7 +150,7 @@ def test_time__is_in_minutes(tmp_path):
         exchange.saved_at -= earlier
         exchange.exchange(task, {})
         assert exchange.agreed == agreed
-    task.train = False  # a test saves nothing
+    task.train = False  # the test phase saves nothing
     exchange.exchange(task, {})
     assert exchange.agreed == 0
 
@@ -158,19 +158,22 @@ def test_time__is_in_minutes(tmp_path):
 def test_signals__save_and_stop(tmp_path):
     assert run_steps(tmp_path, 0, {3: [signal.SIGTERM]}) == ([3], 143)
     (tmp_path / "model_iteration3.torch").unlink()
-    assert run_steps(tmp_path, 0, {3: [signal.SIGTERM]}, train=False) == ([], 143)  # in a test
+    assert run_steps(tmp_path, 0, {3: [signal.SIGTERM]}, train=False) == (
+        [],
+        143,
+    )  # in a test phase
 
 
 def _steps_of_two(rank, world_size, folder):
     return run_steps(folder, 0, {3: [signal.SIGTERM]} if rank else None)
 
 
-def test_signal_to_one_rank__stops_both_after_the_same_step(tmp_path):
+def test_signal_to_one_rank__stops_both_after_same_step(tmp_path):
     first, second = run_in_processes(_steps_of_two, 2, tmp_path)
     assert first == second == ([3], 143)
 
 
-def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
+def test_checkpoint__contains_record_position_and_scaler(tmp_path):
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     scaler.scale(torch.ones(()))
     task, hook, exchange = run_of(
@@ -205,10 +208,10 @@ def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
         hook.on_start(task)
 
 
-def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
+def test_epochs__are_saved_with_shards_and_old_ones_removed(tmp_path):
     bank = ShardedMemoryBank(20, 4)
     task, hook, exchange = run_of(tmp_path, keep_last=2, loss=Loss(bank))
-    (tmp_path / ".unfinished.model_phase9.torch").touch()  # of a run that was killed while saving
+    (tmp_path / ".unfinished.model_phase9.torch").touch()  # from a run killed while saving
     hook.on_start(task)
     for task.train_phase_idx in range(4):
         hook.on_phase_start(task)
@@ -229,7 +232,7 @@ def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
 
     again = Loss(ShardedMemoryBank(20, 4, seed=1))
     again.step = 4
-    again.bank.awaits_load = True  # as VISSL's loading of the loss leaves it
+    again.bank.awaits_load = True  # as after VISSL has loaded the loss
     resumed = {"checkpoint": newest.content, "checkpoint_path": str(newest.path)}
     task, hook, _ = run_of(tmp_path, loss=again, **resumed)
     hook.on_start(task)
@@ -237,7 +240,7 @@ def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
     assert not again.bank.awaits_load
 
 
-def test_host__writes_whole_files(tmp_path, monkeypatch):
+def test_host__writes_complete_files(tmp_path, monkeypatch):
     writer = CheckpointWriter(str(tmp_path), False, "phase", 0, "disk")
     name = "model_phase0.torch"
     writer.save_consolidated_checkpoint({"a": torch.ones(2)})

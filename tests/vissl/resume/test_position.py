@@ -22,7 +22,7 @@ PATHS = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TES
 
 
 def stopped_run(steps_per_epoch=3, phase=3):
-    """A run that stopped in epoch 3 after 20 images, in batches of 8, with epochs 0 to 2 done."""
+    """A run stopped in epoch 3 after 20 images, in batches of 8, with epochs 0 to 2 completed."""
     section = {"samples_done": 20}
     return FakeTask(
         checkpoint={"train_phase_idx": 2, "classy_state_dict": {"hooks": {SECTION: section}}},
@@ -38,18 +38,18 @@ def stopped_run(steps_per_epoch=3, phase=3):
 
 
 @pytest.mark.parametrize(("phase", "samples", "steps"), [(2, 20, 2), (3, 20, 2), (4, 0, 0)])
-def test_images_done__are_of_the_epoch_that_was_stopped(phase, samples, steps):
+def test_images_done__refer_to_interrupted_epoch(phase, samples, steps):
     task = stopped_run(phase=phase)
     assert samples_done(task) == samples
     assert steps_done(task, "train") == steps
     assert steps_done(task, "test") == 0
 
 
-def test_images_done__are_at_most_an_epoch_of_this_batch():
+def test_images_done__are_at_most_one_epoch_at_this_batch_size():
     assert samples_done(stopped_run(steps_per_epoch=2)) == 16
 
 
-def test_schedule__continues_at_the_image_where_it_stopped():
+def test_schedule__continues_at_the_same_image():
     task = stopped_run(phase=2)
     restore_schedule_position(task)
     assert task.num_updates == 3 * 3 * 8 + 20
@@ -57,7 +57,7 @@ def test_schedule__continues_at_the_image_where_it_stopped():
 
 @pytest.mark.parametrize("batch", [1, 2, 4])
 @pytest.mark.parametrize("num_images", [1, 4, 5, 8, 9])
-def test_epoch__has_every_image_but_a_last_batch_of_one(num_images, batch):
+def test_epoch__covers_all_images_except_last_batch_of_one(num_images, batch):
     sampler = ResumingSampler(range(num_images), batch, num_replicas=1, rank=0, shuffle=False)
     rows = list(range(num_images))
     batches = [rows[start : start + batch] for start in range(0, num_images, batch)]
@@ -70,14 +70,14 @@ def test_epoch__has_every_image_but_a_last_batch_of_one(num_images, batch):
 
 
 class Numbers(list):
-    """A data set with the configuration of a run."""
+    """A data set with a run's configuration."""
 
     cfg = None
     data_objs = ()
 
 
 def _rows_read(rank, world_size):
-    """The rows that training and the extraction of features read of 9 images, in batches of 4."""
+    """Return rows read in training and in feature extraction, for 9 images in batches of 4."""
     from vissl.trainer.trainer_main import build_task
 
     import pirl_plugin.vissl.run.pirl_task  # noqa: F401  (it registers the task)
@@ -99,11 +99,11 @@ def _rows_read(rank, world_size):
 
 
 def test_extraction__reads_every_image():
-    """Training leaves out a last batch of one image, because BatchNorm may need two values."""
+    """Training drops a last batch of one image, because BatchNorm may need two values."""
     assert run_in_processes(_rows_read, 1) == [[8, 9]]
 
 
-def test_epoch__that_goes_on_has_the_rate_of_its_start():
+def test_resumed_epoch__keeps_its_initial_rate():
     task = stopped_run()
     task.train = True
     task.num_updates = 92

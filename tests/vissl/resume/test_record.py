@@ -1,4 +1,4 @@
-"""Whether a run is the same, or the paper's: one comparison of complete configurations."""
+"""Whether a run is the same, or the paper's: one comparison between complete configurations."""
 
 import json
 
@@ -31,13 +31,13 @@ LINEAR = ("config=benchmark/pirl/linear_imagenet1k", "config.DATA.TRAIN.DATA_PAT
 
 
 def changed(free, config, *overrides):
-    """The differences that some overrides make."""
+    """Return the differences that overrides cause."""
     return run_differences(compose(*config, *overrides), compose(*config), free)
 
 
 @pytest.mark.parametrize("free", [RESUMING, FREE])
-def test_same_run__elsewhere(free):
-    """Workers, logging, machine, paths: how a run is done, not what it computes."""
+def test_same_run__may_differ_in_environment(free):
+    """Workers, logging, machine and paths affect how a run is done, not its result."""
     overrides = [
         "config.LOSS.pirl_loss.bank.placement=sharded",
         "config.CHECKPOINT.DIR=elsewhere",
@@ -51,14 +51,14 @@ def test_same_run__elsewhere(free):
     assert changed(free, PAPERS, *overrides) == {}
 
 
-def test_number_of_ranks__is_free_in_a_run_that_continues_only():
+def test_number_of_ranks__may_change_only_on_resume():
     eight = "+config/pirl/machines=1node_8gpu"
     assert changed(RESUMING, PAPERS, eight) == {}
     assert changed(FREE, PAPERS, eight) == {GLOBAL_BATCH: (256, 1024)}
     assert changed(FREE, PAPERS, eight, "config.TRAINER.PIRL_MICRO_BATCHES=4") == {}
 
 
-def test_record__keeps_all_global_batches_of_a_run_that_continues():
+def test_record__keeps_all_global_batches_on_resume():
     record = None
     for machine in ("8node", "1node_8gpu", "4node_8gpu"):
         record = make_checkpoint_record(
@@ -67,11 +67,11 @@ def test_record__keeps_all_global_batches_of_a_run_that_continues():
     assert record["global_batches"] == [1024, 256]
 
 
-def test_seed__is_fixed_in_a_run_that_continues():
+def test_seed__is_fixed_on_resume():
     assert changed(RESUMING, PAPERS, "config.SEED_VALUE=7") == {"SEED_VALUE": (7, 0)}
 
 
-def test_another_run__is_named_by_the_one_key_that_was_set_for_each_difference():
+def test_different_run__is_named_by_changed_key():
     expected = {
         "HOOKS.PIRL_INPUT.autocast": ("bfloat16", None),
         "DATA.TRAIN.DATA_LIMIT": (100, -1),
@@ -95,10 +95,10 @@ def test_another_run__is_named_by_the_one_key_that_was_set_for_each_difference()
         assert changed(free, PAPERS, *overrides) == expected
 
 
-def test_rates__are_compared_as_configured_whatever_the_batch():
+def test_rates__are_compared_as_configured_for_any_batch():
     lr = "OPTIMIZER.param_schedulers.lr"
     batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=2"
-    for config in (PAPERS, LINEAR):  # a cosine, and steps: VISSL scales all of their rates
+    for config in (PAPERS, LINEAR):  # cosine and step schedules: VISSL scales all rates
         assert changed(RESUMING, config, batch) == {}
         base = changed(RESUMING, config, batch, f"config.{lr}.auto_lr_scaling.base_value=0.3")
         assert list(base) == [f"{lr}.auto_lr_scaling.base_value"]
@@ -106,7 +106,7 @@ def test_rates__are_compared_as_configured_whatever_the_batch():
     assert list(last) == [f"{lr}.end_value"]
 
 
-def test_a_benchmark__is_compared_with_its_test_images_and_svms():
+def test_benchmark__comparison_includes_test_images_and_svms():
     overrides = ["config.DATA.TEST.RESIZE=224", "config.SVM.normalize=false"]
     assert changed(FREE, LINEAR, *overrides) == {
         "DATA.TEST.RESIZE": (224, 256),
@@ -114,7 +114,7 @@ def test_a_benchmark__is_compared_with_its_test_images_and_svms():
     }
 
 
-def test_sections_of_other_losses__are_not_compared():
+def test_other_loss_sections__are_not_compared():
     assert changed(RESUMING, PAPERS, "config.LOSS.simclr_info_nce_loss.temperature=9") == {}
     baseline = compose("config=pretrain/pirl/jigsaw_baseline_8node")
     assert run_differences(baseline, compose(*PAPERS), FREE)["LOSS.name"][1] == "pirl_loss"
@@ -137,8 +137,8 @@ def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
     assert relative["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] == str(files[1])
 
 
-def test_initial_weights__of_one_size_whose_ends_agree_are_another_file(tmp_path):
-    """A file of safetensors has no checksums at its end, as ``torch.save`` writes them."""
+def test_initial_weights__differ_despite_same_size_and_end(tmp_path):
+    """safetensors files have no checksums at the end, unlike those from ``torch.save``."""
     tensors = torch.zeros(1 << 16)
     contents = []
     for first in (0.0, 1.0):
@@ -149,12 +149,12 @@ def test_initial_weights__of_one_size_whose_ends_agree_are_another_file(tmp_path
     assert contents[0] != contents[1]
 
 
-def test_record_of_json__is_the_same_run():
+def test_record__is_unchanged_by_json():
     config = compose(*PAPERS)
     assert run_differences(config, json.loads(json.dumps(read_composed(config))), RESUMING) == {}
 
 
-def test_format_differences__is_three_keys_of_80_characters():
+def test_format_differences__shows_three_keys_of_80_characters():
     differs = {f"LONG.{'KEY' * 30}.{number}": (number, [0.5]) for number in range(5)}
     phrases = format_differences(differs).split("; ")
     assert [len(phrase) for phrase in phrases] == [80, 80, 80, 6]
@@ -162,7 +162,7 @@ def test_format_differences__is_three_keys_of_80_characters():
     assert format_differences({"A.B": (None, "")}, "{key} {value} ({expected})") == 'A.B null ("")'
 
 
-def test_images__are_compared_by_their_list():
+def test_images__are_compared_by_list():
     section = {"images": {"TRAIN": {"count": 2, "paths": digest_of(["/a/1", "/a/2"], "/a")}}}
     same = {"count": 2, "paths": digest_of(["/b/1", "/b/2"], "/b")}  # a moved folder
     other = {"count": 2, "paths": digest_of(["/a/2", "/a/1"], "/a")}
@@ -171,8 +171,8 @@ def test_images__are_compared_by_their_list():
         refuse_other_images({"TRAIN": other}, section, "FILE")
 
 
-def test_computed_values__are_compared_and_said(tmp_path, image_folder, capsys):
-    """The number of negatives follows from the images, and so does what a run continues with."""
+def test_computed_values__are_compared_and_logged(tmp_path, image_folder, capsys):
+    """The number of negatives depends on the images; resuming compares it too."""
     config = ["config=pretrain/pirl/own_images", "+config/pirl/machines=cpu"]
     few = tmp_path / "few"
     few.mkdir()

@@ -23,7 +23,7 @@ def compose(*overrides):
 
 
 def write(folder, name, config, **content):
-    """A VISSL checkpoint with next to nothing in it."""
+    """Write a nearly empty VISSL checkpoint."""
     section = {**make_checkpoint_record(config, {}), "samples_done": 0}
     content = {
         "classy_state_dict": {"hooks": {SECTION: section}},
@@ -39,12 +39,12 @@ def write(folder, name, config, **content):
 
 
 def launch(config, folder):
-    """What the launcher asks before it starts a rank: finished, or resumed from what?"""
+    """Return what the launcher asks before starting a rank: finished, or resumed from what?"""
     point = resume_point(config, folder)
     return "finished" if point.is_finished else point.path
 
 
-def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
+def test_finished__requires_loadable_final_file(tmp_path, caplog):
     config = compose(*OURS)
     assert launch(config, tmp_path) is None
     before = write(tmp_path, "model_phase2.torch", config, iteration=15)
@@ -55,7 +55,7 @@ def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
     assert f"Skipped {tmp_path / FINAL}" in caplog.text
 
 
-def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
+def test_finished__requires_tested_last_epoch(tmp_path):
     data = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
     config = compose("config=benchmark/pirl/quick_linear", *data, "config.OPTIMIZER.num_epochs=2")
     name = "model_final_checkpoint_phase1.torch"
@@ -69,7 +69,7 @@ def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
     assert launch(config, tmp_path) == "finished"
 
 
-def test_finished__refuses_other_images(image_folder, tmp_path):
+def test_finished__refuses_different_images(image_folder, tmp_path):
     key = "config.DATA.TRAIN.DATA_PATHS"
     config = compose(*OURS, f"{key}=[{image_folder / 'train'}]")
     final = write(tmp_path, FINAL, config, iteration=20, train_phase_idx=3)
@@ -94,7 +94,7 @@ def test_resume__never_starts_over_silently(tmp_path):
 @pytest.mark.parametrize(
     "name", [pytest.param("model_phase1.torch", marks=pytest.mark.slow), FINAL]
 )
-def test_resume__refuses_another_run(name, tmp_path):
+def test_resume__refuses_different_run(name, tmp_path):
     write(tmp_path, name, compose(*OURS), train_phase_idx=1)
     for garbage in (b"", b"{", b"\xff", b"a: 1"):
         (tmp_path / "train_config.yaml").write_bytes(garbage)
@@ -106,12 +106,14 @@ def test_resume__refuses_another_run(name, tmp_path):
     with pytest.raises(Refused, match=r"momentum was 0\.9, is 0\.8; .*nesterov was false, is true"):
         launch(compose(*OURS, *optimizer), tmp_path)
     with pytest.raises(Refused, match=r"config\.MODEL\.WEIGHTS_INIT\.PARAMS_FILE=.*phase"):
-        launch(compose(OURS[0], "config.OPTIMIZER.num_epochs=8"), tmp_path)  # train longer
+        launch(
+            compose(OURS[0], "config.OPTIMIZER.num_epochs=8"), tmp_path
+        )  # longer training is allowed
     with pytest.raises(Refused, match="is from another run"):
         launch(compose("config=benchmark/pirl/quick_linear"), tmp_path)
 
 
-def test_new_run__writes_over_no_finished_one(tmp_path):
+def test_new_run__does_not_overwrite_finished_run(tmp_path):
     config = compose(*OURS, "config.CHECKPOINT.AUTO_RESUME=false")
     write(tmp_path, "model_phase2.torch", config, iteration=15)
     assert launch(config, tmp_path) is None
@@ -122,8 +124,8 @@ def test_new_run__writes_over_no_finished_one(tmp_path):
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_finished_run__has_no_link_to_an_older_checkpoint(links, tmp_path, monkeypatch, capsys):
-    """The run was killed between its last checkpoint and the link, or a quota refuses the link."""
+def test_finished_run__has_no_link_to_older_checkpoint(links, tmp_path, monkeypatch, capsys):
+    """The run was killed between the last checkpoint and the link, or a quota forbids the link."""
     config = compose(*OURS, f"config.CHECKPOINT.DIR={tmp_path}")
     write(tmp_path, FINAL, config, iteration=20, train_phase_idx=3)
     link = tmp_path / "checkpoint.torch"

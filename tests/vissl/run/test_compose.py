@@ -31,7 +31,7 @@ def test_path__needs_no_quotes(pattern, tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["{}", "[{}]"])
-def test_path__that_looks_like_a_reference_is_a_path(pattern, tmp_path):
+def test_path__may_look_like_a_reference(pattern, tmp_path):
     path = tmp_path / "a${x}b"
     path.mkdir()
     config = compose(
@@ -41,7 +41,7 @@ def test_path__that_looks_like_a_reference_is_a_path(pattern, tmp_path):
     assert config.CHECKPOINT.DIR == str(path)
 
 
-def test_path__is_in_the_home_or_in_this_folder(monkeypatch, tmp_path):
+def test_path__expands_home_and_current_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     config = compose(
@@ -58,7 +58,7 @@ def test_path__is_in_the_home_or_in_this_folder(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("cores", [1, 6, 64])
-def test_workers__are_at_most_the_cores(cores, monkeypatch):
+def test_workers__are_limited_to_cores(cores, monkeypatch):
     monkeypatch.setattr("pirl_plugin.vissl.run.computed.usable_cores", lambda: cores)
     for processes in (1, 8):
         section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": processes}}
@@ -66,7 +66,7 @@ def test_workers__are_at_most_the_cores(cores, monkeypatch):
         assert workers == min(12, max(1, cores // processes))
 
 
-def test_workers__on_a_cpu_leave_a_thread_to_the_process(monkeypatch):
+def test_workers__leave_one_thread_on_cpu(monkeypatch):
     monkeypatch.setattr("pirl_plugin.vissl.run.computed.usable_cores", lambda: 6)
     section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": 2}, "DATA": {"TRAIN": {"TRANSFORMS": []}}}
     for limit, workers in (("", 2), ("2", 1), ("1", 0), ("64", 2)):
@@ -76,8 +76,8 @@ def test_workers__on_a_cpu_leave_a_thread_to_the_process(monkeypatch):
 
 
 def test_host__is_refused_without_docstrings(monkeypatch):
-    """Classy Vision reads them as it is imported."""
-    flags = SimpleNamespace(optimize=2)  # of python -OO
+    """Classy Vision reads docstrings on import."""
+    flags = SimpleNamespace(optimize=2)  # as with python -OO
     monkeypatch.setattr(host_config, "sys", SimpleNamespace(flags=flags))
     with pytest.raises(Refused, match="without -OO"):
         host_config.require_host()

@@ -1,4 +1,4 @@
-"""Runs with several processes, torchrun and signals; failures."""
+"""Runs with several processes, torchrun and signals, and their failures."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ EVERY_STEP = ["config.LOG_FREQUENCY=1"]
 
 
 @pytest.mark.slow
-def test_torchrun__starts_a_failed_run_again(image_folder, tmp_path):
+def test_torchrun__restarts_failed_run(image_folder, tmp_path):
     overrides = [*settings(image_folder, tmp_path, epochs=6), *EVERY_STEP]
     command = [*TORCHRUN, "--nproc-per-node=2", "--max-restarts=1", "-m", "pirl_plugin", "train"]
     with started(overrides, tmp_path / "console", command=command) as training:
@@ -35,8 +35,8 @@ def test_torchrun__starts_a_failed_run_again(image_folder, tmp_path):
 
 
 @pytest.mark.parametrize("code", [LOST_RANK, -signal.SIGUSR1, -signal.SIGABRT])
-def test_signal__ends_the_launcher_however_its_ranks_end(code, monkeypatch):
-    """One rank loses another that has ended; it does not listen yet; or gloo aborts its exit."""
+def test_signal__ends_launcher_however_ranks_end(code, monkeypatch):
+    """A rank loses its peer, does not listen yet, or is aborted by gloo at exit."""
     monkeypatch.setattr(launch, "requested", lambda: signal.SIGUSR1)
     with pytest.raises(Interrupted) as interrupted:
         launch._end(code, 1, [], 10)
@@ -49,7 +49,7 @@ def _signal_itself():
 
 
 @pytest.mark.slow
-def test_signals__do_not_end_a_loader_worker_that_is_starting():
+def test_signals__do_not_end_starting_loader_workers():
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
     worker = multiprocessing.get_context("forkserver").Process(target=_signal_itself)
     worker.start()
@@ -58,7 +58,7 @@ def test_signals__do_not_end_a_loader_worker_that_is_starting():
 
 
 @pytest.mark.slow
-def test_rank__that_does_not_respond_ends_the_run(image_folder, tmp_path):
+def test_unresponsive_rank__ends_the_run(image_folder, tmp_path):
     overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
     overrides.append("config.HOOKS.PIRL_RUN.timeout_minutes=1")
     with started(overrides, tmp_path / "console") as training:
@@ -69,7 +69,7 @@ def test_rank__that_does_not_respond_ends_the_run(image_folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks__hold_the_folder_when_their_launcher_is_killed(image_folder, tmp_path):
+def test_ranks__keep_folder_locked_after_launcher_is_killed(image_folder, tmp_path):
     overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
     with started(overrides, tmp_path / "console") as training:
         training.wait_for(STEP, 2)
@@ -80,7 +80,7 @@ def test_ranks__hold_the_folder_when_their_launcher_is_killed(image_folder, tmp_
         second = run(*overrides, check=False)
         assert second.returncode == 1
         assert "another process is writing to it" in second.stderr
-        # The system has sent SIGINT to the ranks, as torch asked it to: they save and end.
+        # At torch's request, the system has sent SIGINT to the ranks: they save and end.
         os.kill(rank, signal.SIGCONT)
         assert gone(training, seconds=120)
     assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
@@ -88,7 +88,7 @@ def test_ranks__hold_the_folder_when_their_launcher_is_killed(image_folder, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_started", [1, 2])
-def test_signal__ends_the_run_while_its_ranks_start(num_started, image_folder, tmp_path):
+def test_signal__ends_run_while_ranks_start(num_started, image_folder, tmp_path):
     overrides = settings(image_folder, tmp_path, epochs=500, processes=2)
     with started(overrides, tmp_path / "console") as training:
         while len(training.ranks()) < num_started:
@@ -100,8 +100,8 @@ def test_signal__ends_the_run_while_its_ranks_start(num_started, image_folder, t
         assert gone(training)
 
 
-def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tmp_path):
-    """Spawned ranks import this package without its ``.pth`` file."""
+def test_failed_rank__is_named_with_traceback_in_file(image_folder, tmp_path):
+    """Spawned ranks import this package without the ``.pth`` file."""
     overrides = settings(image_folder, tmp_path / "out", epochs=1, processes=2)
     words = ["train", *overrides, "config.METERS.name=nothing"]
     console = tmp_path / "console"
@@ -116,8 +116,8 @@ def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tm
 
 
 @pytest.mark.slow
-def test_slurm__job_trains(image_folder, tmp_path):
-    """Through submitit, which runs the job on this machine where there is no SLURM."""
+def test_slurm_job__trains(image_folder, tmp_path):
+    """submitit runs the job on this machine if SLURM is absent."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
@@ -134,7 +134,7 @@ def test_slurm__job_trains(image_folder, tmp_path):
     assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
 
 
-def test_command__says_how_to_install_a_missing_host():
+def test_command__says_how_to_install_missing_host():
     code = (
         "import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', 'train', 'a=1'];"
         "from pirl_plugin.cli import main; main()"

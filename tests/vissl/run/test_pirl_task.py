@@ -9,7 +9,7 @@ from tests.helpers.configs import compose
 
 @pytest.fixture
 def hooks_of(tmp_path):
-    """The names of a run's hooks; VISSL makes the run's folder."""
+    """Return the names of a run's hooks; VISSL creates the run's folder."""
     from vissl.hooks import default_hook_generator
 
     def names(*overrides):
@@ -21,14 +21,14 @@ def hooks_of(tmp_path):
     return names
 
 
-def test_hooks__are_added_for_our_loss_and_for_tests(hooks_of):
+def test_hooks__are_added_for_our_loss_and_tests(hooks_of):
     ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
     hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
     assert hooks[:4] == ["ExchangeHook", *ours]
-    # Ours is VISSL's hook that saves, and follows the hook that sets the bank's size.
+    # Ours replaces VISSL's saving hook, and follows the hook that sizes the bank.
     assert hooks.count("CheckpointHook") == 1
     assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
-    # A covariant baseline: our uint8 views, a loss of VISSL's.
+    # A covariant baseline: our uint8 views with a VISSL loss.
     hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node")
     assert hooks[0] == "ExchangeHook"
     assert "CheckpointHook" in hooks
@@ -37,7 +37,7 @@ def test_hooks__are_added_for_our_loss_and_for_tests(hooks_of):
     assert "TestedHook" in hooks_of("config=benchmark/pirl/quick_linear")
 
 
-def test_task_and_hooks__of_other_approaches_are_the_hosts():
+def test_task_and_hooks__are_the_hosts_for_other_approaches():
     config = compose("config=pretrain/simclr/simclr_8node_resnet")
     assert config.TRAINER.TASK_NAME == "self_supervision_task"
     launched = []

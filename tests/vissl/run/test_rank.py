@@ -1,4 +1,4 @@
-"""What ranks read from torchrun, and report: differing ranks, and how several ended."""
+"""What ranks read from torchrun and report: differing ranks, and how several ended."""
 
 import datetime
 import json
@@ -64,10 +64,10 @@ def test_group__without_a_gpu_names_what_trains_on_a_cpu(monkeypatch):
         ("SEED_VALUE", 1, "model_phase0.torch", r"rank 1: SEED_VALUE = 1 \(on rank 0 0\)\. "),
         ("DATA.TRAIN.BATCHSIZE_PER_REPLICA", 16, "model_phase0.torch", "rank 1: global batch = 32"),
         ("SEED_VALUE", 0, None, "not the same folder .* model_phase0.torch, and rank 1 from none"),
-        ("CHECKPOINT.DIR", "other", "model_phase0.torch", None),  # a mount may differ
+        ("CHECKPOINT.DIR", "other", "model_phase0.torch", None),  # mounts may differ
     ],
 )
-def test_ranks__that_differ_are_refused(key, value, checkpoint, message, monkeypatch):
+def test_differing_ranks__are_refused(key, value, checkpoint, message, monkeypatch):
     other = section = config_of()
     *sections, name = key.split(".")
     for each in sections:
@@ -88,7 +88,7 @@ def test_ranks__that_differ_are_refused(key, value, checkpoint, message, monkeyp
         _compare_ranks(with_record(other), checkpoint and f"b/{checkpoint}")
 
 
-def test_launcher__shows_the_cause_and_no_consequence(tmp_path):
+def test_launcher__shows_cause_without_consequences(tmp_path):
     assert _causes(tmp_path) == []
     record("rank 0: another rank ended", "Traceback …", tmp_path)
     record("pirl_plugin: rank 1: the cause", "Traceback …", tmp_path)
@@ -99,7 +99,7 @@ def test_launcher__shows_the_cause_and_no_consequence(tmp_path):
     assert ended.value.code == cause
 
 
-def test_launcher__adds_nothing_to_a_failure_that_a_rank_printed():
+def test_launcher__adds_nothing_to_printed_failure():
     with pytest.raises(SystemExit) as ended:
         _end(PRINTED, 0, [], 7)
     assert ended.value.code == 1
@@ -114,16 +114,16 @@ def test_launcher__adds_nothing_to_a_failure_that_a_rank_printed():
         (-signal.SIGKILL, "rank 1 was ended by SIGKILL, which the system sends if memory"),
     ],
 )
-def test_launcher__explains_a_status_without_a_cause(code, message):
+def test_launcher__explains_status_without_cause(code, message):
     with pytest.raises(SystemExit, match=message):
         _end(code, 1, [], 7)
 
 
-def test_follow__takes_nodes_and_address(monkeypatch):
+def test_follow__reads_nodes_and_address(monkeypatch):
     section = {"NUM_NODES": 8, "NUM_PROC_PER_NODE": 5, "INIT_METHOD": "env", "RUN_ID": "auto"}
     composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": section}})
     follow_torchrun(composed)
-    assert composed.config.DISTRIBUTED == section  # LOCAL_RANK alone is not torchrun's
+    assert composed.config.DISTRIBUTED == section  # LOCAL_RANK alone does not mean torchrun
     assert torchrun_local_rank() is None
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""A run ends if reading an image does not return."""
+"""A run ends if reading an image hangs."""
 
 import os
 
@@ -10,8 +10,8 @@ from tests.helpers.launched import gone, quiet, started
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "workers"), [(1, 0), (1, 1), (2, 1)])
-def test_run__whose_read_does_not_return_ends(processes, workers, image_folder, tmp_path):
-    """The read hangs in a worker, or without workers in the rank itself."""
+def test_run__ends_on_hanging_read(processes, workers, image_folder, tmp_path):
+    """The read hangs in a worker or, without workers, in the rank itself."""
     overrides = [
         *settings(image_folder, tmp_path, epochs=1, processes=processes, workers=workers),
         "config.HOOKS.PIRL_RUN.timeout_minutes=0.3",

@@ -1,4 +1,4 @@
-"""Invalid values end in one sentence that names the key, before a run starts."""
+"""Invalid values end in one sentence naming the key, before a run starts."""
 
 import pickle
 
@@ -12,7 +12,7 @@ from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 
 LOSS, INPUT = "LOSS.pirl_loss", "HOOKS.PIRL_INPUT"
-# Key below config -> values that no run can be made of, one of each kind of mistake.
+# Key below config -> invalid values, one per kind of mistake.
 WRONG: dict[str, tuple[str, ...]] = {
     f"{INPUT}.chanels_last": ("true",),
     f"{LOSS}.temperature": ("0", "x"),
@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[str, ...]] = {
 def test_mistakes__are_refused():
     composed = hydra_config.compose_hydra_configuration([QUICK])
     tree = pickle.dumps(OmegaConf.to_container(composed))
-    validate(OmegaConf.create(pickle.loads(tree)), [])  # right without them
+    validate(OmegaConf.create(pickle.loads(tree)), [])  # valid without the mistakes
     passed = []
     for key, value in ((key, value) for key, values in WRONG.items() for value in values):
         whole = section = pickle.loads(tree)
@@ -47,7 +47,7 @@ RATE = "config.OPTIMIZER.param_schedulers.lr."
 JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 
 
-def test_override__ends_in_one_sentence(subtests):
+def test_mistaken_override__ends_in_one_sentence(subtests):
     for overrides, message in (
         (
             ["config=pretrain/pirl/jigsaw_9node"],
@@ -81,7 +81,7 @@ def test_override__ends_in_one_sentence(subtests):
             assert len(str(stopped.value).splitlines()) == 1
 
 
-def test_configs_of_the_host__are_left_alone():
+def test_host_configs__are_not_validated():
     config = compose("config=test/integration_test/quick_simclr", "config.LOG_FREQUENCY=0")
     assert RECORD not in config
     assert config.TRAINER.TASK_NAME == "self_supervision_task"
