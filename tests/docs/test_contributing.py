@@ -1,4 +1,4 @@
-"""Follow the recipes in CONTRIBUTING word for word, in a copy of the package."""
+"""Follow the recipes in CONTRIBUTING to the letter, in a copy of the package."""
 
 import ast
 import re
@@ -16,13 +16,13 @@ RECIPES = {"estimator", "data source", "transform", "photometric option", "head 
 
 
 def steps(recipe):
-    """Each python block of a recipe, with the words before it."""
+    """Return each Python block in a recipe, with the text before it."""
     (section,) = re.findall(rf"^## Add an? {recipe}\n(.*?)^## ", PAGE, re.M | re.S)
     return re.findall(r"(.*?)```python\n(.*?)```", section, re.S)
 
 
 def insert_before(path, beginning, block):
-    """Insert lines before the one line that is or begins so, with its indentation."""
+    """Insert lines before the only line that equals or starts with a text, indented like it."""
     lines = path.read_text().splitlines(keepends=True)
     equal = [i for i, line in enumerate(lines) if line.strip() == beginning]
     (number,) = equal or [i for i, line in enumerate(lines) if line.strip().startswith(beginning)]
@@ -32,7 +32,7 @@ def insert_before(path, beginning, block):
 
 
 def insert_into(path, name, block):
-    """Insert entries at the end of a dictionary, list or tuple of the module."""
+    """Insert entries at the end of a dictionary, list or tuple in the module."""
     lines = path.read_text().splitlines(keepends=True)
     (value,) = [
         node.value
@@ -40,7 +40,7 @@ def insert_into(path, name, block):
         if isinstance(node, (ast.Assign, ast.AnnAssign))
         and ast.unparse(getattr(node, "target", None) or node.targets[0]) == name
     ]
-    # Columns count bytes, and the last one is the closing bracket.
+    # Columns are in bytes, and the last one is the closing bracket.
     line = lines[value.end_lineno - 1].encode()
     start, end = line[: value.end_col_offset - 1], line[value.end_col_offset - 1 :]
     separator = b", " if start.strip() else b""
@@ -50,7 +50,7 @@ def insert_into(path, name, block):
 
 
 def follow(recipe, copy):
-    """Follow the steps of a recipe; return the code of its last block, which uses the result."""
+    """Follow a recipe and return the code in its last block, which uses the result."""
     path = None
     *edits, (_, check) = steps(recipe)
     for words, block in edits:
@@ -73,7 +73,7 @@ def test_recipes__are_all_followed():
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy of the package with all recipes followed; gives it and the checks."""
+    """Copy the package, follow all recipes, and return the copy and the checks."""
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(
         ROOT / "pirl_plugin", folder / "pirl_plugin", ignore=shutil.ignore_patterns("__pycache__")
@@ -83,7 +83,7 @@ def copy(tmp_path_factory):
 
 @pytest.mark.slow
 def test_recipes__work(copy):
-    """In one process, which imports torch and VISSL once."""
+    """All in one process, which imports torch and VISSL once."""
     folder, checks = copy
     path = f"import sys; sys.path.insert(0, {str(folder)!r})"
     code = "\n".join([path, *(checks[recipe] for recipe in sorted(RECIPES))])
@@ -103,7 +103,7 @@ def test_recipes__break_no_other_test(copy):
         else:
             shutil.copy(source, folder)
     shutil.copy(ROOT / "pyproject.toml", folder)
-    for words in (["format"], ["check", "--fix"]):  # as the page says
+    for words in (["format"], ["check", "--fix"]):  # as documented on the page
         subprocess.run([sys.executable, "-m", "ruff", *words, "."], check=True, cwd=folder)
     modules = ["test_architecture.py", "method/test_estimators.py", "method/test_loss.py"]
     folders = ["views", "images", "models", "vissl/import_hook"]

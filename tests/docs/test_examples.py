@@ -1,4 +1,4 @@
-"""The documentation's examples run, and the README's loop is the first of them."""
+"""The documentation's examples run, and the first of them is README's loop."""
 
 import json
 import re
@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory, make_image):
-    """A folder that holds ``photos``, 32 48-px images: one batch of the README's."""
+    """Create a folder with ``photos``: 32 48-px images, one batch in README's loop."""
     folder = tmp_path_factory.mktemp("loop")
     (folder / "photos").mkdir()
     for i in range(32):
@@ -32,13 +32,13 @@ def run_here(name, folder, monkeypatch, *arguments):
     """Run an example in this process, in a folder, on the CPU."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # Lightning counts only
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # Lightning only counts devices
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert pirl.load_trunk("trunk.torch").network_config.size == 64
 
 
-def test_plain_pytorch__runs_without_a_warning_on_fewer_images_than_a_batch(tmp_path, make_image):
+def test_plain_pytorch__runs_silently_on_less_than_a_batch(tmp_path, make_image):
     (tmp_path / "photos").mkdir()
     for i in range(3):
         make_image(tmp_path / "photos" / f"{i}.jpg", seed=i)
@@ -58,7 +58,7 @@ def test_plain_pytorch__runs_without_a_warning_on_fewer_images_than_a_batch(tmp_
 
 @pytest.mark.slow
 def test_plain_pytorch__learns(tmp_path, monkeypatch):
-    """By kNN, its trunk is better than the same trunk untrained; the file records the size."""
+    """By kNN, the trunk beats its untrained copy; the file records the image size."""
     write_sample_dataset(tmp_path / "scenes", num_train=600, num_val=300)
     (tmp_path / "photos").symlink_to(tmp_path / "scenes" / "train")
     run_here("plain_pytorch.py", tmp_path, monkeypatch)
@@ -68,7 +68,7 @@ def test_plain_pytorch__learns(tmp_path, monkeypatch):
     assert results["knn_top1"] > results["untrained_top1"] + 10
 
 
-def test_plain_pytorch__is_the_readmes_loop():
+def test_plain_pytorch__matches_readme_loop():
     program = (EXAMPLES / "plain_pytorch.py").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert program.split('"""\n\n', 1)[1] == block
@@ -86,8 +86,8 @@ RECIPE = (
 )
 
 
-def test_examples__train_with_one_recipe(subtests):
-    """The README has the first of them, and the site's first page includes it."""
+def test_examples__share_one_recipe(subtests):
+    """README shows the first example, and the site's front page includes it."""
     for name in ("plain_pytorch.py", "ddp.py", "lightning_module.py", "tutorial"):
         with subtests.test(name=name):
             if name == "tutorial":
@@ -108,7 +108,7 @@ def test_ddp__runs_on_two_processes(photos):
     )
     assert result.returncode == 0, result.stderr
     assert "effective_rank" in result.stdout
-    assert "strides" not in result.stderr  # a warning: each step would copy the gradients
+    assert "strides" not in result.stderr  # a warning that every step copies the gradients
 
 
 @pytest.mark.slow

@@ -19,17 +19,17 @@ measured = pytest.mark.skipif(
 
 
 def text(page):
-    """The text of a page, without its line breaks."""
+    """Return the text of a page without line breaks."""
     return " ".join((ROOT / page).read_text().split())
 
 
 @pytest.mark.parametrize("page", [pytest.param(SPEED, marks=measured), GPU])
-def test_tables__have_the_figures_of_the_files(page):
+def test_tables__match_result_files(page):
     assert MAKE["page"](page) == page.read_text(), "run python docs/make_speed.py"
 
 
 @measured
-def test_sentences__have_the_figures_of_the_files():
+def test_sentences__match_result_files():
     rates = {}
     for name in MAKE["DATA"]:
         rows = MAKE["by_name"](MAKE["speed"](name)["rows"], "transform", "pipeline")
@@ -53,7 +53,7 @@ def test_sentences__have_the_figures_of_the_files():
     assert f"is read {prepared / ours:.1f} times as fast" in text("docs/guides/data.md")
 
 
-def test_costs_of_a_run__follow_from_the_rates_of_a_step():
+def test_run_costs__follow_from_step_rates():
     step = json.loads((ROOT / "docs/results/gpu.json").read_text())["step"]
     rates = {
         row["precision"].upper(): row["images_per_s"] for row in step["rows"] if row["batch"] == 128

@@ -19,7 +19,7 @@ CONFIGS = ROOT / "configs" / "config"
 
 
 def commands():
-    """Each line of each bash block, as a list of words; ``W=value`` lines are expanded."""
+    """Yield each bash line as a list of words, with ``W=value`` lines expanded."""
     for page in PAGES:
         for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S):
             values = dict(re.findall(r"^([A-Z]+)=(\S+)$", block, re.M))
@@ -36,15 +36,17 @@ COMMANDS = list(commands())
 
 
 def is_training(words):
-    """Whether a line composes a config: our command, torchrun, or a script of VISSL."""
+    """Whether a line composes a config: our command, torchrun, or a VISSL script."""
     return any(word.startswith("config=") for word in words)
 
 
 def test_training_commands__compose(image_folder, tmp_path, monkeypatch):
-    """Through VISSL's own Hydra entry; what stands before the first override is the launcher."""
+    """VISSL's own Hydra entry composes them; words before the first override are the launcher."""
     (tmp_path / "DIR").symlink_to(image_folder)  # own_images counts the images
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")  # a cluster's srun
+    monkeypatch.setattr(
+        "shutil.which", lambda program: f"/usr/bin/{program}"
+    )  # as if on a cluster with srun
     lines = [words for _, words in COMMANDS if is_training(words)]
     assert len(lines) > 15
     for words in lines:
@@ -53,11 +55,11 @@ def test_training_commands__compose(image_folder, tmp_path, monkeypatch):
 
 
 class ParsedError(Exception):
-    """The arguments are right; nothing is run."""
+    """Raised once arguments have been parsed, so nothing runs."""
 
 
-def test_other_commands__take_their_options(monkeypatch):
-    monkeypatch.setattr(Path, "is_file", lambda path: True)  # the checkpoints that pages name
+def test_other_commands__accept_their_options(monkeypatch):
+    monkeypatch.setattr(Path, "is_file", lambda path: True)  # checkpoints named on the pages
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     for name in ("parse_args", "parse_intermixed_args"):
         original = getattr(argparse.ArgumentParser, name)
@@ -72,7 +74,7 @@ def test_other_commands__take_their_options(monkeypatch):
     for words in lines:
         with pytest.raises(ParsedError):
             cli.run(words[1:])
-    # The scripts, which are imported by their names, as in their own folders.
+    # Scripts are imported by name, as from their own folders.
     scripts = [w[1:] for _, w in COMMANDS if w[0] == "python" and "extra_scripts/" in w[1]]
     scripts = [words for words in scripts if "claims" not in words[0]]
     assert len({script for script, *_ in scripts}) == 9

@@ -34,7 +34,7 @@ def image(path):
     Image.new("RGB", (8, 8)).save(path)
 
 
-def test_places205__links_each_image_below_its_class_twice_in_a_row(tmp_path):
+def test_places205__links_images_by_class_and_can_be_repeated(tmp_path):
     lists = {"train": {"a/abbey/1.jpg": 0, "z/zoo/2.jpg": 204}, "val": {"a/abbey/3.jpg": 0}}
     (tmp_path / "source/trainvalsplit_places205").mkdir(parents=True)
     for split, labels in lists.items():
@@ -51,7 +51,7 @@ def test_places205__links_each_image_below_its_class_twice_in_a_row(tmp_path):
     assert all(path.exists() for path in tmp_path.glob("out/**/*.jpg"))
 
 
-def test_yfcc1m__lists_images_that_exist(tmp_path):
+def test_yfcc1m__lists_existing_images(tmp_path):
     for i in range(7):
         image(tmp_path / "YFCC" / str(i % 2) / f"{i}.jpg")
     run("yfcc1m.py", "YFCC", "DIR/yfcc1m/train.npy", cwd=tmp_path)
@@ -60,7 +60,7 @@ def test_yfcc1m__lists_images_that_exist(tmp_path):
     assert all(Path(path).is_absolute() and Path(path).is_file() for path in paths)
 
 
-def test_one_percent__names_the_folder_of_each_image(tmp_path):
+def test_one_percent__lists_each_image_with_folder(tmp_path):
     (tmp_path / "DIR/imagenet1k/train").mkdir(parents=True)
     (tmp_path / "1percent.txt").write_text("n01440764_10026.JPEG\nn01443537_2.JPEG\n")
     subprocess.run(["bash", "-ec", block("bash", "sed ")], cwd=tmp_path, check=True)
@@ -68,7 +68,7 @@ def test_one_percent__names_the_folder_of_each_image(tmp_path):
     assert listed == "n01440764/n01440764_10026.JPEG\nn01443537/n01443537_2.JPEG\n"
 
 
-def test_own_views__are_any_function_of_an_image(tmp_path, monkeypatch):
+def test_own_views__may_be_any_image_function(tmp_path, monkeypatch):
     for name in ("1.png", "2.png"):
         image(tmp_path / "photos" / name)
     monkeypatch.chdir(tmp_path)
@@ -78,7 +78,7 @@ def test_own_views__are_any_function_of_an_image(tmp_path, monkeypatch):
     assert views["images"].shape == views["transformed"].shape == (3, 64, 64)
 
 
-def test_parts__are_one_step_of_the_loop(tmp_path, monkeypatch):
+def test_components__make_one_training_step(tmp_path, monkeypatch):
     for number in range(4):
         image(tmp_path / "photos" / f"{number}.png")
     monkeypatch.chdir(tmp_path)
@@ -88,7 +88,7 @@ def test_parts__are_one_step_of_the_loop(tmp_path, monkeypatch):
     assert names["loss"].bank.visited.tolist() == [True, True, False, False]
 
 
-def test_sorting__of_photos_runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):
+def test_sorting__runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     checkpoint = write_checkpoint(tmp_path / "trunk.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     network = f"--checkpoint {checkpoint} --size 32"

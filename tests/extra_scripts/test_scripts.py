@@ -1,4 +1,4 @@
-"""All scripts: help, starting by path from another folder, and imports."""
+"""All scripts: help, start by path from another folder, and imports."""
 
 import ast
 import importlib.machinery
@@ -10,7 +10,7 @@ from tests.helpers.forks import fork, wait_for
 
 FOLDER = Path(__file__).parents[2] / "extra_scripts"
 FILES = sorted(FOLDER.glob("*/*.py"))
-WITHOUT_OPTIONS = {"claims/report.py", "detection/trial.py"}  # take a folder only
+WITHOUT_OPTIONS = {"claims/report.py", "detection/trial.py"}  # require a folder
 
 
 SCRIPTS = [
@@ -22,7 +22,7 @@ SCRIPTS = [
 
 
 def show_help_of_each():
-    """With the modules of each script's own folder only, imported again."""
+    """Show each script's help, importing modules afresh and only from its own folder."""
     elsewhere = [entry for entry in sys.path if not entry.startswith(str(FOLDER))]
     for script in SCRIPTS:
         for file in FILES:
@@ -35,7 +35,7 @@ def show_help_of_each():
             print(script, ended.code)
 
 
-def test_help__of_each_script(tmp_path, monkeypatch):
+def test_help__is_shown_by_each_script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(SCRIPTS) > 10
     console = tmp_path / "console"
@@ -48,7 +48,7 @@ def test_help__of_each_script(tmp_path, monkeypatch):
 
 
 def imports(path):
-    """The top-level names of all modules that a file imports."""
+    """Return the top-level names of all modules that a file imports."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -56,14 +56,14 @@ def imports(path):
             yield str(node.module).partition(".")[0]
 
 
-def test_imports__are_of_the_own_folder():
-    """In tests all folders are on the path; a user's script has only its own."""
+def test_imports__are_from_own_folder():
+    """In tests, all folders are on the path; a user's script sees only its own."""
     for path in FILES:
         others = {file.stem for file in FILES if file.parent != path.parent}
         assert not {*imports(path)} & {*others, "extra_scripts"}, path
 
 
-def test_names__are_of_one_file_each():
+def test_module_names__are_unique():
     names = [path.stem for path in FILES]
     assert len(names) == len(set(names))
     elsewhere = [entry for entry in sys.path if not entry.startswith(str(FOLDER))]

@@ -1,4 +1,4 @@
-"""Run the benchmarks at tiny sizes: the keys of their figures, and what they time."""
+"""Run the benchmarks at tiny sizes: keys in their results, and what they time."""
 
 import functools
 import importlib.util
@@ -27,9 +27,9 @@ def figures(tmp_path):
 
 
 @pytest.mark.slow
-def test_pipeline__has_a_row_for_each_pipeline(figures):
+def test_pipeline__has_one_row_per_pipeline(figures):
     counts = ["--images", "4", "--rounds", "2", "--device", "cpu"]
-    found = figures(pipeline, *counts)  # drawn images: lightly's need 64 px
+    found = figures(pipeline, *counts)  # generated images: lightly's pipeline needs 64 px
     assert found["machine"]["torch"]
     rows = {(row["transform"], row["pipeline"]): row for row in found["rows"]}
     ours = ("fused", "normalised", "decode")
@@ -51,7 +51,7 @@ def test_pipeline__has_a_row_for_each_pipeline(figures):
 
 
 @pytest.mark.parametrize("vissl", [True, False], ids=["with_vissl", "alone"])
-def test_loss__has_a_row_for_each_case(vissl, figures, monkeypatch):
+def test_loss__has_one_row_per_case(vissl, figures, monkeypatch):
     find_spec = importlib.util.find_spec
     if not vissl:
         monkeypatch.setattr(
@@ -63,13 +63,13 @@ def test_loss__has_a_row_for_each_case(vissl, figures, monkeypatch):
     assert len(cases) == len(found["rows"]) == len(found["shared_draw"]) == 2 * len(ESTIMATORS)
     assert all(row["negatives"] == 16 and row["seconds_min"] > 0 for row in found["rows"])
     assert {row["batch"] for row in found["vissl"]} == ({4} if vissl else set())
-    for row in found["rows"]:  # VISSL's loss squeezes a batch of one image away
+    for row in found["rows"]:  # VISSL's loss squeezes away a batch of one image
         assert (row["speedup_over_vissl"] is not None) == (vissl and row["batch"] > 1)
     assert all(row["speedup_over_vissl"] == 1 for row in found["vissl"])
 
 
 @pytest.mark.slow
-def test_step__has_a_row_for_each_precision_and_batch(image_folder, figures):
+def test_step__has_one_row_per_precision_and_batch(image_folder, figures):
     sizes = ["--depth", "18", "--images", "2", "--batch", "2", "3", "--negatives", "64"]
     more = ["--rows", "500", "--steps", "1", "--precision", "float32", "--device", "cpu"]
     found = figures(step, "--data", image_folder / "train", *sizes, *more)
@@ -85,7 +85,7 @@ def test_step__has_a_row_for_each_precision_and_batch(image_folder, figures):
 
 
 @pytest.mark.slow
-def test_startup__has_a_row_for_each_part(figures, monkeypatch):
+def test_startup__has_one_row_per_part(figures, monkeypatch):
     monkeypatch.setattr(startup, "_MODEL", 2_000_000)
     found = figures(startup, "--rows", "2000", "--rounds", "1")
     rows = {row["what"]: row for row in found["rows"]}
@@ -99,7 +99,7 @@ def test_startup__has_a_row_for_each_part(figures, monkeypatch):
     assert rows["import vissl.engines"]["speedup_over_vissl"] is None  # nothing to compare with
 
 
-def test_timing__calls_in_turn_and_measures():
+def test_timing__alternates_calls_and_measures():
     calls = []
     takes = {"slow": 4, "quick": 1}
 
@@ -116,7 +116,7 @@ def test_timing__calls_in_turn_and_measures():
     assert parts == [0.5, 2.0]
 
 
-def test_memory__is_the_peak_of_the_call():
+def test_memory__measures_peak_during_call():
     def hold(count):
         tensors = [torch.ones(25_000_000) for _ in range(count)]  # 100 MB each
         time.sleep(0.01)

@@ -7,7 +7,7 @@ from tests.helpers.images import save_gray
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
-    """20 training and 4 test images of each of two classes, told apart by their brightness."""
+    """Create 20 training and 4 test images in each of two classes that differ in brightness."""
     folder = tmp_path_factory.mktemp("photos")
     for split, count in (("train", 20), ("val", 4)):
         for number in range(count):

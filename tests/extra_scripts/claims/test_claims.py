@@ -17,7 +17,7 @@ NINE = 362_880
 
 
 @pytest.mark.parametrize("folder", ["docs/results", "docs/results/quick_jigsaw"])
-def test_committed_runs__give_the_committed_tables_and_figures(folder, tmp_path):
+def test_committed_runs__reproduce_committed_tables_and_figures(folder, tmp_path):
     content = json.loads((ROOT / folder / "claims.json").read_text("utf-8"))
     assert verdicts.verdicts(content) == content["claims"]
     report.write_report(tmp_path, content)
@@ -46,7 +46,7 @@ def claim(name, rows):
 
 
 def test_over__is_paired_by_seed():
-    # 4, 5, 6 whatever the seed's level: 5 ± 4.303 · 1 / √3.
+    # Differences 4, 5, 6 at any seed's level: 5 ± 4.303 · 1 / √3.
     rows = [row("npid", seed, 30 + 10 * seed) for seed in range(3)]
     rows += [row("pirl_jigsaw", seed, 34 + 11 * seed) for seed in range(3)]
     found = claim("pirl_over_npid", rows)
@@ -57,7 +57,7 @@ def test_over__is_paired_by_seed():
     assert claim("pirl_over_jigsaw", rows)["seeds"] == []
 
 
-def test_best_layer__is_one_for_all_seeds():
+def test_best_layer__is_the_same_for_all_seeds():
     rows = [row("pirl_jigsaw", seed, 30.0) for seed in range(2)]
     rows[0]["linear_by_layer"] |= {"res3": 40.0, "res4": 37.0}
     rows[1]["linear_by_layer"] |= {"res3": 36.0, "res4": 40.0}
@@ -65,15 +65,15 @@ def test_best_layer__is_one_for_all_seeds():
     assert found["linear_best_top1"].to_dict() == {0: 37, 1: 40}
 
 
-def test_equal_time__is_between_the_points():
+def test_equal_time__interpolates_between_points():
     rows = [row("random", 0, 10.0), row("npid", 0, 30.0), row("pirl_jigsaw", 0, 50.0)]
-    rows[1]["points"][0]["seconds"] = 20.0  # PIRL, half way from 10 to 50, is at 30 then
+    rows[1]["points"][0]["seconds"] = 20.0  # PIRL, halfway from 10 to 50, is then at 30
     assert claim("pirl_over_npid_equal_time", rows)["difference"] == 0
     rows[1]["points"][0]["seconds"] = None
     assert claim("pirl_over_npid_equal_time", rows)["seeds"] == []
 
 
-def test_sweeps__of_all_values():
+def test_sweeps__need_all_values():
     top1 = {0: 30.0, 0.25: 35.0, 0.5: 36.0, 0.75: 34.0, 1: 20.0}
     rows = [
         row("pirl_jigsaw", 0, t, 2, **({} if v == 0.5 else {"lambda": v})) for v, t in top1.items()
@@ -84,12 +84,12 @@ def test_sweeps__of_all_values():
     assert claim("lambda_best", rows[:-1])["seeds"] == []
     rows = [row("pirl_jigsaw", 0, 20 + 2 * p, 2, negatives=4**p) for p in (2, 3, 4, 6)]
     rows.append(row("pirl_jigsaw", 0, 30.0, 2))  # N = 1,024
-    assert claim("negatives", rows)["difference"] == pytest.approx(1)  # 2 for each factor of 4
+    assert claim("negatives", rows)["difference"] == pytest.approx(1)  # 2 per factor of 4
 
 
-def test_plan__trains_the_default_of_all_sweeps_once():
+def test_plan__trains_shared_default_once():
     jobs = run.plan([*run.METHODS], [*run.SWEEPS], 3, 24)
-    assert len(jobs) == len(set(jobs)) == 78  # as many as docs/results has
+    assert len(jobs) == len(set(jobs)) == 78  # as many as in docs/results
     content = json.loads((ROOT / "docs/results/claims.json").read_text("utf-8"))
     assert {run.job_of(found) for found in content["runs"]} == set(jobs)
 
@@ -118,7 +118,7 @@ def test_methods__compose(subtests):
                 )
 
 
-def test_run__is_made_once_and_a_resumed_one_has_no_seconds(tmp_path, monkeypatch):
+def test_run__runs_once_and_omits_time_if_resumed(tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$@"; echo ran >> "$(dirname $0)/count"; exit $STATUS\n')
     python.chmod(0o755)

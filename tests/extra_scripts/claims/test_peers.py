@@ -16,11 +16,11 @@ from peer_methods import METHODS
 import pirl_plugin as pirl
 
 ROOT = Path(__file__).parents[3]
-DATA_SETS = ("imagenette", "tiny_imagenet")  # of the committed runs
+DATA_SETS = ("imagenette", "tiny_imagenet")  # from the committed runs
 
 
 @pytest.mark.parametrize("method", ["pirl_jigsaw", "pirl_rotation", "npid"])
-def test_measured_recipe__is_the_librarys(method, photos):
+def test_measured_recipe__matches_the_library(method, photos):
     trunk = pirl.WideResNet(10, width=0.125)
     measured = METHODS[method](trunk, 64, num_images=40, image_size=64)
     model = pirl.PIRL(trunk, pirl.ImageDataset(photos / "train", measured.views))
@@ -30,14 +30,14 @@ def test_measured_recipe__is_the_librarys(method, photos):
     assert shapes == expected
 
 
-def test_choose__takes_the_best_sum_of_both_measures():
+def test_choose__maximizes_sum_of_both_measures():
     keys = ("method", "batch", "rate_of_32_images", "knn_top1", "linear_top1")
     runs = [("npid", 32, 0.03, 50, 1), ("npid", 128, 0.06, 9, 60), ("byol", 32, 0.06, 99, 99)]
     rows = [dict(zip(keys, values, strict=True)) for values in runs]
     assert peers.choose(rows, "npid") == (128, 0.06)
 
 
-def test_equal_time_epochs__give_each_method_the_time_of_the_reference():
+def test_equal_time_epochs__match_reference_time():
     costs = {"pirl_jigsaw": 5.0, "npid": 2.0, "byol": 10.0, "simclr": 400.0}
     epochs = peers.equal_time_epochs(costs, 40, "pirl_jigsaw")
     assert epochs == {"pirl_jigsaw": 40, "npid": 100, "byol": 20, "simclr": 1}
@@ -50,7 +50,7 @@ def runs_of(method, accuracies, budget="equal images"):
     ]
 
 
-def test_runs_at__equal_time_takes_the_references_only_runs():
+def test_runs_at__equal_time_includes_reference_runs():
     runs = runs_of("pirl_jigsaw", [50]) + runs_of("npid", [40])
     runs += runs_of("npid", [45], "equal time") + runs_of("random", [20], "untrained")
     runs += runs_of("byol", [35])  # not compared at equal time
@@ -60,15 +60,15 @@ def test_runs_at__equal_time_takes_the_references_only_runs():
     assert rows["knn_top1"].to_dict() == {"pirl_jigsaw": 50, "npid": 45, "random": 20}
 
 
-def test_summary_table__marks_what_is_better_or_worse_than_pirl():
+def test_summary_table__marks_better_and_worse_than_pirl():
     runs = runs_of("pirl_jigsaw", [50, 50.1, 50.2]) + runs_of("npid", [60, 60.1, 60.3])
     runs += runs_of("byol", [40, 40.1, 40.3]) + runs_of("simclr", [52, 52.2, 52.1])
     for row in runs:
         row["linear_top1"] = 50.0
     content = {"runs": runs, "setting": {"data": "photos", "epochs": 20, "val_images": 1000}}
     table = peers_report.summary_table([content]).replace("\u00a0", " ")
-    # Of 1,000 photos, 50 % have an interval of 1.96 · √(0.5² / 1000) = 3.1 points. SimCLR's lead
-    # has one of 4.4, which hides 2 points that three seeds agree on.
+    # With 1,000 photos, 50 % has an interval of 1.96 · √(0.5² / 1000) = 3.1 points. SimCLR's lead
+    # has 4.4 points, which hides the 2 points on which three seeds agree.
     assert table.splitlines() == [
         "| kNN / linear | photos, equal images |",
         "|---|---|",
@@ -79,19 +79,19 @@ def test_summary_table__marks_what_is_better_or_worse_than_pirl():
     ]
 
 
-def test_few_labels_table__says_what_pre_training_gains_seed_by_seed():
+def test_few_labels_table__pairs_pre_training_gains_by_seed():
     accuracies = {"pirl_jigsaw": (30, 40, 50), "npid": (31, 41, 54), "random": (20, 30, 40)}
     runs = [
         {"start": start, "seed": seed, "fraction": 0.1, "epochs": 40, "top1": top1}
         for start, values in accuracies.items()
         for seed, top1 in enumerate(values)
     ]
-    # Of 1,000 photos; seeds: 4.303 · 1.73 / √3 = 4.3 for NPID's gain, and photos: 4.2.
+    # With 1,000 photos: 4.303 · 1.73 / √3 = 4.3 over seeds for NPID's gain, and 4.2 over photos.
     cells = peers_report.few_labels_table(runs, 1000).replace("\u00a0", " ").splitlines()[2]
     assert cells.endswith("| +10.0 ± 4.2 ↑ | +12.0 ± 6.0 ↑ |")
 
 
-def test_recipes_table__of_two_seeds_has_no_interval():
+def test_recipes_table__omits_interval_for_two_seeds():
     row = {"recipe": "rate 0.06", "epochs": 40, "knn_top1": 50.0, "linear_top1": 60.0}
     runs = [{**row, "measured_on": "tenth", "seed": 0}]
     runs += [{**row, "measured_on": "val", "seed": seed} for seed in (1, 2)]
@@ -102,7 +102,7 @@ def test_recipes_table__of_two_seeds_has_no_interval():
     ]
 
 
-def test_committed_runs__give_the_committed_tables(monkeypatch, tmp_path):
+def test_committed_runs__reproduce_committed_tables(monkeypatch, tmp_path):
     results = ROOT / "docs" / "results"
     files = [results / "peers" / f"{name}.json" for name in DATA_SETS]
     words = ["--few-labels", results / "peers" / "few_labels.json"]
@@ -125,7 +125,7 @@ def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys)
     run(monkeypatch, peers, *words)
     file = tmp_path / "peers.json"
     content = json.loads(file.read_text())
-    # The tenth: images 0, 10, 20 and 30 of 40 choose; the other 36 train, in whole batches.
+    # A tenth, images 0, 10, 20 and 30 of 40, is for choosing; the other 36 train in full batches.
     assert content["setting"]["selection_images"] == 4
     assert [row["batch"] for row in content["selection"]] == [4, 8]
     untrained, trained = content["runs"]
@@ -141,7 +141,7 @@ def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys)
     assert (tmp_path / "peers.svg").stat().st_size > 1000
     capsys.readouterr()
     run(monkeypatch, peers, *words)
-    assert capsys.readouterr().out == ""  # nothing is trained again
+    assert capsys.readouterr().out == ""  # nothing is retrained
     assert json.loads(file.read_text()) == content
 
 
@@ -153,7 +153,7 @@ def test_recipes__train_with_their_settings(monkeypatch, photos, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["simclr", "moco_v2", "byol"])
-def test_peers__of_lightly_train(monkeypatch, photos, tmp_path, name):
+def test_peers__run_lightly_train(monkeypatch, photos, tmp_path, name):
     pytest.importorskip("lightly", reason="the peers need pip install pirl-plugin[claims]")
     words = ["--data", photos, "--out", tmp_path, "--methods", name, "--epochs", 1, "--seeds", 1]
     run(monkeypatch, peers, *words, "--batches", 8, "--rates", 0.03, "--image-size", 32)
@@ -163,9 +163,7 @@ def test_peers__of_lightly_train(monkeypatch, photos, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_few_labels__start_from_the_methods_network_or_random_weights(
-    monkeypatch, photos, tmp_path, capfd
-):
+def test_few_labels__starts_from_pretrained_or_random_weights(monkeypatch, photos, tmp_path, capfd):
     words = ["--data", photos, "--out", tmp_path, "--epochs", 1, "--seeds", 1, "--image-size", 48]
     words += ["--methods", "npid", "pirl_jigsaw", "--batches", 8, "--rates", 0.03]
     run(monkeypatch, peers, *words, "--equal-images-only")

@@ -30,14 +30,14 @@ def run(monkeypatch, module, *words):
     module.main()
 
 
-def test_decoded__reduces_large_photos_alone(tmp_path):
+def test_decoded__reduces_only_large_photos(tmp_path):
     save_gray(tmp_path / "a" / "0.png", 10, (400, 300))
     save_gray(tmp_path / "a" / "1.png", 10, (60, 50))
     _, images = decoded(tmp_path, side=75)
     assert [image.size for image, _ in images] == [(100, 75), (60, 50)]
 
 
-def test_labeled_rows__draw_a_fraction_and_every_class():
+def test_labeled_rows__draw_fraction_from_every_class():
     labels = np.array([0] * 95 + [1] * 3 + [2] * 2)
     rows = labeled_rows(labels, 0.1, seed=1)
     assert len(rows) == len(set(rows)) == 10
@@ -45,8 +45,8 @@ def test_labeled_rows__draw_a_fraction_and_every_class():
     assert list(labeled_rows(labels, 0.1, seed=2)) != list(rows)
 
 
-def test_accuracies__test_photos_choose_no_layer():
-    """Layer ``good`` tells the training photos apart, ``last`` only the test photos."""
+def test_accuracies__choose_layer_on_training_photos():
+    """Layer ``good`` separates the training photos, ``last`` only the test photos."""
     labels = np.arange(60) % 2
     noise = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     signal = torch.from_numpy(labels)[:, None] * 2.0 - 1 + 0.01 * noise
@@ -60,29 +60,29 @@ def test_accuracies__test_photos_choose_no_layer():
 
 
 def accuracy(right, *, known=True, **settings):
-    """Accuracy of seeds × photos."""
+    """Accuracy from seeds × photos."""
     right = np.asarray(right)
     top1 = pd.Series(100 * right.mean(axis=1), range(len(right)))
     return Accuracy(top1, right.shape[1], dict(enumerate(right)) if known else {}, **settings)
 
 
 def test_difference__covers_seeds_and_test_photos():
-    """Paired photo by photo, it agrees with a bootstrap; unpaired, it is wider."""
+    """Paired by photo, the interval matches a bootstrap; unpaired, it is wider."""
     rng = np.random.default_rng(0)
-    hard = rng.random(500) < 0.4  # for both
+    hard = rng.random(500) < 0.4  # hard for both
     first, second = (~hard & (rng.random((3, 500)) < p) for p in (0.95, 0.9))
     paired = difference(accuracy(first), accuracy(second))
     draws = rng.integers(500, size=(4000, 500))
     leads = 100 * (first.astype(float) - second).mean(axis=0)[draws].mean(axis=1)
     by_seed = 100 * (first.astype(float) - second).mean(axis=1)
-    of_seeds = 4.303 * by_seed.std(ddof=1) / 3**0.5  # Student's, two degrees of freedom
+    of_seeds = 4.303 * by_seed.std(ddof=1) / 3**0.5  # Student's t, two degrees of freedom
     assert paired.mean == pytest.approx(by_seed.mean())
     assert paired.half_width == pytest.approx(np.hypot(of_seeds, 1.96 * leads.std()), rel=0.05)
     unpaired = difference(accuracy(first, known=False), accuracy(second, known=False))
     assert unpaired.half_width > paired.half_width
 
 
-def test_difference__of_two_seeds_has_an_interval_only_if_no_seed_changes_it():
+def test_difference__of_two_seeds_has_interval_only_if_deterministic():
     right = np.arange(100) < 50
     trained = accuracy([right, right])
     assert difference(trained, accuracy([~right, ~right])).half_width is None
@@ -91,7 +91,7 @@ def test_difference__of_two_seeds_has_an_interval_only_if_no_seed_changes_it():
     assert difference(trained, Accuracy(pd.Series({7: 1.0}), 100, {})) is None
 
 
-def test_scene__train_and_test_tiles_share_no_pixel(monkeypatch, tmp_path):
+def test_scene__splits_tiles_without_shared_pixels(monkeypatch, tmp_path):
     data = tmp_path / "tensorly" / "datasets" / "data"
     data.mkdir(parents=True)
     numbers = np.arange(87 * 58, dtype=np.uint16).reshape(87, 58, 1)
@@ -102,12 +102,12 @@ def test_scene__train_and_test_tiles_share_no_pixel(monkeypatch, tmp_path):
         np.stack([np.load(file) for file in (tmp_path / "scene" / part).rglob("*.npy")])
         for part in ("train", "val")
     )
-    assert train.shape == test.shape == (3 * 13 * 13, 17, 17, 2)  # of 3 blocks
+    assert train.shape == test.shape == (3 * 13 * 13, 17, 17, 2)  # from 3 blocks
     assert not np.intersect1d(train, test).size
 
 
-def test_comparison__of_arrays_uses_all_channels(tmp_path):
-    """Three of five channels vary together: the components are uncorrelated, with deviation 1."""
+def test_comparison__uses_all_channels_of_arrays(tmp_path):
+    """Three of five channels are correlated; components are uncorrelated, with unit variance."""
     rng = np.random.default_rng(0)
     for number in range(12):
         image = rng.integers(2000, 9000, (20, 20, 5), np.uint16)
@@ -117,7 +117,7 @@ def test_comparison__of_arrays_uses_all_channels(tmp_path):
     options = argparse.Namespace(data=tmp_path, images=6, image_size=20, width=0.25, choose=True)
     comparison = starting_points.Comparison(options)
     assert len(comparison.train) == 6
-    assert len(comparison.test) == 2  # the training images that were not drawn
+    assert len(comparison.test) == 2  # the training images not drawn
     features = comparison.features(comparison.test, comparison.network("random", 0), 20)
     assert len(features["last"]) == 2
     crops = torch.stack([image.float() for image, _ in comparison.train])
@@ -138,22 +138,22 @@ def test_comparison__of_arrays_uses_all_channels(tmp_path):
         ("tuned/pirl_jigsaw:20", Row("pirl_jigsaw", 20, 64, is_tuned=True)),
     ],
 )
-def test_row_name__is_a_row(name, row):
+def test_row_name__parses_to_row(name, row):
     costs = {"pirl_jigsaw": 4.0, "npid": 2.0}
     assert RowName.parse(name).row(costs, 64) == row
 
 
 @pytest.mark.parametrize("name", ["mocov2:5", "npid:", "npid 40", "tuned/", "npid_more:3"])
-def test_row_name__is_refused(name):
+def test_row_name__refuses_invalid_names(name):
     with pytest.raises(argparse.ArgumentTypeError, match="is not a row"):
         RowName.parse(name)
 
 
-def test_layer_features__are_the_trunks_own(photos):
+def test_layer_features__match_the_trunk(photos):
     trunk = pirl.WideResNet(10, width=0.125)
     _, images = decoded(photos / "val")
     layers = layer_features(trunk, images, 32)
-    assert trunk.training  # as it was
+    assert trunk.training  # mode is restored
     pixels = torch.stack([torch.from_numpy(np.array(image)) for image, _ in images])
     crops = torch.nn.functional.interpolate(
         pixels.permute(0, 3, 1, 2).float(), 32, mode="bilinear", antialias=True
@@ -177,7 +177,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     assert content["setting"]["train_images"] == 40
     assert content["costs"]["npid"] > 0
     assert [row["start"] for row in content["frozen"]] == ["histograms", "random", "npid"]
-    assert content["frozen"][0]["linear"]["last"] > 90  # by the colors
+    assert content["frozen"][0]["linear"]["last"] > 90  # from colors
     assert [row["start"] for row in content["fine_tuned"]] == ["random"] * 2 + ["npid"] * 2
     capsys.readouterr()
     run(monkeypatch, starts, *words)
@@ -185,7 +185,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     npid = content["frozen"].pop()
     file.write_text(json.dumps(content))
     monkeypatch.setattr(starting_points.Comparison, "pretrain", None)
-    run(monkeypatch, starts, *words)  # it measures the saved network
+    run(monkeypatch, starts, *words)  # evaluates the saved network
     assert json.loads(file.read_text())["frozen"][-1] == npid
     run(monkeypatch, starts_report, file, "--out", tmp_path)
     assert "| NPID, 1 pass, 32 px |" in (tmp_path / "starts.md").read_text()
@@ -200,7 +200,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
         ("unlike_photos", ("spoken_digits", "steel"), "Images unlike photos"),
     ],
 )
-def test_committed_rows__give_the_committed_tables(name, sets, title, monkeypatch, tmp_path):
+def test_committed_rows__reproduce_committed_tables(name, sets, title, monkeypatch, tmp_path):
     results = ROOT / "docs" / "results"
     files = [results / "starts" / f"{one}.json" for one in sets]
     run(monkeypatch, starts_report, *files, "--out", tmp_path, "--name", name)
@@ -208,13 +208,13 @@ def test_committed_rows__give_the_committed_tables(name, sets, title, monkeypatc
     assert tables == (results / "starts" / f"{name}.md").read_text("utf-8")
     page = (results / "README.md").read_text("utf-8")
     assert tables.split("\n\n")[1] in page
-    # Each figure of the text beside the tables is one of them.
+    # Every figure in the text beside the tables is in the tables.
     section = page.partition(f"## {title}")[2].partition("\n## ")[0]
     written = re.findall(r"\d+\.\d", section)
     assert len(written) >= 8
     assert not [figure for figure in written if figure not in tables]
 
 
-def test_first_page__has_the_short_table():
+def test_first_page__shows_short_table():
     short = (ROOT / "docs/results/starts/starts.md").read_text("utf-8").split("\n\n")[1]
     assert short in (ROOT / "README.md").read_text("utf-8")

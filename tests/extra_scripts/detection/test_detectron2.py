@@ -31,7 +31,7 @@ def model_of(name, *options):
     return config, build_model(config)
 
 
-def test_model__keeps_batch_norm_and_the_papers_pixels():
+def test_model__keeps_batch_norm_and_the_papers_pixel_statistics():
     from detectron2.layers import FrozenBatchNorm2d
 
     config, model = model_of("voc07_pirl", *NARROW)
@@ -51,7 +51,7 @@ def test_model__keeps_batch_norm_and_the_papers_pixels():
     torch.testing.assert_close(normalized, torch.ones_like(normalized))
 
 
-def test_model__has_res4_and_res5_of_the_trunk_to_the_bit(tmp_path):
+def test_model__matches_trunk_res4_and_res5_bit_for_bit(tmp_path):
     from detectron2.checkpoint import DetectionCheckpointer
 
     trunk = small_trunk(50, WIDTH)
@@ -72,9 +72,9 @@ def test_model__has_res4_and_res5_of_the_trunk_to_the_bit(tmp_path):
     assert res5.abs().max() > 0
 
 
-def test_moco24k__ends_res5_in_one_more_norm():
+def test_moco24k__adds_norm_after_res5():
     register_extra_norm()
-    register_extra_norm()  # again: no clash
+    register_extra_norm()  # again, without a clash
     _, model = model_of("voc0712_moco24k", *NARROW)
     res5 = model.roi_heads.res5
     assert [name for name, _ in res5.named_children()] == ["0", "1", "2", "norm"]
@@ -85,7 +85,7 @@ def test_moco24k__ends_res5_in_one_more_norm():
 
 @pytest.fixture(scope="module")
 def voc(tmp_path_factory, make_image):
-    """VOC2007 with three images to train on and three to test on, each with two objects."""
+    """Create VOC2007 with three training and three test images, each with two objects."""
     root = tmp_path_factory.mktemp("datasets")
     folder = root / "VOC2007"
     for part in ("Annotations", "ImageSets/Main", "JPEGImages"):
@@ -126,7 +126,7 @@ def checkpoint(tmp_path_factory):
     return path
 
 
-def test_benchmark__goes_from_a_checkpoint_to_ap(voc, checkpoint, tmp_path):
+def test_benchmark__runs_from_checkpoint_to_ap(voc, checkpoint, tmp_path):
     out = tmp_path / "out"
     arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", out, "--data", voc]
     result = benchmark(*arguments, *SMALL, "SOLVER.MAX_ITER", "3", root="elsewhere")
@@ -149,8 +149,8 @@ def test_benchmark__goes_from_a_checkpoint_to_ap(voc, checkpoint, tmp_path):
     assert "belongs to the run with options" in other.stderr
 
 
-def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):
-    """Detectron2 itself only warns: the second start of a trial finds weights of another shape."""
+def test_benchmark__refuses_mismatched_weights(voc, tmp_path):
+    """Detectron2 itself only warns: on a trial's second start, the weights have another shape."""
     out = tmp_path / "out"
     wrong = tmp_path / "wrong.pkl"
     torch.save(vissl_checkpoint(small_trunk(50, 0.125)), tmp_path / "wrong.torch")
@@ -175,7 +175,7 @@ def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):
     ],
     ids=["config", "weights", "data"],
 )
-def test_benchmark__refuses_in_one_sentence(what, match, voc, checkpoint, tmp_path):
+def test_benchmark__refuses_invalid_options(what, match, voc, checkpoint, tmp_path):
     arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", tmp_path / "out"]
     result = benchmark(*arguments, "--data", voc, *SMALL, *what, root=voc)
     assert result.returncode == 1
@@ -185,7 +185,7 @@ def test_benchmark__refuses_in_one_sentence(what, match, voc, checkpoint, tmp_pa
 
 
 @pytest.mark.parametrize("config", ["smoke_cpu", "voc0712_moco24k"])
-def test_vissls_own_tool__takes_our_configs_and_weights(config, voc, checkpoint, tmp_path):
+def test_vissls_own_tool__accepts_our_configs_and_weights(config, voc, checkpoint, tmp_path):
     import tools
 
     export_checkpoint(checkpoint, tmp_path / "out.pkl", "detectron2")

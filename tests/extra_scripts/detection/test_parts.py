@@ -1,4 +1,4 @@
-"""The parts of a detection run that do not need Detectron2."""
+"""Components of a detection run that do not need Detectron2."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from train_net import summarize, table
 from trial import check_loaded
 
 
-def test_summarize__mean_and_sample_deviation_of_what_finished():
+def test_summarize__covers_finished_trials():
     trials = [
         {"AP": 44.0, "AP50": 73.0, "AP75": 46.0},
         {"seed": 1, "error": "exit status 1"},
@@ -29,7 +29,7 @@ def test_summarize__mean_and_sample_deviation_of_what_finished():
     assert summarize(trials[1:2]) == {"finished": 0, "mean": None, "sd": None}
 
 
-def test_table__has_means_and_deviations():
+def test_table__shows_means_and_deviations():
     trials = [{"AP": 44.0, "AP50": 73.0, "AP75": 46.0}, {"AP": 45.0, "AP50": 73.0, "AP75": 48.0}]
     line = "2 finished: AP 44.5 ± 0.7, AP50 73.0 ± 0.0, AP75 47.0 ± 1.4"
     assert table(summarize(trials)) == line
@@ -41,13 +41,13 @@ MODEL = {
     "backbone.stem.conv1.weight": torch.ones(2),
     "roi_heads.res5.0.conv1.norm.running_var": torch.ones(3),
     "roi_heads.res5.0.conv1.norm.num_batches_tracked": torch.tensor(0),
-    "roi_heads.res5.norm.weight": torch.ones(4),  # MoCo's extra one is not pre-trained
+    "roi_heads.res5.norm.weight": torch.ones(4),  # MoCo's extra layer is not pre-trained
     "roi_heads.box_predictor.cls_score.weight": torch.rand(4),
     "proposal_generator.rpn_head.conv.weight": torch.rand(4),
 }
 
 
-def test_check_loaded__passes_a_model_that_has_the_weights():
+def test_check_loaded__accepts_model_with_the_weights():
     check_loaded(MODEL, WEIGHTS)
     pyramid = {n.replace("roi_heads", "backbone.bottom_up"): t for n, t in MODEL.items()}
     check_loaded(pyramid, WEIGHTS)
@@ -70,7 +70,7 @@ def test_check_loaded__refuses_names_under_a_prefix():
         check_loaded(MODEL, prefixed)
 
 
-def test_find_config__by_name_and_by_path(tmp_path):
+def test_find_config__accepts_name_or_path(tmp_path):
     assert find_config("voc07_pirl").name == "voc07_pirl.yaml"
     (tmp_path / "mine.yaml").write_text("VERSION: 2\n")
     assert find_config(str(tmp_path / "mine.yaml")) == tmp_path / "mine.yaml"
@@ -78,9 +78,9 @@ def test_find_config__by_name_and_by_path(tmp_path):
         find_config("voc08")
 
 
-def test_load_config__runs_no_code_in_a_file_or_its_base(tmp_path, monkeypatch):
+def test_load_config__executes_no_code(tmp_path, monkeypatch):
     class Detectron2Config(CfgNode):
-        """Takes unsafe YAML unless it is told not to, as Detectron2's own does."""
+        """Allows unsafe YAML unless told otherwise, as Detectron2's own class does."""
 
         def merge_from_file(self, cfg_filename, allow_unsafe=True):
             self.merge_from_other_cfg(
@@ -102,7 +102,7 @@ def test_load_config__runs_no_code_in_a_file_or_its_base(tmp_path, monkeypatch):
     assert not ran.exists()
 
 
-def test_without_detectron2__says_how_to_install_it_here(monkeypatch):
+def test_without_detectron2__says_how_to_install_it(monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "detectron2"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "detectron2", None)
@@ -122,9 +122,7 @@ echo '{"AP": 5'$seed', "AP50": 80.0, "AP75": 55.0, "seed": '$seed'}' > "$2/resul
 """
 
 
-def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
-    tmp_path, monkeypatch, capsys
-):
+def test_failed_trial__keeps_other_and_finished_trials(tmp_path, monkeypatch, capsys):
     python = tmp_path / "python"
     python.write_text(textwrap.dedent(STAND_IN))
     python.chmod(0o755)
@@ -148,7 +146,7 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     results = json.loads((out / "results.json").read_text())
     assert results["finished"] == 2
     assert [trial["seed"] for trial in results["trials"]] == [0, 2, 1]
-    assert results["mean"]["AP"] == 51  # of 50 and 52
+    assert results["mean"]["AP"] == 51  # from 50 and 52
     assert "exit status 3: RuntimeError: out of memory" in results["trials"][2]["error"]
     assert "Seed 1 failed" in capsys.readouterr().err
     assert "SEED: 2" in (out / "trial_2" / "trial.yaml").read_text()
@@ -159,5 +157,5 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     counts = [(out / f"trial_{i}" / "count").read_text().count("ran") for i in range(3)]
     assert counts == [1, 2, 1]
 
-    assert command.main([*arguments[:-1], "4"]) == 0  # one trial more, beside those there are
+    assert command.main([*arguments[:-1], "4"]) == 0  # one more trial beside the existing ones
     assert json.loads((out / "results.json").read_text())["finished"] == 4

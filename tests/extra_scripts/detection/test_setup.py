@@ -14,7 +14,7 @@ FILES = sorted((config_root() / "detection").glob("*.yaml"))
 
 
 def rates(config):
-    """The learning rate of every iteration."""
+    """The learning rate at every iteration."""
     from detectron2.solver import build_lr_scheduler
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.SOLVER.BASE_LR)
@@ -27,7 +27,7 @@ def rates(config):
     return np.array(trace)
 
 
-def test_learning_rate__is_the_appendixs_at_every_iteration(subtests):
+def test_learning_rate__matches_appendix_at_every_iteration(subtests):
     for name, base, warmup, drop, iterations in (
         ("voc07_pirl", 0.003, 1000, 9500, 12_500),
         ("voc0712_pirl", 0.003, 1000, 17_000, 25_000),
@@ -37,7 +37,7 @@ def test_learning_rate__is_the_appendixs_at_every_iteration(subtests):
         with subtests.test(name=name):
             trace = rates(load_config(find_config(name)))
             step = np.arange(iterations)
-            # From base / 3 linearly to base, and base / 10 at the end.
+            # Linear from base / 3 to base, and base / 10 at the end.
             expected = np.full(iterations, base)
             expected[:warmup] = base * (1 / 3 + (2 / 3) * step[:warmup] / warmup)
             expected[drop:] = base / 10
@@ -48,13 +48,13 @@ def test_learning_rate__is_the_appendixs_at_every_iteration(subtests):
                 )
 
 
-def test_configs__have_no_key_that_detectron2_does_not_read(subtests):
+def test_configs__have_only_keys_known_to_detectron2(subtests):
     for file in FILES:
         with subtests.test(file=file.stem):
             assert load_config(file).VERSION == 2  # an unknown key would have raised
 
 
-def test_fewer_gpus__see_as_many_images_at_a_rate_that_follows_the_batch():
+def test_fewer_gpus__scale_rate_and_iterations():
     from detectron2.engine import DefaultTrainer
 
     config = DefaultTrainer.auto_scale_workers(load_config(find_config("voc07_pirl")), 1)
@@ -63,7 +63,7 @@ def test_fewer_gpus__see_as_many_images_at_a_rate_that_follows_the_batch():
     assert (solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS) == (100_000, (76_000,), 8000)
 
 
-def test_load_config__refuses_an_unknown_key():
+def test_load_config__refuses_unknown_key():
     with pytest.raises((KeyError, AssertionError), match=r"SOLVER\.BASE_RATE"):
         load_config(find_config("voc07_pirl"), ["SOLVER.BASE_RATE", "1"])
 

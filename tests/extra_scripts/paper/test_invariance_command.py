@@ -29,7 +29,7 @@ def images(tmp_path_factory):
 
 
 def checkpoint(folder, transform="PIRLJigsaw", heads=True, seed=0, **parameters):
-    """A checkpoint in VISSL's form, with the configuration of its run beside it."""
+    """Write a checkpoint in VISSL's format, with its run's configuration beside it."""
     torch.manual_seed(seed)
     trunk = ResNetTrunk(10, 0.25)
     patches = 9 if transform == "PIRLJigsaw" else 1
@@ -48,7 +48,7 @@ def checkpoint(folder, transform="PIRLJigsaw", heads=True, seed=0, **parameters)
     return folder / "checkpoint.torch"
 
 
-def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_path, capsys):
+def test_invariance__compares_models_and_writes_figure_and_values(images, tmp_path, capsys):
     pirl = checkpoint(tmp_path / "pirl", **SMALL)
     jigsaw = checkpoint(
         tmp_path / "jigsaw", "PredictJigsaw", heads=False, num_permutations=100,
@@ -74,19 +74,19 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     printed = capsys.readouterr().out
     assert "pirl, separate BatchNorm statistics for each kind of input: same image" in printed
 
-    # the classifier has no image view: it is shown images of the other model's size
+    # the classifier has no image view, so it gets images at the other model's size
     views = load_pretext_model(jigsaw, other=run_config(pirl)).views
     assert (views.image_size, views.patch_size) == (32, 16)
     assert len(views.permutations.orders) == 100
 
-    # or of the size that is asked for, without the other
+    # or, without the other model, at the requested size
     invariance.main(["--checkpoint", str(jigsaw), *arguments, "--size", "32"])
     (alone,) = json.loads((out / "invariance.json").read_text())["models"]
     assert {**alone, "name": "jigsaw"} == second
 
 
-def test_invariance__of_images_alone_takes_the_patches_of_another_run(images, tmp_path):
-    """A 64-px NPID was shown 64-px patches of a 255-px crop."""
+def test_invariance__takes_patches_for_image_model_from_another_run(images, tmp_path):
+    """A 64-px NPID used to get 64-px patches from a 255-px crop."""
     npid = checkpoint(tmp_path / "npid", "PIRLImage", image_size=32)
     pirl = checkpoint(tmp_path / "pirl", **SMALL)
     arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "1"]
@@ -99,7 +99,7 @@ def test_invariance__of_images_alone_takes_the_patches_of_another_run(images, tm
     assert load_pretext_model(paper).views.patch_size == 64
 
 
-def test_invariance__own_statistics_do_not_depend_on_the_running_ones(images, tmp_path):
+def test_invariance__own_statistics_ignore_running_statistics(images, tmp_path):
     path = checkpoint(tmp_path / "trained", **SMALL)
     other = checkpoint(tmp_path / "drifted", **SMALL)
     content = torch.load(other, weights_only=True)
@@ -115,7 +115,7 @@ def test_invariance__own_statistics_do_not_depend_on_the_running_ones(images, tm
     assert abs(trained["heads"]["same"]["mean"] - drifted["heads"]["same"]["mean"]) > 1e-3
 
 
-def test_load_pretext_model__rotation(tmp_path):
+def test_load_pretext_model__loads_rotation(tmp_path):
     model = load_pretext_model(checkpoint(tmp_path / "rotation", "PIRLRotation", image_size=32))
     image, versions = model.views_of(torch.zeros(3, 50, 40, dtype=torch.uint8), 0, 2, 0)
     assert (image.shape, versions.shape) == ((3, 32, 32), (2, 1, 3, 32, 32))
@@ -124,7 +124,7 @@ def test_load_pretext_model__rotation(tmp_path):
     assert model.g is not None
 
 
-def test_load_pretext_model__g_takes_the_patches_of_an_image_together(tmp_path):
+def test_load_pretext_model__applies_g_to_all_patches_of_an_image(tmp_path):
     model = load_pretext_model(checkpoint(tmp_path / "pirl", **SMALL))
     patches = torch.randint(0, 256, (2, 9, 3, 16, 16), dtype=torch.uint8)
     both = model.embed_transformed(patches)
@@ -133,7 +133,7 @@ def test_load_pretext_model__g_takes_the_patches_of_an_image_together(tmp_path):
     assert (model.g.num_patches, model.f.num_patches) == (9, 1)
 
 
-def test_invariance__a_run_without_configuration_gets_the_papers_views(tmp_path):
+def test_invariance__defaults_to_the_papers_views(tmp_path):
     path = checkpoint(tmp_path / "pirl")
     (tmp_path / "pirl" / "train_config.yaml").unlink()
     views = load_pretext_model(path).views
@@ -142,7 +142,7 @@ def test_invariance__a_run_without_configuration_gets_the_papers_views(tmp_path)
     assert load_pretext_model(path, other=other).views.patch_size == 16
 
 
-def test_invariance__looks_for_all_checkpoints_before_it_measures_one(images, tmp_path, capsys):
+def test_invariance__checks_all_checkpoints_first(images, tmp_path, capsys):
     path = checkpoint(tmp_path / "pirl", **SMALL)
     damaged = tmp_path / "damaged.torch"
     damaged.write_bytes(path.read_bytes()[:1000])

@@ -1,4 +1,4 @@
-"""Figures 2 and 5: the paper's points, and runs beside them."""
+"""Figures 2 and 5: the paper's points, with runs beside them."""
 
 from pathlib import Path
 
@@ -23,13 +23,13 @@ TABLES = lay_out(
 )
 
 
-def test_parameters__has_the_papers_points_and_the_runs():
+def test_parameters__shows_paper_points_and_runs():
     figure = draw_parameters(TABLES)
     drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in figure.axes[0].lines]
-    assert len(drawn) == 20 + 2  # of the paper; another network has no place
+    assert len(drawn) == 20 + 2  # from the paper; other networks are omitted
     for point in ((25.6, 63.6), (98, 67.4), (51.2, 65.7), (670, 68.1)):  # of the paper
         assert point in drawn
-    assert (25.6, 62.5) in drawn  # the mean of two runs
+    assert (25.6, 62.5) in drawn  # mean over two runs
     (hollow,) = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "none"]
     assert hollow.get_ydata()[0] == 41
     texts = [text.get_text() for text in figure.axes[0].texts]
@@ -37,7 +37,7 @@ def test_parameters__has_the_papers_points_and_the_runs():
     assert "short, not PIRL: 41.0" in texts
 
 
-def test_layers__has_pirl_and_jigsaw_and_the_runs():
+def test_layers__shows_pirl_jigsaw_and_runs():
     lines = {line.get_label(): list(line.get_ydata()) for line in draw_layers(TABLES).axes[0].lines}
     assert lines["PIRL, paper"] == [6.2, 30.0, 40.1, 56.6, 63.6]
     assert lines["Jigsaw, paper"] == [12.4, 28.0, 39.9, 45.7, 34.2]

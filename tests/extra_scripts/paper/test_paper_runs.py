@@ -20,12 +20,12 @@ IMAGENET, YFCC = 1_281_167, 1_000_000
 
 
 def composed(*overrides):
-    """A configuration as a run records it; the same composition serves many tests."""
+    """Return a configuration as recorded by a run; compositions are shared between tests."""
     return read_composed(compose(*overrides))
 
 
 def changed(config, changes):
-    """A configuration with other values; a key that the run does not have is added."""
+    """Return a configuration with other values; missing keys are added."""
     for key, value in changes.items():
         *sections, name = key.split(".")
         section = config
@@ -36,7 +36,7 @@ def changed(config, changes):
 
 
 def trained(folder, *overrides, epochs=None, images=IMAGENET, name=None, **changes):
-    """A checkpoint of a pre-training with its record, and without weights."""
+    """Write a pre-training checkpoint with its record but without weights."""
     config = changed(composed(*overrides), changes.pop("changes", {}))
     epochs = epochs or config["OPTIMIZER"]["num_epochs"]
     section = {"config": json.dumps(config), "images": {"TRAIN": {"count": images}}, **changes}
@@ -51,14 +51,14 @@ def trained(folder, *overrides, epochs=None, images=IMAGENET, name=None, **chang
 
 
 def benchmark(folder, checkpoint, column="ImageNet", changes=None, **settings):
-    """The folder of a finished benchmark with other values."""
+    """Write the folder of a finished benchmark with other values."""
     run = measured(folder, checkpoint, column=column, **settings)
     if changes:
         write_run(run, changed(read_config(run / "train_config.yaml"), changes))
     return run
 
 
-ANY_RUN = {  # key -> a value that cannot change a result
+ANY_RUN = {  # key -> a value that cannot affect results
     "SEED_VALUE": 5,
     "LOSS.pirl_loss.bank.seed": 7,
     "LOSS.pirl_loss.bank.placement": "sharded",
@@ -71,7 +71,7 @@ ANY_RUN = {  # key -> a value that cannot change a result
 }
 
 
-def test_pretraining__fills_its_row_whatever_cannot_change_a_result(tmp_path):
+def test_pretraining__fills_row_despite_irrelevant_changes(tmp_path):
     run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=ANY_RUN)))
     assert (run.row, run.differs) == ("PIRL", {})
     assert (2, "PIRL") in paper_rows(lay_out([run]))
@@ -85,8 +85,8 @@ def test_pretraining__fills_its_row_whatever_cannot_change_a_result(tmp_path):
 @pytest.mark.parametrize(
     ("batches", "expected"), [([256], "256"), ([256, 1024], "256, then 1024"), ([1024], None)]
 )
-def test_pretraining__with_another_batch_at_any_time_fills_no_row(batches, expected, tmp_path):
-    """The last command has the paper's batch."""
+def test_pretraining__with_other_batch_at_any_time_fills_no_row(batches, expected, tmp_path):
+    """The last command uses the paper's batch size."""
     made = trained(tmp_path / "made", PIRL, global_batches=batches)
     run = read_run(benchmark(tmp_path / "run", made))
     batch = {} if expected is None else {"pre-training global batch": (expected, 1024)}
@@ -94,7 +94,7 @@ def test_pretraining__with_another_batch_at_any_time_fills_no_row(batches, expec
 
 
 @pytest.mark.parametrize("storage", ["shards", "filelist"])
-def test_images__are_known_by_their_number_in_any_storage(storage, tmp_path):
+def test_images__are_identified_by_count_in_any_storage(storage, tmp_path):
     overlay = f"+config/pirl/datasets={storage}"
     rows = {}
     for images in (IMAGENET, YFCC, IMAGENET - 1):
@@ -111,7 +111,7 @@ def test_images__are_known_by_their_number_in_any_storage(storage, tmp_path):
 
 
 def finish(folder, images, epochs=28):
-    """The checkpoint of a benchmark, with the numbers of its images."""
+    """Write a benchmark's checkpoint with its image counts."""
     config = read_config(folder / "train_config.yaml")
     section = {"images": {split: {"count": count} for split, count in images.items()}}
     section |= {"config": json.dumps(config), "weights": hash_weights(config)}
@@ -120,20 +120,20 @@ def finish(folder, images, epochs=28):
 
 
 def write_weights(folder):
-    """The SHA-256 of the weights of SVMs."""
+    """Write the SHA-256 of the weights that the SVMs used."""
     weights = hash_weights(read_config(folder / "train_config.yaml"))
     (folder / RUN_WEIGHTS).write_text(json.dumps(weights))
 
 
-def test_benchmark__on_one_gpu_fills_its_row(tmp_path):
-    """As the guide says: its rate follows the batch."""
+def test_benchmark__on_one_gpu_fills_row(tmp_path):
+    """As documented in the guide: the learning rate follows the batch size."""
     made = trained(tmp_path / "made", PIRL)
     for column in ("ImageNet", "1 %", "VOC07"):
         run = read_run(measured(tmp_path / column, made, ONE_GPU, column=column))
         assert (run.row, run.differs) == ("PIRL", {})
 
 
-def test_benchmark__on_a_part_of_its_images_fills_no_row(tmp_path):
+def test_benchmark__on_fewer_images_fills_no_row(tmp_path):
     folder = measured(tmp_path / "run", trained(tmp_path / "made", PIRL))
     finish(folder, {"TRAIN": 100, "TEST": 50_000})
     run = read_run(folder)
@@ -141,8 +141,8 @@ def test_benchmark__on_a_part_of_its_images_fills_no_row(tmp_path):
     assert run.unknown == []
 
 
-def test_svm__has_the_images_of_its_features(tmp_path):
-    """Two ranks, which repeat an image, so that they have as many."""
+def test_svm__counts_images_by_features(tmp_path):
+    """Two ranks, one of which repeats an image so that both have equally many."""
     made = trained(tmp_path / "made", PIRL)
     numbers = IMAGES["voc07"]
     for left_out in (0, 1):
@@ -161,8 +161,8 @@ def test_svm__has_the_images_of_its_features(tmp_path):
         assert (run.differs, run.unknown) == (differs, [])
 
 
-def test_trunk__that_was_trained_with_labels_fills_no_row(tmp_path):
-    """Fine-tuning changes the trunk, and a benchmark of a frozen trunk does not."""
+def test_trunk__trained_with_labels_fills_no_row(tmp_path):
+    """Fine-tuning changes the trunk, but a benchmark with a frozen trunk does not."""
     made = trained(tmp_path / "made", PIRL)
     weights = {"MODEL.WEIGHTS_INIT.PARAMS_FILE": str(made)}
     unfrozen = {**weights, "MODEL.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY": False}
@@ -179,7 +179,7 @@ def test_trunk__that_was_trained_with_labels_fills_no_row(tmp_path):
         assert (run.row, run.differs) == ("PIRL", labels)
 
 
-def test_row__is_filled_by_its_config(tmp_path, subtests):
+def test_row__is_filled_by_matching_config(tmp_path, subtests):
     for row, overrides in PRETRAININGS.items():
         with subtests.test(row=row):
             images = YFCC if "YFCC" in row else IMAGENET
@@ -190,7 +190,7 @@ def test_row__is_filled_by_its_config(tmp_path, subtests):
             assert row in {name for _, name in paper_rows(lay_out([run]))}
 
 
-def test_row__ensemble_random_and_a_link(tmp_path):
+def test_row__is_filled_by_ensemble_random_weights_and_link(tmp_path):
     files = [str(trained(tmp_path / f"{i}", PIRL, changes={"SEED_VALUE": i})) for i in range(2)]
     ensemble = composed("config=benchmark/pirl/ensemble_imagenet1k")
     run = measured(tmp_path / "ensemble", "")
@@ -210,7 +210,7 @@ def test_row__ensemble_random_and_a_link(tmp_path):
     assert read_run(measured(tmp_path / "linked", link)).differs == {}
 
 
-FOREIGN_PRETRAININGS = {  # key -> another value: of VISSL, of the loss, of a list, of hooks
+FOREIGN_PRETRAININGS = {  # key -> different value, for VISSL, the loss, a list and hooks
     "OPTIMIZER.momentum": 0.99,
     "OPTIMIZER.num_epochs": 801,
     "DATA.MEAN": [0.5, 0.5, 0.5],
@@ -220,7 +220,7 @@ FOREIGN_PRETRAININGS = {  # key -> another value: of VISSL, of the loss, of a li
 }
 
 
-def test_foreign_pretraining__names_its_keys(tmp_path):
+def test_foreign_pretraining__names_keys(tmp_path):
     made = trained(tmp_path / "made", PIRL, changes=FOREIGN_PRETRAININGS)
     run = read_run(benchmark(tmp_path / "run", made))
     expected = {f"pre-training {key}" for key in FOREIGN_PRETRAININGS}
@@ -228,11 +228,11 @@ def test_foreign_pretraining__names_its_keys(tmp_path):
     assert paper_rows(lay_out([run])) == []
     assert run.label.startswith("run, not PIRL: pre-training ")
     phrases = run.label.partition(": ")[2].split("; ")
-    assert len(phrases) == 4  # three keys, and the number of others
+    assert len(phrases) == 4  # three keys, and the number of other keys
     assert all(len(phrase) <= 80 for phrase in phrases)
 
 
-FOREIGN_BENCHMARKS = {  # column -> a key and another value
+FOREIGN_BENCHMARKS = {  # column -> key and different value
     "ImageNet": ("DATA.TRAIN.BATCHSIZE_PER_REPLICA", 4),  # of 8 GPUs
     "Places205": ("OPTIMIZER.nesterov", False),
     "iNaturalist-2018": ("OPTIMIZER.weight_decay", 0.1),
@@ -242,7 +242,7 @@ FOREIGN_BENCHMARKS = {  # column -> a key and another value
 }
 
 
-def test_foreign_benchmark__names_its_keys(tmp_path, subtests):
+def test_foreign_benchmark__names_keys(tmp_path, subtests):
     made = trained(tmp_path / "made", PIRL)
     for column, (key, value) in FOREIGN_BENCHMARKS.items():
         with subtests.test(column=column):
@@ -252,8 +252,8 @@ def test_foreign_benchmark__names_its_keys(tmp_path, subtests):
             assert paper_rows(lay_out([run])) == []
 
 
-def test_foreign__epochs_and_images_of_every_kind_of_run(tmp_path):
-    """From the record, whatever a file is called: a link to epoch 10, 100 images of YFCC."""
+def test_foreign_run__is_detected_by_recorded_epochs_and_images(tmp_path):
+    """File names do not matter: a link to epoch 10, or 100 images from YFCC."""
     early = trained(tmp_path / "early", PIRL, epochs=10, name="model_phase9.torch")
     link = early.with_name("checkpoint.torch")
     link.symlink_to(early.name)
@@ -273,9 +273,9 @@ def test_foreign__epochs_and_images_of_every_kind_of_run(tmp_path):
         assert "DATA.TRAIN.DATA_PATHS 100 images (1," in run.label
 
 
-def test_foreign__weights_that_are_no_pretraining_of_the_paper(tmp_path):
+def test_foreign_weights__fill_no_row(tmp_path):
     better = tmp_path / "resnet50-11ad3fa6.pth"  # torchvision's second ResNet-50
-    named = tmp_path / "resnet50-19c8e357.pth"  # as torchvision's first, with other content
+    named = tmp_path / "resnet50-19c8e357.pth"  # named like torchvision's first, with other content
     beside = trained(tmp_path / "made", PIRL).with_name("other.pth")  # beside train_config.yaml
     for file in (better, named, beside):
         torch.save({}, file)
@@ -283,7 +283,7 @@ def test_foreign__weights_that_are_no_pretraining_of_the_paper(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["linear", "svm", "detection"])
-def test_foreign__checkpoint_that_moved_on_after_it_was_measured(kind, tmp_path):
+def test_foreign_checkpoint__is_detected_if_trained_further(kind, tmp_path):
     made = trained(tmp_path / "made", PIRL, epochs=400)
     if kind == "detection":
         folder = detected(tmp_path / "run", weights=made, images=DETECTION_IMAGES)
@@ -318,7 +318,7 @@ def test_foreign_detection__fills_no_row(tmp_path, subtests):
             assert paper_rows(lay_out([run])) == []
 
 
-def test_detection__fills_its_row_on_any_number_of_gpus(tmp_path):
+def test_detection__fills_row_on_any_number_of_gpus(tmp_path):
     rows = {
         "PIRL": ("voc0712_pirl", PIRL),
         "NPID++": ("voc0712_pirl", "config=pretrain/pirl/npidpp_8node"),
@@ -342,7 +342,7 @@ def test_detection__fills_its_row_on_any_number_of_gpus(tmp_path):
     assert norm.differs == {"num_gpus": (1, 8)}  # BatchNorm is trained
 
 
-def test_views__are_named_by_the_key_that_a_user_sets(tmp_path):
+def test_views__are_named_by_user_facing_key(tmp_path):
     made = pretrained(tmp_path / "made", "config.DATA.TRAIN.VIEWS.patch_size=48")
     run = read_run(measured(tmp_path / "run", made))
     assert run.label == "run, not PIRL: pre-training DATA.TRAIN.VIEWS.patch_size 48 (64)"

@@ -1,4 +1,4 @@
-"""Finished runs arranged as the paper's tables."""
+"""Finished runs arranged as in the paper's tables."""
 
 import json
 
@@ -14,11 +14,11 @@ from tests.helpers.finished_runs import LAYERS, measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows, row
 
 
-def test_results__a_linear_run_fills_its_best_layer_and_all_layers(tmp_path):
+def test_linear_run__fills_best_layer_and_all_layers(tmp_path):
     made = pretrained(tmp_path / "pretrain", "config.SEED_VALUE=3", "config.LOG_FREQUENCY=7")
     tables = lay_out([read_run(measured(tmp_path / "linear", made))])
     assert [table["number"] for table in tables] == [1, 2, 3, 4, 5, 6, 7]
-    assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)  # res4, of the last epoch
+    assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)  # res4, from the last epoch
     layers = row(tables, 7, "PIRL")
     assert [layers[f"ImageNet {layer}"][1] for layer in LAYERS] == [10, 20, 30, 40, 35]
     values = [v for t in tables for r in t["rows"] for v in r["measured"] if v is not None]
@@ -26,11 +26,11 @@ def test_results__a_linear_run_fills_its_best_layer_and_all_layers(tmp_path):
     assert "| PIRL | 63.6 | 40.0 | 81.1 |  | 49.8 |  | 34.1 |  |" in markdown(tables)
 
 
-def test_rows__are_the_papers():
+def test_rows__match_the_paper():
     assert set(PRETRAININGS) <= {name for table in published_tables() for name in table["rows"]}
 
 
-COLUMNS = {  # column -> table, and the measured figure: best top-1, mAP or top-5
+COLUMNS = {  # column -> table, and measured value: best top-1, mAP or top-5
     "Places205": (2, 40.0),
     "iNaturalist-2018": (2, 40.0),
     "VOC07": (2, 40.0),
@@ -39,7 +39,7 @@ COLUMNS = {  # column -> table, and the measured figure: best top-1, mAP or top-
 }
 
 
-def test_column__is_filled_by_its_benchmark(tmp_path, subtests):
+def test_column__is_filled_by_matching_benchmark(tmp_path, subtests):
     made = pretrained(tmp_path / "made")
     for column, (number, figure) in COLUMNS.items():
         with subtests.test(column=column):
@@ -48,7 +48,7 @@ def test_column__is_filled_by_its_benchmark(tmp_path, subtests):
             assert paper_rows(tables) == [(number, "PIRL")]
 
 
-def test_results__only_equal_runs_are_averaged(tmp_path):
+def test_results__average_only_equal_runs(tmp_path):
     seeds = [pretrained(tmp_path / f"seed{i}", f"config.SEED_VALUE={i}") for i in range(2)]
     few = pretrained(tmp_path / "few", "config.LOSS.pirl_loss.num_negatives=64")
     runs = [
@@ -62,7 +62,7 @@ def test_results__only_equal_runs_are_averaged(tmp_path):
     assert own["differs"] == {"pre-training LOSS.pirl_loss.num_negatives": ["64", "32000"]}
 
 
-def test_results__supervised_own_data_and_detection(tmp_path):
+def test_results__include_supervised_own_data_and_detection(tmp_path):
     supervised = read_run(measured(tmp_path / "a", tmp_path / "resnet50-0676ba61.pth"))
     assert (supervised.row, supervised.differs) == ("Supervised", {})
     gone = "whether resnet50-0676ba61.pth has changed since it was measured"
@@ -79,7 +79,7 @@ def test_results__supervised_own_data_and_detection(tmp_path):
     assert other.differs == {"SOLVER.MAX_ITER": ("9", "as in the config")}
 
 
-def test_command__prints_and_writes_and_names_bad_runs(tmp_path, capsys):
+def test_command__writes_tables_and_names_bad_runs(tmp_path, capsys):
     good = measured(tmp_path / "good", pretrained(tmp_path / "made"))
     unfinished = measured(tmp_path / "unfinished", tmp_path / "made" / "checkpoint.torch")
     (unfinished / "model_final_checkpoint_phase27.torch").unlink()

@@ -9,17 +9,17 @@ from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 
 
-def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(tmp_path):
+def test_run_config__prefers_checkpoint_over_file(tmp_path):
     config = compose("config=pretrain/pirl/quick_jigsaw")
     content = {"classy_state_dict": {"hooks": {SECTION: make_checkpoint_record(config, {})}}}
     torch.save(content, tmp_path / "model_phase0.torch")
     (tmp_path / RUN_CONFIG).write_bytes(b"[1]")
     found = run_config(tmp_path / "model_phase0.torch")
     assert found["MODEL"]["TRUNK"]["PIRL_RESNET"]["DEPTH"] == 10
-    torch.save({}, tmp_path / "checkpoint.torch")  # of VISSL without this plugin
+    torch.save({}, tmp_path / "checkpoint.torch")  # from VISSL without this plugin
     write_run_config(config[RECORD].config, tmp_path)
     assert run_config(tmp_path / "checkpoint.torch") == found
-    (tmp_path / "link.torch").symlink_to("model_phase1.torch")  # perhaps removed
+    (tmp_path / "link.torch").symlink_to("model_phase1.torch")  # may have been removed
     assert run_config(tmp_path / "link.torch") == found
-    torch.save({}, tmp_path / "resnet50.pth")  # weights that a user put there
+    torch.save({}, tmp_path / "resnet50.pth")  # weights put there by a user
     assert run_config(tmp_path / "resnet50.pth") is None

@@ -10,7 +10,7 @@ from pirl_plugin.quickstart.images import find_data
 from tests.helpers.configs import compose
 from tests.helpers.sweeps import finish, finish_svm
 
-VALUES = {  # Sec. 4 of the paper
+VALUES = {  # Sec. 4 in the paper
     "lambda": {"PIRL": (0, 0.25, 0.5, 0.75, 1)},
     "permutations": {
         "PIRL": (1, 10, 100, 1000, 10000, 362880),
@@ -31,7 +31,7 @@ def _options(image_folder, out, **changed):
 
 @pytest.fixture
 def host(monkeypatch):
-    """In place of VISSL: notes the runs, leaves what it would, fails at will."""
+    """Stand in for VISSL: record runs, write its files, fail on request."""
     made = SimpleNamespace(runs=[], failing=())
 
     def run_host(overrides, folder, title, threads, script=None):
@@ -49,12 +49,12 @@ def host(monkeypatch):
     return made
 
 
-def test_sweeps__have_the_values_of_the_paper():
+def test_sweeps__have_the_papers_values():
     assert {name: each.values for name, each in sweep.SWEEPS.items()} == VALUES
 
 
 @pytest.mark.parametrize("scale", ["paper", "quick"])
-def test_overrides__compose_to_the_swept_value(scale, image_folder, tmp_path, subtests):
+def test_overrides__compose_to_swept_value(scale, image_folder, tmp_path, subtests):
     for name, method in LAST:
         with subtests.test(name=name, method=method):
             options = _options(
@@ -91,7 +91,7 @@ def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path):
     sweep.run_sweep(options)
     assert host.runs == ["pirl_0.5/linear", "pirl_1/pretrain", "pirl_1/linear"]
     table = (tmp_path / "results.md").read_text()
-    assert "| 0 | 40.0 |\n| 0.5 | 40.0 |\n| 1 | 40.0 |" in table  # the earlier value stays
+    assert "| 0 | 40.0 |\n| 0.5 | 40.0 |\n| 1 | 40.0 |" in table  # the earlier value is kept
     assert (tmp_path / "figure.png").stat().st_size > 1000
     options.overrides = ["config.SEED_VALUE=3"]
     with pytest.raises(ValueError, match="choose another folder"):
@@ -99,7 +99,7 @@ def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path):
 
 
 def test_permutations__are_measured_on_voc07_for_both_methods(host, image_folder, tmp_path):
-    """Fig. 7; at the paper's scale, beside the points that the paper's tables have of it."""
+    """Fig. 7; at the paper's scale, with points from the paper's tables."""
     voc = tmp_path / "VOC2007"
     options = _options(
         image_folder,
@@ -127,7 +127,7 @@ def test_permutations__are_measured_on_voc07_for_both_methods(host, image_folder
     assert config.MODEL.TRUNK.NAME == "resnet"
 
 
-def test_figure__has_the_runs_and_the_papers_points():
+def test_figure__shows_runs_and_paper_points():
     measured = {"PIRL": {1: 60.0, 362880: 78.0}, "Jigsaw": {10: 55.0, 10000: 63.0}}
     paper = sweep.published_points("permutations")
     figure = sweep.draw("permutations", measured, paper, "SVM on VOC07, mAP, %")
