@@ -14,9 +14,8 @@ import tempfile
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
-from typing import Any
 
 from pirl_plugin.system.text import printable
 
@@ -83,12 +82,6 @@ def check_name(name: str, value: object, names: Iterable[str]) -> None:
     """Raise ``Refused`` unless an argument is one of the names."""
     names = list(names)
     check(name, value, value in names, f"one of {', '.join(names)}")
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Raise ``Refused`` if an argument is not an integer of at least ``least``."""
-    fits = isinstance(value, Integral) and int(value) >= least
-    check(name, value, fits, f"a whole number of at least {least}")
 
 
 def type_and_shape(value: object) -> str:

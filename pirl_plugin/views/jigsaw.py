@@ -8,13 +8,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.system.failures import Refused, check, check_name, check_whole
+from pirl_plugin.system.failures import Refused, check, check_name
 from pirl_plugin.views.base import Views, area_shares, size_of_usual_crops
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.pixels import random_resized_crop
@@ -220,9 +221,9 @@ class PermutationSet:
         self.orders: _Orders | None = None
         if num_permutations is None:
             return
-        check_whole("num_permutations", num_permutations, least=1)
-        expected = f"at most {most} for {num_patches} patches, or None for all orders"
-        check("num_permutations", num_permutations, num_permutations <= most, expected)
+        fits = isinstance(num_permutations, Integral) and 1 <= num_permutations <= most
+        expected = f"a whole number from 1 to {most} for {num_patches} patches, or None for all"
+        check("num_permutations", num_permutations, fits, expected)
         rng = np.random.default_rng(0)
         greedy = num_permutations if num_permutations <= GREEDY_LIMIT else 0
         chosen = _spread(greedy, num_patches, rng)

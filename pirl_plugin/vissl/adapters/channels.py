@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from pirl_plugin.checkpoints.load import read_network_config
+from pirl_plugin.images.names import TRANSFORMS
 from pirl_plugin.images.source import RGB, ImageSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.system.console import put
@@ -108,7 +110,13 @@ def _normalizations(config: AttrDict) -> Iterator[dict[str, Any]]:
                 yield transform
 
 
-def dtype_of(config: Mapping[str, Any]) -> str:
-    """Return the type of a run's images, after :func:`set_images`."""
-    dtype: str = (config.get("DATA") or {}).get("DTYPE") or "uint8"
+def dtype_of(config: Mapping[str, Any]) -> torch.dtype:
+    """Return the dtype of a run's images, after :func:`set_images`.
+
+    It is uint8 if the first transform is not from this plugin: other transforms give other images.
+    """
+    data = config.get("DATA") or {}
+    transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or [{}]
+    has_our_views = transforms[0].get("name") in TRANSFORMS
+    dtype: torch.dtype = getattr(torch, (has_our_views and data.get("DTYPE")) or "uint8")
     return dtype

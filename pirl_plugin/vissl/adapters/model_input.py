@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from pirl_plugin.images.names import PREDICT_JIGSAW
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.vissl.adapters.channels import dtype_of
-from pirl_plugin.vissl.adapters.networks import has_our_views
 from pirl_plugin.vissl.sections import InputSettings, num_micro_batches, read_section
 
 Inputs = Tensor | dict[str, Tensor]
@@ -39,7 +38,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     if not has_our_images and num_parts == 1:
         return
     settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
-    dtype = getattr(torch, dtype_of(config)) if has_our_views(config) else torch.uint8
+    dtype = dtype_of(config)
     memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
     model.to(memory_format=memory_format)
     if settings.compile:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from pirl_plugin.images.names import TRANSFORMS
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import network_config_of
@@ -67,13 +66,6 @@ def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
             if isinstance(size, int):
                 return size
     return None
-
-
-def has_our_views(config: Mapping[str, Any]) -> bool:
-    """Return whether a run's first transform is from this plugin: its views are not normalized."""
-    train = (config.get("DATA") or {}).get("TRAIN") or {}
-    transforms = train.get("TRANSFORMS") or [{}]
-    return transforms[0].get("name") in TRANSFORMS
 
 
 def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
