@@ -67,7 +67,7 @@ def test_find_neighbors__leaves_one_out_in_blocks(chunk, block):
 
 
 def by_hand():
-    # cosines of the test feature (1, 0): 0.8 to row 0 (class 5); 0.6 to rows 1 and 2 (class 9);
+    # cosines to the test feature (1, 0): 0.8 for row 0 (class 5); 0.6 for rows 1 and 2 (class 9);
     # feature norms 5, 10 and 2.5 must not matter
     train = torch.tensor([[4.0, 3.0], [6.0, 8.0], [1.5, -2.0]])
     return train, torch.tensor([5, 9, 9]), torch.tensor([[2.0, 0.0]])

@@ -18,7 +18,7 @@ from tests.helpers.images import save_gray
 
 NAME = "test_vit"
 TAGGED = "test_vit.r160_in1k"
-REPOSITORY = f"models--timm--{TAGGED}"  # of the default weights in the hub's cache
+REPOSITORY = f"models--timm--{TAGGED}"  # folder for the default weights in the hub's cache
 
 
 EMBED_EACH = """

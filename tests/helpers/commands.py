@@ -18,8 +18,7 @@ def write_checkpoint(folder):
 
 
 def arguments(command, checkpoint, data, out, ranks=2):
-    """Return arguments for a command that reads images, writes to ``out``, and starts all
-    processes."""
+    """Return arguments that make a command read images, write to ``out`` and start processes."""
     network = ["--checkpoint", str(checkpoint), "--data", str(data)]
     small = ["--size", "32", "--workers", "1"]
     labeled = [*network, "--size", "32", "--out", str(out)]

@@ -24,7 +24,7 @@ needs_detectron2 = [
     ),
 ]
 
-WIDTH = 0.25  # of ResNet-50, and what makes Detectron2 build the same
+WIDTH = 0.25  # relative to ResNet-50; NARROW makes Detectron2 match it
 NARROW = [
     *("MODEL.RESNETS.STEM_OUT_CHANNELS", "16"),
     *("MODEL.RESNETS.RES2_OUT_CHANNELS", "64"),

@@ -12,7 +12,7 @@ from paper_rows import PRETRAININGS
 from paper_runs import compose
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
-BENCHMARKS = {  # column → name of the configuration
+BENCHMARKS = {  # column → config name
     "ImageNet": "linear_imagenet1k",
     "Places205": "linear_places205",
     "iNaturalist-2018": "linear_inaturalist18",

@@ -33,8 +33,7 @@ def fork_command(
     stdout: IO[str] | None,
     stderr: IO[str] | None,
 ) -> int:
-    """Start ``pirl-plugin WORDS`` in a fork, with faults from the environment; return the process
-    ID."""
+    """Start ``pirl-plugin WORDS`` in a fork, with faults from the environment; return its ID."""
 
     def main() -> None:
         os.environ.update(environment)

@@ -24,8 +24,7 @@ LINEAR = ["+config/pirl/linear=resnet18", *CPU]
 def run_tool(
     name: str, *overrides: str, check: bool = True, python: str | Path = sys.executable
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``tools/NAME`` from the installed VISSL, with any Python and without the clone on its
-    path."""
+    """Run ``tools/NAME`` from the installed VISSL, without the clone on another Python's path."""
     spec = importlib.util.find_spec("vissl")
     script = Path(str(spec and spec.origin)).parents[1] / "tools" / name
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

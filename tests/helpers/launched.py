@@ -149,7 +149,7 @@ def _field(pid: int, index: int) -> int:
 
 
 def quiet(run: Started) -> str:
-    """Check that nothing printed a traceback, and return the run's only sentence."""
+    """Check that no traceback was printed, and return the run's only sentence."""
     assert TRACEBACK not in run.out + run.err, (run.out + run.err)[-3000:]
     assert len(run.sentences) == 1, run.err
     return run.sentences[0]

@@ -12,7 +12,7 @@ def tiff(values: np.ndarray, planes: bool = False, photometric: int = 2) -> byte
 
     Args:
         values: unsigned integers (H, W, channels).
-        planes: store each channel in a plane of its own, not interleaved.
+        planes: store channels in separate planes instead of interleaving them.
         photometric: 0 for gray with white at 0, 1 for gray with black at 0, 2 for RGB.
     """
     height, width, channels = values.shape

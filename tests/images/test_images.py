@@ -142,8 +142,7 @@ def test_decode__applies_pixel_limit_to_decoded_size():
 
 
 def test_images__are_decoded_at_the_size_views_need(tmp_path, monkeypatch):
-    """Scales with the view size from 750 px for 224-px views: 214 for 64, 753 for 225, 1500 for
-    448."""
+    """In proportion to 750 px for 224-px views: 214 for 64, 753 for 225, 1500 for 448."""
     for name in ("0.jpg", "1.jpg"):
         (tmp_path / name).write_bytes(encoded("JPEG", size=(3001, 3000)))
     for views, side in (

@@ -385,8 +385,7 @@ def test_open__refuses_pipes_without_waiting(tmp_path):
 
 
 def test_list__names_first_line_not_in_utf8(folder, tmp_path, subtests):
-    """A list in cp1252 used to be accepted, and its paths were written in bytes that pandas
-    refuses."""
+    """A cp1252 list used to be accepted, and paths were written in bytes that pandas refuses."""
     save_gray(folder / "é" / "é.png")
     for name, text, line in (
         ("a.csv", "path,label\na/1.png,x\né/é.png,y\n", 3),

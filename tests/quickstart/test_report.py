@@ -12,8 +12,7 @@ from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 
 
 def test_verdict__follows_from_all_measures(subtests):
-    """It used kNN alone: "does not show that PIRL learned", although linear accuracy rose by 15
-    points."""
+    """kNN alone denied that PIRL learned, although linear accuracy rose by 15 points."""
     for knn, linear, kind, text in (
         ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance. Linear classifier: +15.5 ± 4.9"),
         ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learned"),

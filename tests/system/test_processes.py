@@ -9,7 +9,7 @@ import pytest
 from pirl_plugin.system import processes
 from pirl_plugin.system.processes import thread_limit, usable_cores
 
-# Its multiprocessing children could have an import folder that it does not have itself.
+# Its multiprocessing children must have the same import path.
 STARTS_CHILDREN = """
 import multiprocessing, signal, sys
 from pirl_plugin.system import processes, watcher

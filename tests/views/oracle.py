@@ -21,7 +21,7 @@ def render_pil(canvas, corners, rows, size):
 
 
 def _apply(image, row):
-    values = {name: row[name].tolist() for name in row.dtype.names}  # floats of Python
+    values = {name: row[name].tolist() for name in row.dtype.names}  # Python floats
     for operation in values["order"]:
         if operation == 0 and values["brightness"] != 1:
             image = TF.adjust_brightness(image, values["brightness"])

@@ -96,7 +96,7 @@ def test_torchrun__trains_pirl_in_two_processes(whole):
     torch.testing.assert_close(loss["bank.rows"].norm(dim=1), torch.ones(20))
     assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps per epoch
     assert "Warning" not in result.stdout + result.stderr
-    # Rows that agree with their embeddings keep norm 1; between random vectors it is 0.71.
+    # Averaged with an equal embedding, a row keeps norm 1; with a random one, it has 0.71.
     norms = re.findall(r"row norm: ([\d.]+); rows visited: 1.0000", result.stdout)
     assert norms[0] == "1.0000"
     assert len(norms) == 6
@@ -139,7 +139,7 @@ def test_resume__of_spawned_ranks_matches_undisturbed_run(whole, image_folder, t
     assert "stopped by SIGUSR1 after step" in stopped.stdout
     a.rename(b)
     assert os.readlink(b / "checkpoint.torch").startswith("model_iteration")
-    # The fourth torch.save of rank 0 writes its last shard: VISSL's broadcast is the first.
+    # Rank 0's fourth torch.save writes its last shard; the first is VISSL's broadcast.
     fault = {"FAULT_IN_SAVE": "4"} if placement == "sharded" else None
     result = train(image_folder, b, placement, ALL, fault=fault)
     assert f"Resume from file: {b}/model_iteration" in result.stdout

@@ -49,7 +49,9 @@ DEFAULT: dict[str, Callable[[Path], None]] = {
     "BANDS": tiny.bands,
     "photos": tiny.photos,
 }
-CONTENT: dict[str, dict[str, Callable[[Path], None] | None]] = {  # of a page -> other content
+CONTENT: dict[
+    str, dict[str, Callable[[Path], None] | None]
+] = {  # page -> content that differs there
     "README": {"DIR": tiny.photos},
     "pretraining": {"DIR": tiny.photos},
     "data": {"DIR": tiny.papers},

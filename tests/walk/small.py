@@ -73,7 +73,7 @@ def smaller_run(words: list[str], config: str) -> list[str]:
     if "train_svm" in " ".join(words):
         return [*words, *COSTS]
     if "/benchmark/" in config or config.startswith("config=benchmark/"):
-        return [*words, *LINEAR, "config.MODEL.HEAD.NUM_CLASSES=10"]  # not 8,142 of iNaturalist
+        return [*words, *LINEAR, "config.MODEL.HEAD.NUM_CLASSES=10"]  # not iNaturalist's 8,142
     if not any(".VIEWS." in word for word in words):
         words += VIEWS
     if "baseline" not in config:

@@ -1,5 +1,4 @@
-"""VISSL's own approaches on today's Python, on a CPU: train, resume, evaluate the checkpoint by
-kNN.
+"""VISSL's own approaches on today's Python, on a CPU: train, resume, evaluate by kNN.
 
 A small network replaces ResNet-50. Images, views, losses and optimizers are from VISSL's configs.
 """

@@ -27,7 +27,7 @@ def test_parameters__shows_paper_points_and_runs():
     figure = draw_parameters(TABLES)
     drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in figure.axes[0].lines]
     assert len(drawn) == 20 + 2  # from the paper; other networks are omitted
-    for point in ((25.6, 63.6), (98, 67.4), (51.2, 65.7), (670, 68.1)):  # of the paper
+    for point in ((25.6, 63.6), (98, 67.4), (51.2, 65.7), (670, 68.1)):  # from the paper
         assert point in drawn
     assert (25.6, 62.5) in drawn  # mean over two runs
     (hollow,) = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "none"]

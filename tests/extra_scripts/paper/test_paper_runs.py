@@ -233,7 +233,7 @@ def test_foreign_pretraining__names_keys(tmp_path):
 
 
 FOREIGN_BENCHMARKS = {  # column -> key and different value
-    "ImageNet": ("DATA.TRAIN.BATCHSIZE_PER_REPLICA", 4),  # of 8 GPUs
+    "ImageNet": ("DATA.TRAIN.BATCHSIZE_PER_REPLICA", 4),  # on 8 GPUs
     "Places205": ("OPTIMIZER.nesterov", False),
     "iNaturalist-2018": ("OPTIMIZER.weight_decay", 0.1),
     "VOC07": ("SVM.costs.costs_list", [1.0]),

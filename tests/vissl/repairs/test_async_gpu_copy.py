@@ -9,37 +9,37 @@ from torch.utils.data import DataLoader
 
 
 class Stream:
-    """A GPU stream that records its commands in order."""
+    """A GPU stream that records commands in order."""
 
-    def __init__(self, name, said):
-        self.name, self.said = name, said
+    def __init__(self, name, events):
+        self.name, self.events = name, events
 
     def wait_stream(self, other):
-        self.said.append(f"{self.name} waits for {other.name}")
+        self.events.append(f"{self.name} waits for {other.name}")
 
 
 @pytest.fixture
-def said(monkeypatch):
-    """A fake GPU with what VISSL's loader uses of it."""
-    said = []
-    main = Stream("main", said)
+def events(monkeypatch):
+    """Fake the GPU as far as VISSL's loader uses it, and record its commands."""
+    events = []
+    main = Stream("main", events)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: Stream("copies", said))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: Stream("copies", events))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(
         dataloader_async_gpu_wrapper,
         "recursive_copy_to_gpu",
-        lambda batch, non_blocking: said.append(f"copy {batch}") or batch,
+        lambda batch, non_blocking: events.append(f"copy {batch}") or batch,
     )
-    return said
+    return events
 
 
-def test_copies__wait_for_step_reading_the_old_data(said):
+def test_copies__wait_for_step_reading_the_old_data(events):
     wrapper = dataloader_async_gpu_wrapper.DataloaderAsyncGPUWrapper
     for batch in wrapper(DataLoader(["a", "b", "c"], batch_size=None)):
-        said.append(f"step {batch}")
-    assert said[:10] == [
+        events.append(f"step {batch}")
+    assert events[:10] == [
         "copies waits for main",
         "copy a",
         "main waits for copies",

@@ -44,7 +44,7 @@ def test_non_finite_loss__stops_run_and_names_step():
         (100, [(2, 8), *[(0, 8)] * 11, (0, 4)] * 9, None),  # 2 % throughout, all in one batch
         (100, [(4, 25), (0, 25), (0, 25), (0, 25)] * 9, None),
         (20, [(1, 20)] * 9, None),  # 5 % is the limit
-        (20_000, [(1, 25)] * 900, None),  # 4 % of more images than the window holds
+        (20_000, [(1, 25)] * 900, None),  # 4 %, over more images than the window holds
         # The mount is lost after 20,000 images: 5 % of 10,000.
         (20_000, [(0, 250)] * 80 + [(250, 250)] * 3, "750 of the last 750 images (100%)"),
     ],
@@ -77,7 +77,7 @@ def test_unreadable__test_images_do_not_dilute_training_images():
     assert hook._read == {"train": (0, 10), "test": (0, 10)}
 
 
-def test_settings__are_named_if_refused():
+def test_settings__refuse_unknown_keys():
     section = {"timeout": 5}
     with pytest.raises(ValueError, match=r"PIRL_RUN.timeout: unknown key"):
         read_section(RunSettings, {"HOOKS": {"PIRL_RUN": section}}, "HOOKS.PIRL_RUN")

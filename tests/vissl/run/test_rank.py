@@ -51,7 +51,7 @@ def with_record(config):
     return config
 
 
-def test_group__without_a_gpu_names_what_trains_on_a_cpu(monkeypatch):
+def test_group__without_gpu_names_cpu_setting(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = AttrDict({**config_of(), "MACHINE": {"DEVICE": "gpu"}})
     with pytest.raises(Refused, match=r"finds no GPU\. .* \+config/pirl/machines=cpu_small"):
