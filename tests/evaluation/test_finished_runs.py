@@ -56,13 +56,13 @@ def test_report__shows_every_layer_and_chance(tmp_path):
         data / "val" / "0.png"
     )  # unlabeled; leaves 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
-    accuracies = {"res4": 40.0, "res5": 80.0}
+    accuracies = {"res4": 40.0, "res5": 100.0}
     write_report(options, "Title", ResNetTrunk(10, 0.25), open_labeled(data), accuracies, 7, 5)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
     assert f"7 in {data / 'train'}" in page  # not the folder's 4: trained on a fraction
-    # For 5 labeled images: 196 √(0.4 · 0.6 / 5) and 196 √(0.8 · 0.2 / 5)
-    assert all(words in page for words in ("res4", "40.0 ± 42.9 %", "res5", "80.0 ± 35.1 %"))
+    # For 5 labeled images, as 4 and 7 of 9: 196 √(4/9 · 5/9 / 9) and 196 √(7/9 · 2/9 / 9)
+    assert all(words in page for words in ("res4", "40.0 ± 32.5 %", "res5", "100.0 ± 27.2 %"))
 
 
 def test_linear_accuracy__is_from_the_last_epoch(tmp_path):
