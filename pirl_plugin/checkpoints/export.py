@@ -78,7 +78,7 @@ def export_checkpoint(
 
 
 def _exported_classifier(path: Path, to: str) -> Classifier | None:
-    """Return the classifier to write with a trunk; None if there is none, or no place for it."""
+    """Return the classifier to write with a trunk, or None if the file or format has none."""
     classifier = read_classifier(path) if to == "torchvision" else None
     return classifier if classifier is not None and classifier.layer == LAST else None
 

@@ -356,7 +356,7 @@ def _load_complete(
         state: tensors, under torchvision's or timm's names.
         ignored: names of other tensors, such as a classifier's; a warning names their parts.
         file: file name, for messages.
-        remedy: a sentence that says what to do about a mismatch.
+        remedy: what to do about a mismatch, as a sentence.
 
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.

@@ -243,7 +243,7 @@ def require_same(
         file: the file.
         identity: JSON that identifies the required features.
         recorded: the JSON in the file.
-        remedy: a sentence that says what to do.
+        remedy: what to do, as a sentence.
     """
     differs = differences(json.loads(json.dumps(identity)), recorded)
     if differs:

@@ -20,7 +20,7 @@ class Method:
         name: the method's name.
         overrides: overrides for ``pretrain/pirl/quick_jigsaw``.
         views: views as in training.
-        task: a sentence that says what the network learns.
+        task: what the network learns, as a sentence.
         images_seen: number of images in a run with the default length; all methods take about
             equally long.
     """

@@ -77,7 +77,7 @@ def check_space(folder: Path, num_bytes: int, remedy: str) -> None:
     Args:
         folder: an existing folder.
         num_bytes: the file's size.
-        remedy: a sentence that says what to change.
+        remedy: what to change, as a sentence.
 
     Raises:
         Refused: the file would be larger than the free space.
