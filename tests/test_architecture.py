@@ -63,7 +63,7 @@ def test_imports__are_reported_if_they_break_a_rule(subtests):
             assert len(set(offences(part, text))) == 1
 
 
-def graph_of_imports():
+def import_graph():
     """Map modules to the package modules that they import, also inside functions."""
     files = {}
     for path in PACKAGE.rglob("*.py"):
@@ -77,7 +77,7 @@ def graph_of_imports():
 
 
 def test_imports__have_no_cycles():
-    graphlib.TopologicalSorter(graph_of_imports()).prepare()  # raises CycleError
+    graphlib.TopologicalSorter(import_graph()).prepare()  # raises CycleError
 
 
 def folder_of(module):
@@ -88,7 +88,7 @@ def folder_of(module):
 
 def test_imports__have_no_cycles_among_folders():
     folders = {}
-    for module, imported in graph_of_imports().items():
+    for module, imported in import_graph().items():
         folder = folder_of(module)
         others = {folder_of(name) for name in imported} - {folder}
         folders.setdefault(folder, set()).update(others)

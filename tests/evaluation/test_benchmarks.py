@@ -223,7 +223,7 @@ def test_svm_voc07__runs_in_two_processes_and_reuses_folder(voc, checkpoint, tmp
 
 
 @pytest.mark.slow
-def test_svm_voc07__failure_ends_with_error(voc, checkpoint, tmp_path):
+def test_svm_voc07__failure_exits_with_error(voc, checkpoint, tmp_path):
     overrides = [*svm(voc, tmp_path, checkpoint), "config.SVM.loss=no_such_loss"]
     result = run_tool("train_svm.py", "config=benchmark/pirl/svm_voc07", *overrides, check=False)
     assert result.returncode == 1

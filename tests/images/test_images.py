@@ -180,9 +180,7 @@ def test_decode__raises_one_error_type(subtests):
             decode_image(data)
 
 
-def test_find_images__uses_torchvision_order_without_system_folders(
-    folder, make_image, caplog, monkeypatch
-):
+def test_find_images__uses_torchvision_order(folder, make_image, caplog, monkeypatch):
     for name in (".hidden", "lost+found", "@eaDir", "__MACOSX"):
         (folder / name).mkdir()
         make_image(folder / name / "x.png", 9)
@@ -255,7 +253,7 @@ def test_image_dataset__accepts_any_image_dataset(folder):
         assert ImageDataset(items, VIEWS, image_column=key)[0]["data_valid"]
 
 
-def test_collate__handles_patches_pretext_labels_and_other_keys():
+def test_collate__joins_patches_labels_and_other_keys():
     pixels = [torch.full((3, 60, 80), k, dtype=torch.uint8) for k in range(3)]
     samples = [{**JigsawViews(image_size=16)(p), "__key__": "a"} for p in pixels]
     batch = collate_views(samples)
@@ -339,7 +337,7 @@ COPIES = {
 }
 
 
-def test_prepare__decodes_at_least_double_size_and_rounds_longer_side(tmp_path):
+def test_prepare__decodes_at_double_size_or_more(tmp_path):
     """The bytes match PIL's own reduced decoding, filter and quality."""
     photos = tmp_path / "in"
     photos.mkdir()

@@ -346,7 +346,7 @@ def test_hugging_face__says_what_to_pass_for_several_splits(tmp_path):
         open_source(tmp_path / "no-*.parquet")
 
 
-def test_hugging_face__in_memory_has_labels_and_masks_missing_images():
+def test_hugging_face__masks_missing_images_in_memory():
     import datasets
 
     features = datasets.Features({"photo": datasets.Image(), "label": datasets.Value("int64")})

@@ -110,7 +110,7 @@ def test_timm__refuses_batch_norms_without_activation():
         ours(IMAGES)
 
 
-def test_untrained__builds_same_network_without_global_random_state():
+def test_untrained__leaves_global_random_state():
     trunk = ResNetTrunk(10, 0.25, small_stem=True)
     before = torch.random.get_rng_state()
     first, second = untrained(trunk), untrained(trunk)

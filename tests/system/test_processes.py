@@ -36,7 +36,7 @@ if __name__ == "__main__":
 """
 
 
-def test_children__import_nothing_from_current_folder_and_end_quietly(tmp_path):
+def test_children__ignore_current_folder_and_end_quietly(tmp_path):
     script = tmp_path / "bin" / "script.py"
     script.parent.mkdir()
     script.write_text(STARTS_CHILDREN)

@@ -61,7 +61,7 @@ def test_deferring__delays_signal_until_after_the_block():
     assert reached
 
 
-def test_signals__interrupt_at_once_outside_training_but_are_polled_inside():
+def test_signals__interrupt_at_once_unless_polled():
     with pytest.raises(watcher.Interrupted) as ended, watcher.watching():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143

@@ -135,7 +135,7 @@ def test_permutations__draw_all_orders_uniformly():
         (10_000, 3934009420), (50_000, 996473170), (362_880, 197351719),
     ],
 )  # fmt: skip
-def test_permutations__finite_sets_are_distinct_and_match_earlier_versions(size, checksum):
+def test_finite_permutations__are_distinct_and_match_earlier_versions(size, checksum):
     """A trained classifier's output is the index of an order in the set."""
     orders = PermutationSet(size).orders
     assert orders.shape == (size, 9)

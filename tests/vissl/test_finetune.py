@@ -162,7 +162,7 @@ def test_finetune__separates_classes_in_one_command(tmp_path):
         assert name in page
 
 
-def test_finetune__refuses_report_without_scikit_learn_at_the_start(tmp_path, monkeypatch):
+def test_finetune__refuses_report_without_scikit_learn(tmp_path, monkeypatch):
     file = tmp_path / "10.torch"
     file.touch()
     monkeypatch.setitem(sys.modules, "sklearn", None)

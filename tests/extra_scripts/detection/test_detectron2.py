@@ -31,7 +31,7 @@ def model_of(name, *options):
     return config, build_model(config)
 
 
-def test_model__keeps_batch_norm_and_the_papers_pixel_statistics():
+def test_model__keeps_batch_norm_and_pixel_statistics():
     from detectron2.layers import FrozenBatchNorm2d
 
     config, model = model_of("voc07_pirl", *NARROW)

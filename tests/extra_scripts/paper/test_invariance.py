@@ -23,7 +23,7 @@ def test_unit_distances__are_exact_for_nearly_equal_vectors():
     assert unit_distances(vector, 3 * vector) < 1e-6  # √(2 − 2 cos) would give about 3e-4
 
 
-def test_invariance_distances__pair_images_with_own_and_other_versions():
+def test_invariance_distances__pair_own_and_other_versions():
     image = torch.eye(3)
     transformed = torch.stack([torch.eye(3), torch.eye(3).roll(1, 0)], dim=1)  # own and other's
     found = invariance_distances(image, transformed)
@@ -33,7 +33,7 @@ def test_invariance_distances__pair_images_with_own_and_other_versions():
     torch.testing.assert_close(found[1], torch.full((6,), root))
 
 
-def test_invariance_distances__use_other_image_from_another_class():
+def test_invariance_distances__compare_across_classes():
     classes = torch.eye(3).repeat_interleave(4, dim=0)  # 12 images in three classes
     found = invariance_distances(classes, classes[:, None])
     torch.testing.assert_close(found[1], torch.full((12,), math.sqrt(2)))

@@ -48,7 +48,7 @@ def checkpoint(folder, transform="PIRLJigsaw", heads=True, seed=0, **parameters)
     return folder / "checkpoint.torch"
 
 
-def test_invariance__compares_models_and_writes_figure_and_values(images, tmp_path, capsys):
+def test_invariance__compares_models_and_writes_results(images, tmp_path, capsys):
     pirl = checkpoint(tmp_path / "pirl", **SMALL)
     jigsaw = checkpoint(
         tmp_path / "jigsaw", "PredictJigsaw", heads=False, num_permutations=100,
@@ -85,7 +85,7 @@ def test_invariance__compares_models_and_writes_figure_and_values(images, tmp_pa
     assert {**alone, "name": "jigsaw"} == second
 
 
-def test_invariance__takes_patches_for_image_model_from_another_run(images, tmp_path):
+def test_invariance__uses_patches_from_another_run(images, tmp_path):
     """A 64-px NPID used to get 64-px patches from a 255-px crop."""
     npid = checkpoint(tmp_path / "npid", "PIRLImage", image_size=32)
     pirl = checkpoint(tmp_path / "pirl", **SMALL)
@@ -124,7 +124,7 @@ def test_load_pretext_model__loads_rotation(tmp_path):
     assert model.g is not None
 
 
-def test_load_pretext_model__applies_g_to_all_patches_of_an_image(tmp_path):
+def test_load_pretext_model__applies_g_across_patches(tmp_path):
     model = load_pretext_model(checkpoint(tmp_path / "pirl", **SMALL))
     patches = torch.randint(0, 256, (2, 9, 3, 16, 16), dtype=torch.uint8)
     both = model.embed_transformed(patches)

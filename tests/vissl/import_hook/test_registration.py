@@ -20,7 +20,7 @@ def test_registration__is_complete_and_idempotent(subtests):
             }.items() <= before.items()
 
 
-def test_registration__gives_transforms_full_sample_and_sources_data_limit():
+def test_registration__extends_vissls_lists_of_names():
     import vissl.data
     from vissl.data.ssl_transforms import ssl_transforms_wrapper as wrapper
 
