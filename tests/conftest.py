@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _FIRST = (  # the slowest modules, so that none is left alone on a worker at the end
     "tests/vissl/test_kill_and_resume.py",
-    "tests/test_every_command.py",
+    "tests/test_every_end.py",
     "tests/vissl/run/test_launch.py",
-    "tests/docs/test_examples.py",
-    "tests/test_library.py",
-    "tests/extra_scripts/benchmark/",
     "tests/quickstart/",
+    "tests/checkpoints/",
     "tests/configs/",
+    "tests/test_install.py",
+    "tests/system/",
     "tests/evaluation/",
     "tests/vissl/",
 )
