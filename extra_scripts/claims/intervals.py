@@ -10,7 +10,7 @@ otherwise the photos behind both accuracies count as independent, which gives a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,14 @@ class Accuracy:
     photos: int
     right: Mapping[int, NDArray[np.bool_]]
     is_fixed: bool = False
+
+    def for_seeds(self, seeds: pd.Index) -> Accuracy:
+        """Repeat a fixed accuracy for each seed; return any other as it is."""
+        if not self.is_fixed:
+            return self
+        top1 = pd.Series(self.top1.iloc[0], seeds)
+        right = {seed: right for right in [*self.right.values()][:1] for seed in seeds}
+        return replace(self, top1=top1, right=right)
 
 
 @dataclass(frozen=True)
@@ -77,8 +85,9 @@ def interval_of(accuracy: Accuracy) -> Interval:
 def difference(first: Accuracy, second: Accuracy) -> Interval | None:
     """Return how far the first accuracy is ahead of the second, seed by seed.
 
-    Only seeds that both have are used; None if there are none.
+    Only seeds that both have are used; None if there are none. A fixed accuracy has all seeds.
     """
+    first, second = first.for_seeds(second.top1.index), second.for_seeds(first.top1.index)
     leads = (first.top1 - second.top1).dropna()
     if leads.empty:
         return None

@@ -260,6 +260,7 @@ def main() -> None:
     others = [*questions_of(sets, rows, lambda passes: passes != main_passes)]
     tables = {
         "Differences": difference_table(sets, questions, ALL_LABELS),
+        "Differences with few labels": difference_table(sets, questions, FEW_LABELS),
         "Differences after other passes": difference_table(sets, others, ALL_LABELS),
         "What a middle layer gains": difference_table(
             sets, gains, {"linear": "linear", **FEW_LABELS}

@@ -91,6 +91,15 @@ def test_difference__of_two_seeds_has_interval_only_if_deterministic():
     assert difference(trained, Accuracy(pd.Series({7: 1.0}), 100, {})) is None
 
 
+def test_difference__repeats_a_fixed_accuracy_for_each_seed():
+    right = np.arange(100) < 50
+    fixed = accuracy([right], is_fixed=True)
+    trained = accuracy([right, ~right, right, ~right])
+    found = difference(trained, fixed)
+    assert found == difference(trained, accuracy([right] * 4))
+    assert found.half_width > 0
+
+
 def test_scene__splits_tiles_without_shared_pixels(monkeypatch, tmp_path):
     data = tmp_path / "tensorly" / "datasets" / "data"
     data.mkdir(parents=True)
@@ -197,6 +206,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     [
         ("starts", ("imagenette", "clothing", "tiny_imagenet"), "What to start from"),
         ("channels", ("cells", "indian_pines"), "Images with other channels"),
+        ("views", ("cells_views", "spoken_digits_views"), "Which views"),
         ("unlike_photos", ("spoken_digits", "steel"), "Images unlike photos"),
     ],
 )
