@@ -40,7 +40,7 @@ def test_train_and_val__may_differ_in_format(train, val, tmp_path):
         ({"train": "train"}, "Pass --data DIR, or both"),
         ({"data": ".", "val": "val"}, "Pass --data DIR, or both"),
         ({"data": "train.csv"}, r"--data = .*train\.csv is not a folder. For lists,"),
-        ({"data": "flat"}, r"--data = .*flat has neither train/CLASS/\* and val/CLASS/\* nor one"),
+        ({"data": "flat"}, r"--data = .*flat has neither train/CLASS/\* and val/CLASS/\* nor two"),
         ({"data": "nowhere"}, "--data = .*nowhere is not a folder"),
     ],
 )

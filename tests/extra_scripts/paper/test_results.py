@@ -30,22 +30,22 @@ def test_rows__match_the_paper():
     assert set(PRETRAININGS) <= {name for table in published_tables() for name in table["rows"]}
 
 
-COLUMNS = {  # column -> table, and measured value: best top-1, mAP or top-5
-    "Places205": (2, 40.0),
-    "iNaturalist-2018": (2, 40.0),
-    "VOC07": (2, 40.0),
-    "1 %": (3, 45.0),
-    "10 %": (3, 45.0),
+COLUMNS = {  # column -> tables, and measured value: best top-1, mAP or top-5
+    "Places205": ([2, 7], 40.0),
+    "iNaturalist-2018": ([2], 40.0),
+    "VOC07": ([2], 40.0),
+    "1 %": ([3], 45.0),
+    "10 %": ([3], 45.0),
 }
 
 
 def test_column__is_filled_by_matching_benchmark(tmp_path, subtests):
     made = pretrained(tmp_path / "made")
-    for column, (number, figure) in COLUMNS.items():
+    for column, (numbers, figure) in COLUMNS.items():
         with subtests.test(column=column):
             tables = lay_out([read_run(measured(tmp_path / column, made, column=column))])
-            assert row(tables, number, "PIRL")[column][1] == pytest.approx(figure)
-            assert paper_rows(tables) == [(number, "PIRL")]
+            assert row(tables, numbers[0], "PIRL")[column][1] == pytest.approx(figure)
+            assert paper_rows(tables) == [(number, "PIRL") for number in numbers]
 
 
 def test_results__average_only_equal_runs(tmp_path):
