@@ -206,7 +206,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     [
         ("starts", ("imagenette", "clothing", "tiny_imagenet"), "What to start from"),
         ("channels", ("cells", "indian_pines"), "Images with other channels"),
-        ("views", ("cells_views", "spoken_digits_views"), "Which views"),
+        ("views", ("cells_views", "spoken_digits_views", "steel_views"), "Which views"),
         ("unlike_photos", ("spoken_digits", "steel"), "Images unlike photos"),
     ],
 )
