@@ -276,15 +276,13 @@ class LabeledFeatures:
                 f"{len(rows)} of {len(self.test_rows)} test images are also training images, so "
                 f"accuracies are too high (first: {printable(images.test.path_of(rows[0]))})."
             )
-        names = [
-            *map(images.train.path_of, self.train_rows.tolist()),
-            *map(images.test.path_of, self.test_rows.tolist()),
-        ]
-        contradicted = self.is_contradicted.nonzero().flatten().tolist()
+        of_train, of_test = self.is_contradicted.tensor_split([len(self.train_rows)])
+        contradicted = [images.train.path_of(row) for row in self.train_rows[of_train].tolist()]
+        contradicted += [images.test.path_of(row) for row in self.test_rows[of_test].tolist()]
         if contradicted:
             logging.root.warning(
-                f"{len(contradicted)} of {len(names)} images have the same pixels as an image with "
-                f"another label (first: {printable(names[contradicted[0]])})."
+                f"{len(contradicted)} of {len(self.is_contradicted)} images have the same pixels "
+                f"as an image with another label (first: {printable(contradicted[0])})."
             )
 
 
