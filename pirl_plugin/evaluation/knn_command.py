@@ -12,7 +12,7 @@ from pirl_plugin.system.files import claim_folder, locked_file
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pirl_plugin.evaluation.features import LabeledFeatures
+    from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.page import Chart
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.features import labeled_features
+    from pirl_plugin.evaluation.labeled_features import labeled_features
     from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.evaluation.network_options import load_network
     from pirl_plugin.images.columns import Columns
@@ -135,7 +135,8 @@ def _features_of_file(
     import torch
 
     from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images
-    from pirl_plugin.evaluation.features import LabeledFeatures, fill
+    from pirl_plugin.evaluation.features import fill
+    from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.images.joined import JoinedSource

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.knn import find_neighbors, vote
+from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages

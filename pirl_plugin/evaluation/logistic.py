@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
-from pirl_plugin.evaluation.features import labeled_features
+from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, draw_rows
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
