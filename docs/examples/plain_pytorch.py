@@ -23,11 +23,11 @@ schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(lo
 model.fill_bank(loader)  # start the memory bank from image embeddings
 for epoch in range(epochs):
     for batch in loader:
-        loss = model(batch)  # Eq. 5, for images and their jigsaws, against the bank
+        loss = model(batch)  # Eq. 5: images and their jigsaws against the bank
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-        model.update()  # the bank follows f(v_I)
+        model.update()  # update these images' rows in the bank
     print(epoch, loss.item(), pirl.measure_bank(model.bank.rows, labels))
 pirl.save_trunk(trunk, "trunk.torch")  # with the image size, mean and standard deviation

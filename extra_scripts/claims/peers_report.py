@@ -123,7 +123,7 @@ def accuracy_table(content: dict[str, Any], budget: str) -> str:
     rows = runs_at(content, budget)
     accuracies = accuracies_of(content, budget)
     lines = [
-        "| | kNN | linear | images seen | processor time, s | PIRL's lead, kNN | linear |",
+        "| | kNN | linear | images seen | CPU time, s | PIRL's lead, kNN | linear |",
         "|---|---|---|---|---|---|---|",
     ]
     for method, label in LABELS.items():
@@ -165,7 +165,7 @@ def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
     rows = pd.DataFrame(runs)
     gained = [start for start in STARTS if start != "random"]
     titles = [*STARTS.values(), *(f"gain {STARTS[start]}" for start in gained)]
-    lines = [f"| labels, passes | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
+    lines = [f"| labels, epochs | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
     for (fraction, epochs), part in rows.groupby(["fraction", "epochs"]):
         found = {start: accuracy_of(own, "top1", photos) for start, own in part.groupby("start")}
         cells = [f"{100 * fraction:g} %, {epochs}"]
@@ -178,7 +178,7 @@ def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
 def recipes_table(content: dict[str, Any]) -> str:
     """Tabulate the accuracy for each setting in ``recipes.py``."""
     lines = [
-        "| setting | measured on | passes | seeds | kNN | linear |",
+        "| setting | measured on | epochs | seeds | kNN | linear |",
         "|---|---|---|---|---|---|",
     ]
     photos = {name: content["setting"][f"{name}_images"] for name in ("val", "selection")}

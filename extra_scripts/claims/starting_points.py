@@ -37,7 +37,7 @@ from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 BATCH = 32
 RATE = 0.03  # from random weights, as in own_images; see recipes.py
-HEAD_PASSES = 2  # passes over the photos that train only a continued network's heads
+HEAD_EPOCHS = 2  # in which only a continued network's heads train
 FINE_TUNING_STEPS = 500
 FINE_TUNING_RATE = 0.0125  # for 32 images, as in config=benchmark/pirl/finetune
 NO_JITTER: dict[str, Any] = {"jitter_p": 0.0, "photometric_p": 0.0, "grayscale_p": 0.0}
@@ -206,18 +206,18 @@ class Comparison:
         """Return a loader for a method's views."""
         return loader_of(photos, method, BATCH, seed, workers=0)
 
-    def pretrain(self, name: str, passes: int, seed: int) -> nn.Module:
+    def pretrain(self, name: str, epochs: int, seed: int) -> nn.Module:
         """Train a method from random weights."""
         network = self.network(name, seed)
         method = self.method(name, network, len(self.train), self.options.image_size)
         loader = self.loader(method, self.train, seed)
-        train(method, loader, passes, RATE, autocast=self.options.precision == "bfloat16")
+        train(method, loader, epochs, RATE, autocast=self.options.precision == "bfloat16")
         return network
 
     def go_on(
         self,
         name: str,
-        passes: int,
+        epochs: int,
         seed: int,
         continuation: Continuation,
         photos: Photos,
@@ -232,7 +232,7 @@ class Comparison:
         loader = self.loader(method, photos, seed)
         if continuation.heads_first:
             network.requires_grad_(False)
-            train(method, loader, HEAD_PASSES, RATE)
+            train(method, loader, HEAD_EPOCHS, RATE)
         tail = tuple(f"net.{part}." for part in TAIL)
         for parameter_name, parameter in network.named_parameters():
             is_trained = not continuation.tail_only or parameter_name.startswith(tail)
@@ -241,7 +241,7 @@ class Comparison:
             for module_name, module in network.named_modules():
                 is_trained = not continuation.tail_only or f"{module_name}.".startswith(tail)
                 module.training = is_trained
-        train(method, loader, passes, continuation.rate)  # also fills the bank with new embeddings
+        train(method, loader, epochs, continuation.rate)  # also fills the bank with new embeddings
         return network
 
     def handmade(self, photos: Photos, start: str, size: int) -> dict[str, Tensor]:

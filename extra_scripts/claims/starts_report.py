@@ -31,7 +31,7 @@ from starts_rows import (
     seconds_of,
 )
 
-SHORT_PASSES = 40  # PIRL's passes in the short tables, at most
+SHORT_EPOCHS = 40  # PIRL's epochs in the short tables, at most
 Question = tuple[str, Callable[[Accuracies, str], Interval | None]]
 """Title, and a function that returns the difference on a data set for a measure."""
 
@@ -70,7 +70,7 @@ def _table(
     """Return a table with one column per set, and the measures side by side in each cell."""
     titles = [title, *(one.content["setting"]["data"] for one in sets)]
     if seconds:
-        titles.append("processor time, s")
+        titles.append("CPU time, s")
     lines = [f"| {' | '.join(titles)} |", "|---|" + "---|" * (len(titles) - 1)]
     sign = "" if seconds else "+"
     for number, (question, answer) in enumerate(questions):
@@ -124,31 +124,31 @@ def layer_gain(row: Row) -> Question:
 def questions_of(
     sets: list[Accuracies], rows: list[Row], is_asked: Callable[[int], bool]
 ) -> Iterator[Question]:
-    """Yield questions that compare PIRL after the requested passes."""
+    """Yield questions that compare PIRL after the requested epochs."""
     setting = sets[0].content["setting"]
     size = setting["image_size"]
-    lengths = [row.passes for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]
-    for passes in filter(is_asked, lengths):
-        pirl = Row("pirl_jigsaw", passes, size)
+    lengths = [row.epochs for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]
+    for epochs in filter(is_asked, lengths):
+        pirl = Row("pirl_jigsaw", epochs, size)
         for start in (*HANDMADE, "random"):
             yield between(pirl, Row(start, 0, size))
-        yield between(pirl, Row("pirl_rotation", passes, size))
-        yield between(pirl, Row("npid", passes, size))
-        equal = {equal_time_passes(one, rows, passes) for one in sets} - {None, passes}
+        yield between(pirl, Row("pirl_rotation", epochs, size))
+        yield between(pirl, Row("npid", epochs, size))
+        equal = {equal_time_epochs(one, rows, epochs) for one in sets} - {None, epochs}
         for count in sorted(filter(None, equal)):
             npid = Row("npid", count, size)
-            yield between(pirl, npid, f"PIRL, {passes} passes − NPID, {count}: the same time")
+            yield between(pirl, npid, f"PIRL, {epochs} epochs − NPID, {count}: the same time")
         for start in PUBLISHED:
             yield between(Row(start, 0, setting["published_size"]), pirl)
 
 
-def equal_time_passes(one: Accuracies, rows: list[Row], passes: int) -> int | None:
-    """Return the passes of NPID's row with equal time to PIRL's ``passes``; None without one."""
+def equal_time_epochs(one: Accuracies, rows: list[Row], epochs: int) -> int | None:
+    """Return the epochs of NPID's row with equal time to PIRL's ``epochs``; None without one."""
     costs = one.content["costs"]
     if not costs:
         return None
-    equal = passes * costs["pirl_jigsaw"] / costs["npid"]
-    run = [row.passes for row in rows if row.start == "npid"]
+    equal = epochs * costs["pirl_jigsaw"] / costs["npid"]
+    run = [row.epochs for row in rows if row.start == "npid"]
     nearest = min(run, key=lambda count: abs(count - equal), default=0)
     return nearest if abs(nearest - equal) < 0.1 * equal else None
 
@@ -161,7 +161,7 @@ def tuned_questions(sets: list[Accuracies]) -> Iterator[Question]:
         start = Row("published" if is_published else "random", 0, row.size, is_tuned=True)
         if row != start:
             yield between(row, start)
-        frozen = Row(row.start, row.passes, row.size)
+        frozen = Row(row.start, row.epochs, row.size)
         yield between(row, frozen, f"{row.title} − linear classifier on the same")
 
 
@@ -224,14 +224,14 @@ def figure(sets: list[Accuracies]) -> Figure:
     return drawn
 
 
-def short_rows(sets: list[Accuracies], rows: list[Row], passes: int) -> list[Row]:
-    """Return one row of each kind, at the largest size, after PIRL's passes or in equal time."""
-    equal = {equal_time_passes(one, rows, passes) for one in sets}
+def short_rows(sets: list[Accuracies], rows: list[Row], epochs: int) -> list[Row]:
+    """Return one row of each kind, at the largest size, after PIRL's epochs or in equal time."""
+    equal = {equal_time_epochs(one, rows, epochs) for one in sets}
     largest: dict[tuple[str, int], Row] = {}
     for row in rows:
-        is_equal_time = row.start == "npid" and row.passes in equal
-        if row.passes in (0, passes) or is_equal_time or row.start in VARIANTS:
-            largest[row.start, row.passes] = row
+        is_equal_time = row.start == "npid" and row.epochs in equal
+        if row.epochs in (0, epochs) or is_equal_time or row.start in VARIANTS:
+            largest[row.start, row.epochs] = row
     return [row for row in largest.values() if "continued" not in row.start]
 
 
@@ -247,21 +247,21 @@ def main() -> None:
     frozen = [row for row in rows if not row.is_tuned]
     trained = [row for row in frozen if row.start in FROM_SCRATCH]
     gains = [layer_gain(row) for row in trained]
-    main_passes = max((row.passes for row in trained if row.passes <= SHORT_PASSES), default=0)
-    questions = [*questions_of(sets, rows, lambda passes: passes == main_passes)]
+    main_epochs = max((row.epochs for row in trained if row.epochs <= SHORT_EPOCHS), default=0)
+    questions = [*questions_of(sets, rows, lambda epochs: epochs == main_epochs)]
     questions += [
         between(row, Row("published", 0, row.size)) for row in frozen if "continued" in row.start
     ]
     questions += [
-        between(row, Row(base_method(row.start), row.passes, row.size))
+        between(row, Row(base_method(row.start), row.epochs, row.size))
         for row in frozen
         if row.start in VARIANTS
     ]
-    others = [*questions_of(sets, rows, lambda passes: passes != main_passes)]
+    others = [*questions_of(sets, rows, lambda epochs: epochs != main_epochs)]
     tables = {
         "Differences": difference_table(sets, questions, ALL_LABELS),
         "Differences with few labels": difference_table(sets, questions, FEW_LABELS),
-        "Differences after other passes": difference_table(sets, others, ALL_LABELS),
+        "Differences after other numbers of epochs": difference_table(sets, others, ALL_LABELS),
         "What a middle layer gains": difference_table(
             sets, gains, {"linear": "linear", **FEW_LABELS}
         ),
@@ -270,7 +270,7 @@ def main() -> None:
         "Fine-tuning on few labels": difference_table(sets, [*tuned_questions(sets)], FEW_LABELS),
         "How to continue from published weights": selection_table(sets[0].content),
     }
-    short = short_rows(sets, frozen, main_passes)
+    short = short_rows(sets, frozen, main_epochs)
     blocks = ["# Tables: what to start from", accuracy_table(sets, short, ALL_LABELS)]
     for title, table in tables.items():
         if table.count("\n") > 1:  # more than its header

@@ -50,7 +50,7 @@ PUBLISHED = ("published", "published_components", "published_adapted")
 WITHOUT_SEED = (*HANDMADE, *PUBLISHED)  # a seed only draws the labels of a fraction
 ALL_LABELS = {"knn": "kNN", "linear": "linear"}
 FEW_LABELS = {"linear_0.05": "5 %", "linear_0.1": "10 %"}
-HEAD_PASSES = 2  # as in starting_points.py
+HEAD_EPOCHS = 2  # as in starting_points.py
 
 NAME = re.compile(r"(tuned/)?([a-z_]+?)(_continued)?(?::(time)?(\d+))?(?:@(\d+))?")
 
@@ -66,45 +66,45 @@ class Row:
 
     Attributes:
         start: a key in ``LABELS``.
-        passes: number of passes over the training photos; 0: nothing was trained.
+        epochs: number of epochs; 0: nothing was trained.
         size: side of the images in pixels.
         is_tuned: whether it is fine-tuned on few labels instead of frozen.
     """
 
     start: str
-    passes: int
+    epochs: int
     size: int
     is_tuned: bool = False
 
     @property
     def title(self) -> str:
-        """The row's name in tables, such as ``NPID, 20 passes, 64 px``."""
+        """The row's name in tables, such as ``NPID, 20 epochs, 64 px``."""
         words = [LABELS[self.start]]
-        if self.passes:
-            words.append("1 pass" if self.passes == 1 else f"{self.passes} passes")
+        if self.epochs:
+            words.append("1 epoch" if self.epochs == 1 else f"{self.epochs} epochs")
         title = ", ".join([*words, f"{self.size} px"])
         return f"fine-tuned: {title.replace(', frozen', '')}" if self.is_tuned else title
 
     @property
     def order(self) -> tuple[bool, int, int, int]:
         """Frozen rows first, in the order of ``LABELS``."""
-        return (self.is_tuned, [*LABELS].index(self.start), self.passes, self.size)
+        return (self.is_tuned, [*LABELS].index(self.start), self.epochs, self.size)
 
 
 @dataclass(frozen=True)
 class RowName:
-    """A row as named on the command line, ``[tuned/]START[_continued][:[time]PASSES][@SIZE]``.
+    """A row as named on the command line, ``[tuned/]START[_continued][:[time]EPOCHS][@SIZE]``.
 
     Attributes:
         start: a key in ``LABELS``.
-        passes: number of passes over the training photos.
-        is_time: whether the passes are PIRL's (jigsaw), and this row gets as much processor time.
+        epochs: number of epochs.
+        is_time: whether the epochs are PIRL's (jigsaw), and this row gets as much processor time.
         size: side of the images in pixels; None: the comparison's.
         is_tuned: whether it is fine-tuned on few labels.
     """
 
     start: str
-    passes: int
+    epochs: int
     is_time: bool
     size: int | None
     is_tuned: bool
@@ -115,7 +115,7 @@ class RowName:
         match = NAME.fullmatch(text)
         if match is None or (start := match[2] + (match[3] or "").replace("_", " ")) not in LABELS:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not a row: [tuned/]START[:PASSES][@SIZE], where START is one of "
+                f"{text!r} is not a row: [tuned/]START[:EPOCHS][@SIZE], where START is one of "
                 f"{', '.join(LABELS).replace(' continued', '_continued')}"
             )
         size = int(match[6]) if match[6] else None
@@ -123,10 +123,10 @@ class RowName:
 
     def row(self, costs: dict[str, float], size: int) -> Row:
         """Return the row; its time may follow from the cost per image."""
-        passes = self.passes
+        epochs = self.epochs
         if self.is_time:
-            passes = round(passes * costs["pirl_jigsaw"] / costs[self.start])
-        return Row(self.start, passes, self.size or size, self.is_tuned)
+            epochs = round(epochs * costs["pirl_jigsaw"] / costs[self.start])
+        return Row(self.start, epochs, self.size or size, self.is_tuned)
 
 
 class Accuracies:
@@ -185,7 +185,7 @@ def seconds_of(contents: list[dict[str, Any]], row: Row) -> float | None:
     seconds = [
         _seconds(content, row)
         for content in contents
-        if content["costs"] and (row.start in content["costs"] or not row.passes)
+        if content["costs"] and (row.start in content["costs"] or not row.epochs)
     ]
     return statistics.median(seconds) if seconds else None
 
@@ -203,8 +203,8 @@ def _seconds(content: dict[str, Any], row: Row) -> float:
     else:
         reading = costs[row.start if row.start in HANDMADE else "features"]
     milliseconds = num_photos * reading
-    if row.passes:
-        milliseconds += num_train * (row.passes * training + reading)
+    if row.epochs:
+        milliseconds += num_train * (row.epochs * training + reading)
         if "continued" in row.start:
-            milliseconds += num_train * HEAD_PASSES * reading
+            milliseconds += num_train * HEAD_EPOCHS * reading
     return milliseconds / 1000

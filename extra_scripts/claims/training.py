@@ -33,7 +33,7 @@ class Length:
     """How long a method trains.
 
     Attributes:
-        passes: number of passes over the images.
+        epochs: number of epochs.
         steps: number of optimizer steps.
         images: number of images seen.
         seconds: wall time.
@@ -41,7 +41,7 @@ class Length:
         loss: loss on the last batch.
     """
 
-    passes: int
+    epochs: int
     steps: int
     images: int
     seconds: float
@@ -122,7 +122,7 @@ def loader_of(
 def train(
     method: Method,
     loader: DataLoader[Any],
-    passes: int,
+    epochs: int,
     rate: float,
     *,
     device: str = "cpu",
@@ -134,13 +134,13 @@ def train(
     Args:
         method: the method, on the device; parameters without gradients stay unchanged.
         loader: loader from :func:`loader_of`.
-        passes: number of passes over the images.
+        epochs: number of epochs.
         rate: learning rate for a batch of 32 images.
         device: ``cpu`` or ``cuda``.
         autocast: whether to compute in bfloat16.
         fill: whether to start with a bank of embeddings.
     """
-    steps = passes * len(loader)
+    steps = epochs * len(loader)
     optimizer = torch.optim.SGD(
         [parameter for parameter in method.trained.parameters() if parameter.requires_grad],
         lr=rate * (loader.batch_size or 1) / REFERENCE_BATCH,
@@ -154,7 +154,7 @@ def train(
         method.before_training(loader, device)
     step = 0
     images = 0
-    for epoch in range(passes):
+    for epoch in range(epochs):
         loader.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
         for sample in loader:
             sample = {key: value.to(device) for key, value in sample.items()}
@@ -168,7 +168,7 @@ def train(
             step += 1
             images += len(sample["index"])
     return Length(
-        passes=passes,
+        epochs=epochs,
         steps=step,
         images=images,
         seconds=round(time.perf_counter() - begin, 1),

@@ -197,7 +197,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
     run(monkeypatch, starts, *words)  # evaluates the saved network
     assert json.loads(file.read_text())["frozen"][-1] == npid
     run(monkeypatch, starts_report, file, "--out", tmp_path)
-    assert "| NPID, 1 pass, 32 px |" in (tmp_path / "starts.md").read_text()
+    assert "| NPID, 1 epoch, 32 px |" in (tmp_path / "starts.md").read_text()
     assert (tmp_path / "starts.svg").stat().st_size > 1000
 
 
