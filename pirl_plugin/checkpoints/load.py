@@ -20,7 +20,7 @@ from torch import Tensor
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
-from pirl_plugin.checkpoints.tensors import below, compare, flatten, truncate
+from pirl_plugin.checkpoints.tensors import compare, flatten, select_prefix, truncate
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
@@ -209,7 +209,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     part_names = part_names_at[trunk_prefix]
     state = {}  # by torchvision's names
     ignored = []
-    for name, tensor in below(tensors, trunk_prefix).items():
+    for name, tensor in select_prefix(tensors, trunk_prefix).items():
         part, _, rest = name.partition(".")
         if part in part_names:
             state[f"{part_names[part]}.{rest}"] = tensor
@@ -256,7 +256,7 @@ def _load_timm_network(
     num_fitting = {}
     for candidate, count in num_tensors.items():
         if 2 * count >= len(expected):
-            state, ignored = _as_timm(trunk.net, below(tensors, candidate))
+            state, ignored = _as_timm(trunk.net, select_prefix(tensors, candidate))
             converted[candidate] = state, ignored
             num_fitting[candidate] = sum(
                 name in expected and tensor.shape == expected[name].shape
@@ -272,7 +272,7 @@ def _load_timm_network(
     best_fitting = [candidate for candidate, number in num_fitting.items() if number == most]
     trunk_prefix = _choose_prefix(best_fitting, file, prefix)
     state, ignored = converted[trunk_prefix]
-    for name, tensor in below(tensors, trunk_prefix).items():
+    for name, tensor in select_prefix(tensors, trunk_prefix).items():
         if name in state and state[name].shape != tensor.shape:
             logging.root.warning(
                 f"{file}: timm resized {name} from {tuple(tensor.shape)} to "

@@ -50,7 +50,7 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
             from safetensors.torch import load_file
 
             return load_file(path)
-        check_sums(path)
+        verify_checksums(path)
         content: Mapping[str, Any] = _load(path)
         return content
     except IsADirectoryError:
@@ -89,7 +89,7 @@ def _load(path: Path, mmap: bool = False) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
 
 
-def check_sums(path: Path) -> None:
+def verify_checksums(path: Path) -> None:
     """Check every byte in a file from ``torch.save`` by CRC-32, which torch does not do.
 
     Raises:

@@ -70,7 +70,7 @@ def truncate(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors with a prefix, named without it."""
     rest = {}
     for name, tensor in tensors.items():

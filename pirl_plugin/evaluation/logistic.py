@@ -147,7 +147,7 @@ def _splits(labels: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[
         if is_held_out.any():
             splits.append((searched[~is_held_out], searched[is_held_out]))
     if not splits:
-        raise Refused("no class has two images, so C cannot be chosen. Add labeled images.")
+        raise Refused("No class has two images, so C cannot be chosen. Add labeled images.")
     return splits
 
 

@@ -200,16 +200,16 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     Example:
         >>> collapse(measure_bank(torch.eye(4))) is None
         True
-        >>> collapse(measure_bank(torch.ones(4, 4))).split(":")[1]
-        ' effective rank 1, floor 1, random 3.76'
+        >>> collapse(measure_bank(torch.ones(4, 4))).split(",")[0]
+        'The embeddings have collapsed to effective rank 1 (random vectors: 3.76)'
     """
     rank, random_rank = measured["effective_rank"]
     if rank > 1 + 0.01 * (random_rank - 1):
         return None
     return (
-        f"the embeddings have collapsed: effective rank {rank:.3g}, floor 1, random "
-        f"{random_rank:.3g}: most images look the same to the network; lower the learning rate, "
-        f"start with bank.init = embeddings, or check the images"
+        f"The embeddings have collapsed to effective rank {rank:.3g} (random vectors: "
+        f"{random_rank:.3g}), so most images look the same to the network. Lower the learning "
+        f"rate, start with bank.init = embeddings, or check the images."
     )
 
 

@@ -194,8 +194,8 @@ def write_page(path: Path, title: str, **sections: Any) -> None:
 def data_address(image: Tensor) -> str:
     """Return an image ``(C, H, W)`` as the ``data:`` URL of a PNG.
 
-    Of images other than RGB in uint8, it shows the first three channels or the first one, each from
-    its lowest value to its highest.
+    Images other than RGB in uint8 show their first three channels, or the first one, each stretched
+    from its lowest to its highest value.
     """
     if not is_rgb(image):
         shown = image[: 3 if len(image) > 2 else 1].float()

@@ -62,8 +62,8 @@ BY_NAME = Columns()
 """The first of the recognized names."""
 
 
-def choose(kind: str, columns: Iterable[str]) -> str:
-    """Return the end of an error message, which says how to choose a column.
+def column_hint(kind: str, columns: Iterable[str]) -> str:
+    """Return a message that lists the columns, and how to choose one.
 
     Args:
         kind: ``image`` or ``label``.

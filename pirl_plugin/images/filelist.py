@@ -21,7 +21,7 @@ from pirl_plugin.images.classes import (
     name_classes,
     natural_order,
 )
-from pirl_plugin.images.columns import BY_NAME, Columns, choose
+from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
 from pirl_plugin.images.names import LISTS
@@ -75,7 +75,7 @@ class FileListSource(ImageSource):
             header, rows = _read(stream, file)
             path_column = columns.find("image", header, file)
             if path_column is None:
-                raise Refused(f"{file}: {choose('image', header)}")
+                raise Refused(f"{file}: {column_hint('image', header)}")
             label_column = columns.find("label", header, file)
             for number, row in enumerate(rows, 1):
                 image = str(row.get(path_column) or "").strip()
@@ -115,7 +115,7 @@ class FileListSource(ImageSource):
             self._check_one_label(classes)
             return classes
         if self._other_columns:
-            raise NoLabels(f"{self.path}: {choose('label', self._other_columns)}")
+            raise NoLabels(f"{self.path}: {column_hint('label', self._other_columns)}")
         folders = [os.path.dirname(path) for path in self.paths()]
         names = set(map(os.path.basename, folders))
         if len(set(map(os.path.dirname, folders))) > 1 or len(names) < 2:

@@ -16,7 +16,7 @@ class JoinedSource(ImageSource):
     """Images from one or more sources, which read them and report unreadable ones.
 
     Args:
-        path: what messages call the images.
+        path: name for the images in messages.
         parts: the sources.
         rows: the rows to use, counted through all parts; None: all rows, in order.
     """

@@ -19,7 +19,7 @@ from pirl_plugin.images.classes import (
     name_classes,
     natural_order,
 )
-from pirl_plugin.images.columns import BY_NAME, Columns, choose
+from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
@@ -66,8 +66,8 @@ class MapSource(ImageSource):
         if not is_map or isinstance(dataset, (Mapping, IterableDataset)):
             raise Refused(
                 f"data: expected a map-style data set, with len(data) and data[row], got a {kind}. "
-                f"Pass one split, not a dictionary of splits; and load the data without streaming, "
-                f"because each image has a row in the memory bank."
+                f"Pass a single split, loaded without streaming, because each image has a row in "
+                f"the memory bank."
             )
         super().__init__(path or kind, map(str, range(len(dataset))))
         self.dataset = dataset
@@ -166,7 +166,7 @@ class MapSource(ImageSource):
             if not images:
                 raise UnreadableImageError("the item has no image")
             if len(images) > 1:
-                raise WrongItems(f"{self.path}: {choose('image', images)}")
+                raise WrongItems(f"{self.path}: {column_hint('image', images)}")
             (key,) = images
         return key
 
@@ -243,7 +243,7 @@ def _column(kind: str, dataset: Any, columns: Columns, context: str) -> str:
     column: str | None = columns.find(kind, names, context, of_type)
     if column is None:
         refusal = NoLabels if kind == "label" else Refused
-        raise refusal(f"{context}: {choose(kind, names)}")
+        raise refusal(f"{context}: {column_hint(kind, names)}")
     warn_once(f"{context}: {kind}s from the column {column!r}")
     return column
 

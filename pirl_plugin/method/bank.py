@@ -272,6 +272,6 @@ def check_loaded_size(shape: tuple[int, ...], expected: tuple[int, ...]) -> None
     """Raise ``ValueError`` if the sizes of a checkpoint's bank and this run's differ."""
     if shape != expected:
         raise Refused(
-            f"the checkpoint's memory bank is {shape}, but this run's is {expected} (images, "
+            f"The checkpoint's memory bank is {shape}, but this run's is {expected} (images, "
             f"embedding_dim). Use the checkpoint's data set and embedding_dim, or start without it."
         )

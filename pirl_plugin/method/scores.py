@@ -181,7 +181,7 @@ def _check_value(value: object, positive: Tensor) -> None:
     if not isinstance(value, Tensor) or value.shape != positive.shape:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise Refused(
-            f"the estimator returned {shape}: expected a tensor {tuple(positive.shape)}, one value "
+            f"The estimator returned {shape}: expected a tensor {tuple(positive.shape)}, one value "
             f"per image. Reduce over dimension 1, the negatives."
         )
 

@@ -75,7 +75,7 @@ class ShardedMemoryBank(MemoryBank):
         self._check_loaded()
         if self._ranks != world_size():
             raise RuntimeError(
-                f"the sharded memory bank was created for {self._ranks} ranks, but there are "
+                f"The sharded memory bank was created for {self._ranks} ranks, but there are "
                 f"{world_size()}. Create the loss after torch.distributed.init_process_group; "
                 f"in Lightning, in configure_model."
             )
@@ -86,7 +86,7 @@ class ShardedMemoryBank(MemoryBank):
         """Raise ``RuntimeError`` if the checkpoint's rows are not loaded yet."""
         if self.awaits_load:
             raise RuntimeError(
-                "the checkpoint's memory bank shards were not loaded. After load_state_dict(), "
+                "The checkpoint's memory bank shards were not loaded. After load_state_dict(), "
                 "call bank.load(FOLDER) with the folder from bank.save()."
             )
 
@@ -148,7 +148,7 @@ class ShardedMemoryBank(MemoryBank):
             num_loaded += int(is_local.sum())
         if num_loaded != len(self.rows):
             raise Refused(
-                f"the files in {folder} have {num_loaded} of the {len(self.rows)} memory bank rows "
+                f"The files in {folder} have {num_loaded} of the {len(self.rows)} memory bank rows "
                 f"for rank {self._rank}. Copy all files from a single save() call."
             )
 

@@ -67,7 +67,7 @@ _NEED_NO_TRACEBACK = (FailedWrite, FailedProcess, FileNotFoundError, IsADirector
 
 
 def check(name: str, value: object, fits: bool, expected: str) -> None:
-    """Raise ``Refused`` unless an argument fits.
+    """Raise ``Refused`` unless an argument is valid.
 
     Example:
         >>> check("momentum", 1.5, False, "a number in [0, 1)")

@@ -113,10 +113,10 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read an object of JSON.
+    """Read a JSON object.
 
     Raises:
-        Refused: the file has none.
+        Refused: the file does not contain one.
     """
     content = None
     with suppress(ValueError):

@@ -81,7 +81,7 @@ def _send_error(queue: Any, error: Exception, item: tuple[int, object]) -> None:
     from torch._utils import ExceptionWrapper
 
     cause = FailedProcess(
-        f"a loader process cannot send images: {error}. Check the length of the temporary folder's "
+        f"A loader process cannot send images: {error}. Check the length of the temporary folder's "
         f"path ({tempfile.gettempdir()}), and the free space in /dev/shm."
     )
     number, _ = item
@@ -90,7 +90,7 @@ def _send_error(queue: Any, error: Exception, item: tuple[int, object]) -> None:
 
 @contextmanager
 def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
-    """Read a loader in a block that may not wait too long for an image.
+    """Read a loader in a block, with a limit on how long to wait for an image.
 
     If the block fails in a watched process, the workers end before anything else happens. In a
     library user's process, torch ends them.

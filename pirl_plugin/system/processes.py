@@ -33,14 +33,14 @@ def describe_exit(exit_code: int) -> str:
     return f"was ended by {name}{cause}"
 
 
-def own_command(*words: str) -> list[str]:
-    """Return the command ``pirl-plugin WORDS`` for a child with this process's import path.
+def own_command(*arguments: str) -> list[str]:
+    """Return ``pirl-plugin ARGUMENTS`` as a command for a child with this process's import path.
 
     If this process is killed, the child gets SIGTERM, on which a run saves and ends.
     """
     end_with_parent = "from pirl_plugin.system.processes import end_with_parent; end_with_parent()"
     main = "from pirl_plugin.cli import main; main()"
-    return [sys.executable, "-c", f"{_first_statements()}; {end_with_parent}; {main}", *words]
+    return [sys.executable, "-c", f"{_first_statements()}; {end_with_parent}; {main}", *arguments]
 
 
 def end_with_parent() -> None:
@@ -59,12 +59,12 @@ def share_import_path() -> None:
     start = util.spawnv_passfds
 
     def start_with_same_imports(program: Any, arguments: Sequence[Any], descriptors: Any) -> Any:
-        words = list(arguments)
-        option = words.index("-c")
-        words[option + 1] = f"{_first_statements()}; {words[option + 1]}"
+        command = list(arguments)
+        option = command.index("-c")
+        command[option + 1] = f"{_first_statements()}; {command[option + 1]}"
         # A terminated process leaves semaphores, and the tracker would print a warning about them.
-        words[option:option] = ["-W", "ignore:resource_tracker"]
-        return start(program, words, descriptors)
+        command[option:option] = ["-W", "ignore:resource_tracker"]
+        return start(program, command, descriptors)
 
     util.spawnv_passfds = start_with_same_imports  # type: ignore[assignment]
 

@@ -114,13 +114,13 @@ class Watcher:
                 byte = os.read(self.pipe, 1)
                 if byte == _END_OF_THREAD:
                     return
-                self._heed(byte[0])
+                self._end_on_second_signal(byte[0])
                 continue
             for wait in list(self.waits):
                 if wait.is_over():
                     self._end_wait(wait)
 
-    def _heed(self, number: int) -> None:
+    def _end_on_second_signal(self, number: int) -> None:
         """End the process on a second signal."""
         if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
             return

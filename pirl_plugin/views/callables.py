@@ -63,7 +63,7 @@ class CallableViews:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of torch (CPU), NumPy and Python, and restore them afterwards."""
+    """Seed the global generators of torch (CPU), NumPy and Python, and restore them afterward."""
     torch_state = torch.random.get_rng_state()
     numpy_state = np.random.get_state()
     python_state = random.getstate()

@@ -358,7 +358,7 @@ def render(
 def _render_channels(
     canvas: NDArray[Any], corners: NDArray[np.int32], rows: NDArray[Any], size: int
 ) -> NDArray[Any]:
-    """Render views of other images than RGB: brightness, contrast, noise, dropped channels."""
+    """Render views of images other than RGB: brightness, contrast, noise, dropped channels."""
     cut = [canvas[top : top + size, left : left + size] for top, left in corners]
     views = np.stack(cut).transpose(0, 3, 1, 2).astype(np.float32)  # (n, C, P, P)
     is_flipped = rows["flip"]

@@ -136,17 +136,17 @@ def random_resized_crop_box(
 ) -> tuple[int, int, int, int]:
     """Draw the box for a random resized crop, with torchvision's distribution.
 
-    There are up to ten tries: area uniform in ``scale`` (a share of the image), aspect ratio (width
-    over height) log-uniform in [3/4, 4/3], position uniform. If none fits, the box is the largest
-    center crop within this range. It always takes 40 numbers from ``rng``, so later draws do not
-    depend on the image size.
+    There are up to ten tries: area fraction uniform in ``scale``, aspect ratio (width over height)
+    log-uniform in [3/4, 4/3], position uniform. If none fits, the box is the largest center crop
+    within this range. It always takes 40 numbers from ``rng``, so later draws do not depend on the
+    image size.
 
     Source: Szegedy et al. 2015 (arXiv 1409.4842), as in torchvision's ``RandomResizedCrop``.
 
     Args:
         height: image height, pixels, at least 1.
         width: image width, pixels, at least 1.
-        scale: smallest and largest area, as shares of the image.
+        scale: smallest and largest area, as fractions of the image.
         rng: random generator.
 
     Returns:
@@ -184,7 +184,7 @@ def random_resized_crop(
 
     Args:
         pixels: (C, H, W), uint8, uint16 or float32, preferably channels-last.
-        scale: smallest and largest box area, as shares of the image.
+        scale: smallest and largest box area, as fractions of the image.
         size: side of the result, pixels.
         rng: random generator.
 

@@ -13,8 +13,8 @@ class RotationViews(Views):
 
     Args:
         image_size: side of both views, pixels.
-        image_scale: smallest and largest crop area for both views, as shares of the image.
-        **photometric: options of :class:`~pirl_plugin.views.photometric.Photometric`; each view
+        image_scale: smallest and largest crop area for both views, as fractions of the image.
+        **photometric: options for :class:`~pirl_plugin.views.photometric.Photometric`; each view
             draws its own parameters.
 
     Raises:

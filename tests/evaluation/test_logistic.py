@@ -190,7 +190,7 @@ def test_fit_logistic__accepts_equal_features_and_refuses_single_images():
     fit = fit_logistic(torch.ones(6, 4), labels)
     assert fit.predict(torch.ones(1, 4)) == [1]
     assert len(fit.held_out_right) == 5
-    with pytest.raises(ValueError, match="no class has two images"):
+    with pytest.raises(ValueError, match="No class has two images"):
         fit_logistic(torch.ones(3, 4), np.arange(3))
 
 

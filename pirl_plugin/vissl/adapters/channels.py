@@ -1,7 +1,7 @@
-"""A run's images: their channels, type, mean and standard deviation, which its start sets.
+"""A run's images: channels, dtype, mean and standard deviation, set when the run starts.
 
-RGB images in uint8 have ImageNet's statistics, as in the configuration. Others have those of a
-sample of the training images, and later those in the checkpoint.
+For RGB images in uint8, the statistics are the configuration's, by default ImageNet's. For others,
+a new run computes them from a sample of the training images, and its checkpoints record them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEFAULTS = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
 def identify_images(config: AttrDict, source: ImageSource, checkpoint: str | None) -> NetworkConfig:
-    """Return channels, type and statistics of a run's images, the same on all ranks. Collective.
+    """Return a run's channels, dtype and statistics, the same on all ranks. Collective.
 
     Args:
         config: VISSL's complete configuration.
@@ -56,7 +56,7 @@ def identify_images(config: AttrDict, source: ImageSource, checkpoint: str | Non
 
 
 def set_images(config: AttrDict, images: NetworkConfig) -> None:
-    """Set the channels, type and statistics in a configuration, unless they are given.
+    """Set the channels, dtype and statistics in a configuration, unless they are given.
 
     Args:
         config: VISSL's complete configuration, changed in place; for RGB in uint8 it stays as it

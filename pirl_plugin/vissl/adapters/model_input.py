@@ -69,7 +69,7 @@ def prepare_batch(
     """Return a tensor or dictionary, with images ``(B, C, H, W)`` normalized to float32.
 
     Args:
-        batch: a tensor, or a dictionary of tensors; those of other types than ``dtype`` stay.
+        batch: a tensor, or a dictionary of tensors; those with a different dtype are unchanged.
         settings: mean and standard deviation.
         memory_format: memory format of the result.
         dtype: type of the images.

@@ -67,8 +67,8 @@ class ExchangeHook(QuietHook):
         if math.isfinite(task.losses[-1]):
             return
         raise FloatingPointError(
-            f"the loss is not finite in step {task.iteration}; this step was not saved. Start a "
-            f"new run with a lower learning rate."
+            f"The loss is not finite in step {task.iteration}, which was not saved. Start a new "
+            f"run with a lower learning rate."
         )
 
     def exchange(self, task: Task, sample: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.read import CheckpointName, check_sums, open_checkpoint, section_of
+from pirl_plugin.checkpoints.read import CheckpointName, open_checkpoint, section_of, verify_checksums
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
 from pirl_plugin.vissl.resume.record import refuse_another_run, refuse_other_images
@@ -129,7 +129,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
     point = ResumePoint(skipped=skipped)
     for _, path, content in reversed(opened):
         try:
-            check_sums(path)
+            verify_checksums(path)
             _check_shards(folder, content)
         except ValueError as error:
             skipped[path.name] = str(error)

@@ -114,7 +114,7 @@ def write_report(
 
 
 def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:
-    """Return the overrides for a run's weights, images and machine, the user's, and its folder.
+    """Return a run's overrides: weights, images, machine, the user's own, and the folder.
 
     VISSL finds the trunk in the checkpoint by itself, unless options select it: then the trunk is
     saved in the run's folder.

@@ -139,7 +139,7 @@ def test_hook__reports_collapse(caplog):
         assert caplog.text == ""
         for seed in range(30):  # the rows follow the embeddings
             epoch(hook, task, seed=seed, same=1.0)
-    assert "the embeddings have collapsed" in caplog.text
+    assert "The embeddings have collapsed" in caplog.text
 
 
 def test_hook__measures_at_training_epoch_interval():

@@ -31,7 +31,7 @@ def test_non_finite_loss__stops_run_and_names_step():
     task.losses = [float("nan")]
     task.iteration = 7
     task.loss = None
-    with pytest.raises(FloatingPointError, match="the loss is not finite in step 7; "):
+    with pytest.raises(FloatingPointError, match="The loss is not finite in step 7, "):
         hook.on_loss_and_meter(task)
 
 
