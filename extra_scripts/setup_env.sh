@@ -7,7 +7,7 @@
 # install_extras NAMES then adds extras from pyproject.toml, such as "test".
 set -euo pipefail
 unset PYTHONDONTWRITEBYTECODE  # otherwise each process would compile this package again
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${PIRL_VENV:-$root/.venv}
 PYTHON=$venv/bin/python
 

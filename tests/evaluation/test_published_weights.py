@@ -7,18 +7,16 @@ import sys
 
 import numpy as np
 import pytest
-import timm
 import torch
-from safetensors.torch import save_file
 
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation import embed_command
 from pirl_plugin.system.failures import Refused
+from tests.helpers.hub import OFFLINE, cache_weights
 from tests.helpers.images import save_gray
 
 NAME = "test_vit"
-TAGGED = "test_vit.r160_in1k"
-REPOSITORY = f"models--timm--{TAGGED}"  # folder for the default weights in the hub's cache
+TAGGED = "test_vit.r160_in1k"  # the default weights
 
 
 EMBED_EACH = """
@@ -35,7 +33,7 @@ for words in json.load(sys.stdin):
 
 def embed(folder, *commands):
     """Run commands in a separate process: the hub's client reads the variables only once."""
-    variables = {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
+    variables = {"HF_HOME": str(folder / "hub"), **OFFLINE}
     data = ["--data", str(folder / "photos"), "--size", "32"]
     return subprocess.run(
         [sys.executable, "-c", EMBED_EACH],
@@ -49,15 +47,7 @@ def folder(tmp_path):
     """Create four photos, and a hub cache with weights for the network."""
     for level in range(4):
         save_gray(tmp_path / "photos" / f"{level}.png", level=60 * level)
-    repository = tmp_path / "hub" / "hub" / REPOSITORY
-    revision = "0" * 40
-    (repository / "snapshots" / revision).mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(revision)
-    torch.manual_seed(7)
-    weights = timm.create_model(NAME).state_dict()
-    save_file(weights, repository / "snapshots" / revision / "model.safetensors")
-    torch.save(weights, tmp_path / "weights.pth")
+    torch.save(cache_weights(tmp_path / "hub", NAME), tmp_path / "weights.pth")
     return tmp_path
 
 

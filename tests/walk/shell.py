@@ -9,14 +9,16 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# A page's commands go through tests.walk.small, which adds arguments that shorten them.
+# A page's commands go through tests.walk.small, which adds arguments that shorten them. There is no
+# network: packages are installed, the clone is this one, and downloaded files are already there.
 _FUNCTIONS = """
+bash() { command python -m tests.walk.small bash "$@"; }
 pirl-plugin() { command python -m tests.walk.small pirl-plugin "$@"; }
 torchrun() { command python -m tests.walk.small torchrun "$@"; }
 python() { command python -m tests.walk.small python "$@"; }
-pip() { echo "not installed, as this environment has it: pip $*"; }
-git() { echo "not cloned, as this needs the network: git $*"; mkdir -p "${!#}"; }
-curl() { echo "not downloaded, as this needs the network: curl $*"; }
+pip() { echo "not installed: pip $*"; }
+git() { echo "not cloned: git $*"; mkdir -p "${!#}"; ln -s "$PYTHONPATH/extra_scripts" "${!#}"; }
+curl() { echo "not downloaded: curl $*"; }
 """
 
 

@@ -41,6 +41,8 @@ QUICK = {  # command or script -> more words
     "extra_scripts/claims/recipes.py": ["--recipes", "rate 0.03", *PEERS[:6]],
     "docs/examples/ddp.py": ["--epochs", "1", "--batch-size", "4"],
     "docs/examples/lightning_module.py": ["--epochs", "1", "--batch-size", "4"],
+    "extra_scripts/quickstart.sh": ["--epochs", "1"],
+    "extra_scripts/run_tests.sh": ["tests/models/test_head.py"],  # not all, this one included
     "pirl-plugin finetune": EPOCH,
 }  # fmt: skip
 

@@ -3,6 +3,8 @@
 import json
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import yaml
 from PIL import Image
 
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
+from tests.helpers.hub import OFFLINE, cache_weights
 from tests.walk import pages, tiny
 from tests.walk.shell import knn_top1, linear_top1, run
 from tests.walk.small import smaller_run
@@ -42,12 +45,24 @@ def folder_of(tmp_path_factory, checkpoint):
     return find
 
 
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A cache with weights for the network in the guides, as if they were downloaded."""
+    folder = tmp_path_factory.mktemp("hub")
+    cache_weights(folder, "tf_efficientnet_lite0")
+    return folder
+
+
 @pytest.mark.parametrize(("page", "number", "text"), BLOCKS, ids=[f"{p}-{n}" for p, n, _ in BLOCKS])
-def test_block__runs_to_the_end(page, number, text, folder_of):
+def test_block__runs_to_the_end(page, number, text, folder_of, hub):
     folder = folder_of(page)
     pages.prepare(text, folder)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("train_config.yaml")}
-    output = run(pages.replaced(text), folder, small=True)
+    variables = {"FIRST_HOST": "localhost", "HF_HOME": str(hub), **OFFLINE}
+    start = partial(run, text, folder, small=True, **variables)
+    with ThreadPoolExecutor() as pool:
+        nodes = [pool.submit(start) for _ in range(pages.nodes_of(text))]
+        output = "".join(node.result() for node in nodes)
     for config in folder.rglob("train_config.yaml"):
         if before.get(config) != config.stat().st_mtime_ns:
             check_run(config.parent)

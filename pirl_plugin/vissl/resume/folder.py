@@ -9,7 +9,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.read import CheckpointName, open_checkpoint, section_of, verify_checksums
+from pirl_plugin.checkpoints.read import (
+    CheckpointName,
+    open_checkpoint,
+    section_of,
+    verify_checksums,
+)
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
 from pirl_plugin.vissl.resume.record import refuse_another_run, refuse_other_images
