@@ -40,7 +40,7 @@ FOOTER = """## Other keys
 | `MODEL.HEAD.IN_DIM` | 2048 | trunk feature width; set by the network overlays |
 | `MODEL.HEAD.HIDDEN_DIM` | null | hidden layer width in f and g; set by the `_mlp` networks |
 | `MODEL.HEAD.NUM_CLASSES` | 1000 | number of classes for a linear benchmark or for fine-tuning |
-| `DATA.MEAN`, `DATA.STD` | ImageNet's | per-channel statistics; for images other than RGB, computed |
+| `DATA.MEAN`, `DATA.STD` | ImageNet's | per channel; computed for images other than RGB |
 | `DATA.RGB` | false | convert to RGB in uint8; `+config.DATA.RGB=true` adds the key |
 
 ## Environment variables
