@@ -13,16 +13,18 @@ Writes ``OUT/train/CLASS/*`` and ``OUT/val/CLASS/*``. If the files allow it, tra
 come from different sources:
 
 - ``steel``: six kinds of surface defects (NEU-DET, Song and Yan 2013), 200 px. Neighboring numbers
-  may show the same strip, so in each class, images up to number 220 train and the others test.
-- ``digits``: spectrograms of spoken digits, 128 px. Four speakers train, and the other two test.
+  may show the same strip, so in each class, images up to number 220 are for training and the others
+  for testing.
+- ``digits``: spectrograms of spoken digits, 128 px: four speakers for training, and two others for
+  testing.
 - ``cells``: imaging flow cytometry of the cell cycle (Blasi et al. 2016), 40 px, 16 bits, three
   channels (bright field, a DNA stain, dark field), and the four phases with hundreds of cells. In
-  each phase, the first 350 cells train, and the last 200 test.
+  each phase, the first 350 cells are for training, and the last 200 for testing.
 - ``scene``: the hyperspectral scene Indian Pines (Baumgardner et al. 2015), 145 × 145 pixels, 16
   bits, with its 200 bands averaged in groups of 10. The images are tiles of 17 × 17 pixels with the
-  class of their center. They lie within blocks of 29 × 29 pixels that train and test alternately,
-  as on a chessboard, so no pixel is in both. Classes with fewer than 20 tiles in either are left
-  out.
+  class of their center. They lie within blocks of 29 × 29 pixels that alternate between training
+  and testing, as on a chessboard, so no pixel is in both. Classes with fewer than 20 tiles in
+  either are left out.
 """
 
 from __future__ import annotations

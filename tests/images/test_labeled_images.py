@@ -44,7 +44,7 @@ def test_train_and_val__may_differ_in_format(train, val, tmp_path):
         ({"data": "nowhere"}, "--data = .*nowhere is not a folder"),
     ],
 )
-def test_open_labeled__says_what_to_pass_instead(options, words, tmp_path):
+def test_open_labeled__explains_what_to_pass_instead(options, words, tmp_path):
     save_gray(tmp_path / "flat" / "1.png")
     (tmp_path / "train.csv").write_text("path,label\nflat/1.png,a\n")
     with pytest.raises(ValueError, match=words):

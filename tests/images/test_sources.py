@@ -329,7 +329,7 @@ def test_labels__are_read_through_subset_and_concat(folder):
         open_source([1, 2]).labels()
 
 
-def test_hugging_face__says_what_to_pass_for_several_splits(tmp_path):
+def test_hugging_face__explains_what_to_pass_for_several_splits(tmp_path):
     rows = [("a", gray(1)), ("b", gray(2))]
     write_kind("parquet", tmp_path / "hub", {"train": rows, "test": rows})
     import datasets

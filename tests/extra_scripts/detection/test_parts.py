@@ -102,7 +102,7 @@ def test_load_config__executes_no_code(tmp_path, monkeypatch):
     assert not ran.exists()
 
 
-def test_without_detectron2__says_how_to_install_it(monkeypatch):
+def test_without_detectron2__explains_how_to_install_it(monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "detectron2"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "detectron2", None)

@@ -134,7 +134,7 @@ def test_slurm_job__trains(image_folder, tmp_path):
     assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
 
 
-def test_command__says_how_to_install_missing_host():
+def test_command__explains_how_to_install_missing_host():
     code = (
         "import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', 'train', 'a=1'];"
         "from pirl_plugin.cli import main; main()"
