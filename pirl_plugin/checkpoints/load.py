@@ -225,7 +225,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
         return kind is not block, abs(sum(stages) - len(blocks))
 
     depth = min(STAGES, key=distance)
-    usual_stem = torch.empty(64, 3, 7, 7)  # in an incomplete file, as the comparison says
+    usual_stem = torch.empty(64, 3, 7, 7)  # for an incomplete file, as the comparison reports
     width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
     trunk = ResNetTrunk(depth, width / 64, side == 3, channels)
     remedy = "If it is another network, pass its timm name."

@@ -17,7 +17,7 @@ from pirl_plugin.models.resnet import LAST
 from pirl_plugin.system.failures import Refused
 
 _POOLED = ("flatten", "res5avg", LAST)
-# JSON with numbers, words and lists of these: no path, URL or interpolation.
+# JSON numbers, names and lists of these: no path, URL or interpolation.
 _PLAIN = re.compile(r'([-+\d.eE, \[\]]|true|false|null|"\w*")*')
 
 
@@ -134,7 +134,7 @@ def _config_of(
         has_own_weights: whether the weights are timm's, so that timm's mean and standard deviation
             apply.
     """
-    loading = inspect.signature(_timm().create_model).parameters  # they say which weights to load
+    loading = inspect.signature(_timm().create_model).parameters  # these select weights
     constructor_options = {key: value for key, value in options.items() if key not in loading}
     pretrained = net.pretrained_cfg
     size = options.get("img_size") or pretrained["input_size"][-1]

@@ -48,7 +48,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "or NPID (default: jigsaw; with --data npid, which gains more in equal time)")  # fmt: skip
     add("--seed", type=WholeNumber(0), default=0, help="random seed")
     add("--epochs", type=WholeNumber(1), help="pre-training epochs (default: 16 for sample "
-        "images; for yours, as many as take about ten minutes)")  # fmt: skip
+        "images; for yours, enough for about ten minutes)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.method is None:
         options.method = "jigsaw" if options.data is None else "npid"
