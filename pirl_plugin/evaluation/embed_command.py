@@ -110,6 +110,8 @@ def _write(
     order = None
     if no_features and classifier is not None:
         order = np.lexsort((-columns["probability"], columns["predicted"]))
+    elif no_features and gallery is not None:
+        order = np.argsort(-columns["similarity"], kind="stable")
     file.write(columns, {} if no_features else {"features": features}, order)
     return columns
 
@@ -131,7 +133,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
     file = arguments.OutputFile((".npz", ".csv", ".parquet"))
     add("--out", type=file, required=True, help=out)
-    no_features = "omit features from a table, and sort it by predicted class and probability"
+    no_features = (
+        "omit features from a table, and sort it by predicted class and probability, or by "
+        "similarity"
+    )
     add("--no-features", action="store_true", help=no_features)
     sort_into = "link each image into DIR/CLASS by predicted class (copies where links fail)"
     add("--sort-into", metavar="DIR", type=arguments.output_folder, help=sort_into)
