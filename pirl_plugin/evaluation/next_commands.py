@@ -27,9 +27,12 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
         to: export format, torchvision, safetensors or timm.
     """
     program = program_name()
-    labeled = images.stem == "train" and images.with_stem("val").exists()
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
-    data = f"--data {shlex.quote(str(images.parent)) if labeled else 'DIR'}"
+    data = "--data DIR"
+    test = images.with_stem("val")
+    if images.stem == "train" and test.exists():
+        paths = ["--train", str(images), "--val", str(test)]
+        data = shlex.join(["--data", str(images.parent)] if images.is_dir() else paths)
     linear = shlex.quote(str(checkpoint.with_name("linear")))
     names = {"torchvision": "trunk.pth", "safetensors": "trunk.safetensors", "timm": "timm"}
     export = shlex.quote(str(checkpoint.with_name(names[to])))
