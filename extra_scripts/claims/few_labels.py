@@ -53,7 +53,7 @@ def command(
     if start == "random":
         words += ["config.MODEL.WEIGHTS_INIT.PARAMS_FILE="]
     words += [f"config.OPTIMIZER.num_epochs={epochs}", f"config.TEST_EVERY_NUM_EPOCH={epochs}"]
-    return [*words, f"config.SEED_VALUE={seed}", *options.overrides]
+    return [*words, f"config.SEED_VALUE={seed}"]
 
 
 def main() -> None:
@@ -64,7 +64,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--fractions", type=float, nargs="+", choices=EPOCHS, default=list(EPOCHS))
-    parser.add_argument("overrides", nargs="*", help="configuration overrides, KEY=VALUE")
     options = parser.parse_args()
     file = options.out / "few_labels.json"
     runs: list[dict[str, Any]] = []

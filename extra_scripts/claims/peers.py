@@ -18,25 +18,30 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import platform
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from intervals import packed
-from layer_accuracy import LAST, knn_right, layer_features, percent
-from peer_methods import METHODS
+from layer_accuracy import LAST, accuracies, layer_features
+from peer_methods import METHODS, Method
+from recorded import RecordedRows, versions
 from torch import nn
-from training import channels_last, decoded, fast_precision, loader_of, measure_costs, train
+from torch.utils.data import DataLoader
+from training import (
+    Photos,
+    channels_last,
+    decoded,
+    fast_precision,
+    labels_of,
+    loader_of,
+    measure_costs,
+    train,
+)
 
 import pirl_plugin as pirl
-from pirl_plugin.evaluation.logistic import fit_logistic
-from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import processor_name
 
 # The grid for each method; rates are for 32 images.
@@ -71,22 +76,30 @@ class Comparison:
     def measure(self, trunk: nn.Module, test: Any) -> dict[str, float | str]:
         """Return kNN and linear accuracy at the last layer, in percent.
 
-        ``knn_right`` and ``linear_right`` record which test images are right, see :func:`packed`.
+        ``knn_right`` and ``linear_right`` record which test images are right, see
+        :func:`intervals.packed`.
         """
         size = self.options.image_size
         device = self.options.device
         gallery, queries = (
-            layer_features(trunk, part, size, device)[LAST] for part in (self.gallery, test)
+            {LAST: layer_features(trunk, part, size, device)[LAST]} for part in (self.gallery, test)
         )
-        gallery_labels, labels = (
-            np.array([label for _, label in part]) for part in (self.gallery, test)
-        )
-        right = {
-            "knn": knn_right(gallery, gallery_labels, queries, labels),
-            "linear": fit_logistic(gallery, gallery_labels).predict(queries) == labels,
-        }
-        measured = {f"{measure}_top1": percent(one) for measure, one in right.items()}
-        return measured | {f"{measure}_right": packed(one) for measure, one in right.items()}
+        labels = labels_of(self.gallery), labels_of(test)
+        measured = accuracies(gallery, labels[0], queries, labels[1], fractions=(1.0,))
+        top1 = {f"{measure}_top1": entry["last"] for measure, entry in measured.items()}
+        return top1 | {f"{name}_right": entry["last_right"] for name, entry in measured.items()}
+
+    def prepare(
+        self, name: str, seed: int, batch: int, images: Photos, **settings: Any
+    ) -> tuple[nn.Module, Method, DataLoader[Any]]:
+        """Return an untrained trunk, a method that trains it, and a loader for the images."""
+        options = self.options
+        torch.manual_seed(seed)
+        trunk = self.trunk()
+        width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
+        method = METHODS[name](trunk, width, len(images), options.image_size, **settings)
+        method.to(options.device)
+        return trunk, method, loader_of(images, method, batch, seed, options.workers)
 
     def run(
         self, name: str, seed: int, batch: int, rate: float, epochs: int, test: Any, **settings: Any
@@ -103,12 +116,7 @@ class Comparison:
             settings: additional arguments for the method.
         """
         options = self.options
-        torch.manual_seed(seed)
-        trunk = self.trunk()
-        width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
-        method = METHODS[name](trunk, width, len(self.rest), options.image_size, **settings)
-        method.to(options.device)
-        loader = loader_of(self.rest, method, batch, seed, options.workers)
+        trunk, method, loader = self.prepare(name, seed, batch, self.rest, **settings)
         autocast = options.precision == "bfloat16"
         length = train(method, loader, epochs, rate, device=options.device, autocast=autocast)
         changes = [f"{key}{value}" for key, value in settings.items()]
@@ -140,11 +148,7 @@ class Comparison:
         images = self.rest[:512]
         runs: dict[str, Callable[[], object]] = {}
         for name, (batch, _) in chosen.items():
-            trunk = self.trunk()
-            width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
-            method = METHODS[name](trunk, width, len(images), options.image_size)
-            method.to(options.device)
-            loader = loader_of(images, method, batch, 0, options.workers)
+            _, method, loader = self.prepare(name, 0, batch, images)
             autocast = options.precision == "bfloat16"
             settings = {"device": options.device, "autocast": autocast, "fill": False}
             runs[name] = partial(train, method, loader, 1, 0.0, **settings)
@@ -161,7 +165,6 @@ class Comparison:
         """Return settings that all runs share."""
         options = self.options
         gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
-        installed = {found.name for found in distributions()}  # PIRL and NPID do not need lightly
         return {
             "data": options.data.resolve().name,
             "classes": len(self.classes),
@@ -173,10 +176,7 @@ class Comparison:
             "epochs": options.epochs,
             "precision": options.precision,
             "hardware": gpu or processor_name(),
-            "versions": {
-                "python": platform.python_version(),
-                **{package: version(package) for package in PACKAGES if package in installed},
-            },
+            "versions": versions(PACKAGES),  # PIRL and NPID do not need lightly
         }
 
 
@@ -230,54 +230,34 @@ def main() -> None:
     parser.add_argument(
         "--rates", type=float, nargs="+", default=RATES, help="learning rates for 32 images"
     )
-    parser.add_argument(
-        "--selection-epochs", type=int, help="epochs for choosing (default: --epochs)"
-    )
     parser.add_argument("--chosen", type=Path, help="a peers.json to take the choice from")
-    parser.add_argument("--equal-images-only", action="store_true", help="no runs at equal time")
     options = parser.parse_args()
 
-    file = options.out / "peers.json"
     comparison = Comparison(options)
-    content: dict[str, Any] = {"setting": comparison.about(), "selection": [], "runs": []}
-    if file.is_file():
-        content = json.loads(file.read_text("utf-8"))
-    options.out.mkdir(parents=True, exist_ok=True)
-
-    def add(rows: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> None:
-        """Make a row unless it exists, and save."""
-        if any(key.items() <= row.items() for row in content[rows]):
-            return
-        content[rows].append({**make(), **key})
-        write_json(file, content)
-        print(json.dumps(content[rows][-1]), flush=True)
-
+    about = {"setting": comparison.about(), "selection": [], "runs": []}
+    rows = RecordedRows(options.out / "peers.json", about)
+    content = rows.content
     settings = [*itertools.product(options.batches, options.rates)]
     if len(settings) == 1:  # nothing to choose
         chosen = dict.fromkeys(options.methods, settings[0])
     elif options.chosen is None:
-        epochs = options.selection_epochs or options.epochs
         for method, (batch, rate) in itertools.product(options.methods, settings):
             key = {"method": method, "batch": batch, "rate_of_32_images": rate}
-            run = partial(comparison.run, method, 0, batch, rate, epochs, comparison.tenth)
-            add("selection", key, run)
+            run = partial(comparison.run, method, 0, batch, rate, options.epochs, comparison.tenth)
+            rows.add("selection", key, run)
     else:
-        other = json.loads(options.chosen.read_text("utf-8"))
-        content["selection_setting"] = other["setting"]
-        content["selection"] = other["selection"]
+        rows.take_selection(options.chosen)
     if len(settings) > 1:
         chosen = {method: choose(content["selection"], method) for method in options.methods}
     for seed in options.seeds:
         key = {"method": "random", "seed": seed, "compared_at": "untrained"}
-        add("runs", key, partial(comparison.random, seed))
+        rows.add("runs", key, partial(comparison.random, seed))
         for method in options.methods:
             key = {"method": method, "seed": seed, "compared_at": "equal images"}
             batch, rate = chosen[method]
             length = options.epochs
             run = partial(comparison.run, method, seed, batch, rate, length, comparison.test)
-            add("runs", key, run)
-    if options.equal_images_only:
-        return
+            rows.add("runs", key, run)
     if "costs" not in content:
         content["costs"] = comparison.costs(chosen)
     epochs = equal_time_epochs(content["costs"], options.epochs, options.methods[0])
@@ -289,7 +269,7 @@ def main() -> None:
         batch, rate = chosen[method]
         length = epochs[method]
         run = partial(comparison.run, method, seed, batch, rate, length, comparison.test)
-        add("runs", key, run)
+        rows.add("runs", key, run)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import pandas as pd
 from intervals import Accuracy, difference, interval_of, unpacked
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from report_files import markdown_table, write_files
 
 LABELS = {
     "pirl_jigsaw": "PIRL (jigsaw)",
@@ -94,7 +95,7 @@ def summary_table(contents: list[dict[str, Any]]) -> str:
     """
     columns = [(content, budget) for content in contents for budget in budgets_of(content)]
     titles = [f"{content['setting']['data']}, {budget}" for content, budget in columns]
-    lines = [f"| kNN / linear | {' | '.join(titles)} |", "|---|" + "---|" * len(columns)]
+    rows = []
     found = [accuracies_of(content, budget) for content, budget in columns]
     for method, label in LABELS.items():
         cells = []
@@ -108,8 +109,8 @@ def summary_table(contents: list[dict[str, Any]]) -> str:
                     words.append(interval_of(own).text() + (ahead.arrow if ahead else ""))
             cells.append(" / ".join(words) or "–")
         if set(cells) != {"–"}:
-            lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append([label, *cells])
+    return markdown_table(["kNN / linear", *titles], rows)
 
 
 def budgets_of(content: dict[str, Any]) -> list[str]:
@@ -122,10 +123,7 @@ def accuracy_table(content: dict[str, Any], budget: str) -> str:
     """Tabulate each method's accuracy, and PIRL's lead, in Markdown."""
     rows = runs_at(content, budget)
     accuracies = accuracies_of(content, budget)
-    lines = [
-        "| | kNN | linear | images seen | CPU time, s | PIRL's lead, kNN | linear |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for method, label in LABELS.items():
         own = rows[rows["method"] == method]
         if own.empty:
@@ -143,8 +141,9 @@ def accuracy_table(content: dict[str, Any], budget: str) -> str:
             f"{own['cpu_seconds'].mean():,.0f}",
             *leads,
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    titles = ["kNN", "linear", "images seen", "CPU time, s", "PIRL's lead, kNN", "linear"]
+    return markdown_table(["", *titles], lines)
 
 
 def selection_table(content: dict[str, Any]) -> str:
@@ -154,10 +153,9 @@ def selection_table(content: dict[str, Any]) -> str:
     rows["accuracy"] = [f"{row['knn_top1']} / {row['linear_top1']}" for _, row in rows.iterrows()]
     table = rows.pivot(index="method", columns="setting", values="accuracy")
     settings = list(dict.fromkeys(rows["setting"]))
-    lines = [f"| batch, rate | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
-    for method in dict.fromkeys(rows["method"]):
-        lines.append(f"| {LABELS[method]} | {' | '.join(table.loc[method, settings])} |")
-    return "\n".join(lines)
+    methods = dict.fromkeys(rows["method"])
+    lines = [[LABELS[method], *table.loc[method, settings]] for method in methods]
+    return markdown_table(["batch, rate", *settings], lines)
 
 
 def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
@@ -165,22 +163,19 @@ def few_labels_table(runs: list[dict[str, Any]], photos: int) -> str:
     rows = pd.DataFrame(runs)
     gained = [start for start in STARTS if start != "random"]
     titles = [*STARTS.values(), *(f"gain {STARTS[start]}" for start in gained)]
-    lines = [f"| labels, epochs | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
+    lines = []
     for (fraction, epochs), part in rows.groupby(["fraction", "epochs"]):
         found = {start: accuracy_of(own, "top1", photos) for start, own in part.groupby("start")}
         cells = [f"{100 * fraction:g} %, {epochs}"]
         cells += [interval_of(found[start]).text() for start in STARTS]
         cells += [lead(found[start], found["random"]) for start in gained]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown_table(["labels, epochs", *titles], lines)
 
 
 def recipes_table(content: dict[str, Any]) -> str:
     """Tabulate the accuracy for each setting in ``recipes.py``."""
-    lines = [
-        "| setting | measured on | epochs | seeds | kNN | linear |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     photos = {name: content["setting"][f"{name}_images"] for name in ("val", "selection")}
     keys = ["measured_on", "epochs", "recipe"]
     for (measured_on, epochs, recipe), part in pd.DataFrame(content["runs"]).groupby(
@@ -190,9 +185,9 @@ def recipes_table(content: dict[str, Any]) -> str:
         accuracies = [
             interval_of(accuracy_of(part, measure, number)).text() for measure in MEASURES
         ]
-        cells = [recipe, measured_on, str(epochs), str(len(part)), *accuracies]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([recipe, measured_on, str(epochs), str(len(part)), *accuracies])
+    titles = ["setting", "measured on", "epochs", "seeds", "kNN", "linear"]
+    return markdown_table(titles, lines)
 
 
 def few_labels_figure(runs: list[dict[str, Any]]) -> Figure:
@@ -260,19 +255,15 @@ def main() -> None:
             blocks += [f"At {budget}:", accuracy_table(content, budget)]
     if contents[0]["selection"]:
         blocks += ["## The choice of batch and rate", selection_table(contents[0])]
-    figures = {"peers.svg": figure(contents)}
+    figures = {"peers": figure(contents)}
     if options.few_labels:
         runs = json.loads(options.few_labels.read_text("utf-8"))
         blocks += ["## Few labels", few_labels_table(runs, contents[0]["setting"]["val_images"])]
-        figures["few_labels.svg"] = few_labels_figure(runs)
+        figures["few_labels"] = few_labels_figure(runs)
     if options.recipes:
         content = json.loads(options.recipes.read_text("utf-8"))
         blocks += ["## Settings of PIRL", recipes_table(content)]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "peers.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
-    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
-    for name, drawn in figures.items():
-        drawn.savefig(options.out / name, metadata={"Date": None})
+    write_files(options.out, "peers", "\n\n".join(blocks), figures)
 
 
 if __name__ == "__main__":

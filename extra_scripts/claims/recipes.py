@@ -10,43 +10,28 @@ Finished runs are recorded in ``OUT/recipes.json``; run the same command again t
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import Any
 
 from peer_methods import SIMCLR_COLORS
 from peers import Comparison, shared_options
-
-from pirl_plugin.system.files import write_json
+from recorded import RecordedRows
 
 # Setting → method, batch, learning rate for a batch of 32 images (scaled with the batch, Goyal et
 # al. 2017), and arguments that differ from the method's own.
+PIRL = {"name": "pirl_jigsaw", "batch": 32, "rate": 0.06}
 RECIPES: dict[str, dict[str, Any]] = {
-    "rate 0.00375": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.00375},
-    "rate 0.03": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.03},
-    "rate 0.06": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.06},
-    "rate 0.12": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.12},
-    "rate 0.06, batch 64": {"name": "pirl_jigsaw", "batch": 64, "rate": 0.06},
-    "rate 0.06, batch 128": {"name": "pirl_jigsaw", "batch": 128, "rate": 0.06},
-    "rate 0.06, λ 0.5": {
-        "name": "pirl_jigsaw",
-        "batch": 32,
-        "rate": 0.06,
-        "lambda_invariance": 0.5,
-    },
-    "rate 0.06, MLP heads": {
-        "name": "pirl_jigsaw",
-        "batch": 32,
-        "rate": 0.06,
-        "hidden_dim": 512,
-    },
-    "rate 0.06, SimCLR's colors": {
-        "name": "pirl_jigsaw",
-        "batch": 32,
-        "rate": 0.06,
-        **SIMCLR_COLORS,
-    },
-    "NPID, rate 0.03": {"name": "npid", "batch": 32, "rate": 0.03},
-    "NPID, rate 0.06": {"name": "npid", "batch": 32, "rate": 0.06},
+    "rate 0.00375": {**PIRL, "rate": 0.00375},
+    "rate 0.03": {**PIRL, "rate": 0.03},
+    "rate 0.06": PIRL,
+    "rate 0.12": {**PIRL, "rate": 0.12},
+    "rate 0.06, batch 64": {**PIRL, "batch": 64},
+    "rate 0.06, batch 128": {**PIRL, "batch": 128},
+    "rate 0.06, λ 0.5": {**PIRL, "lambda_invariance": 0.5},
+    "rate 0.06, MLP heads": {**PIRL, "hidden_dim": 512},
+    "rate 0.06, SimCLR's colors": {**PIRL, **SIMCLR_COLORS},
+    "NPID, rate 0.03": {**PIRL, "name": "npid", "rate": 0.03},
+    "NPID, rate 0.06": {**PIRL, "name": "npid"},
 }
 
 
@@ -58,22 +43,15 @@ def main() -> None:
     options = parser.parse_args()
 
     comparison = Comparison(options)
-    file = options.out / "recipes.json"
-    content: dict[str, Any] = {"setting": comparison.about(), "runs": []}
-    if file.is_file():
-        content = json.loads(file.read_text("utf-8"))
-    options.out.mkdir(parents=True, exist_ok=True)
+    content = {"setting": comparison.about(), "runs": []}
+    rows = RecordedRows(options.out / "recipes.json", content)
     measured_on = "tenth" if options.choose else "val"
     test = comparison.tenth if options.choose else comparison.test
     for seed in [0] if options.choose else options.seeds:
         for recipe in options.recipes:
             key = {"recipe": recipe, "seed": seed, "measured_on": measured_on}
-            if any(key.items() <= row.items() for row in content["runs"]):
-                continue
             settings = {"seed": seed, "epochs": options.epochs, "test": test, **RECIPES[recipe]}
-            content["runs"].append({**comparison.run(**settings), **key})
-            write_json(file, content)
-            print(json.dumps(content["runs"][-1]), flush=True)
+            rows.add("runs", key, partial(comparison.run, **settings))
 
 
 if __name__ == "__main__":

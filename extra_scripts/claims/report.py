@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
+from report_files import markdown_row, markdown_table, write_files
 from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, Runs, curve, verdicts
 
 METRICS = {"linear": "linear_top1", "best layer": "linear_best_top1", "kNN": "knn_top1"}
@@ -37,13 +37,10 @@ def write_report(folder: Path, content: dict[str, Any]) -> None:
     runs = Runs(content)
     sweeps = [table for name in SWEEPS if (table := _sweep_table(runs, name))]
     page = "\n\n".join([_page(runs, content), *sweeps])
-    (folder / "tables.md").write_text(page + "\n", encoding="utf-8")
-    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
     figures = {"accuracy_epochs": _curves(runs), "layers": _layers(runs)}
     figures |= {f"sweep_{name}": _sweep_figure(runs, name) for name in SWEEPS}
-    for name, figure in figures.items():
-        if figure is not None:
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    drawn = {name: figure for name, figure in figures.items() if figure is not None}
+    write_files(folder, "tables", page, drawn)
 
 
 def _page(runs: Runs, content: dict[str, Any]) -> str:
@@ -66,10 +63,9 @@ def _page(runs: Runs, content: dict[str, Any]) -> str:
     return COMPARISON["page"].strip().format(**values)
 
 
-def _lines(rows: Iterable[Iterable[str]]) -> str:
+def _lines(rows: Iterable[Sequence[str]]) -> str:
     """Return rows of a Markdown table, each on a new line."""
-    escaped = ((cell.replace("|", r"\|") for cell in row) for row in rows)
-    return "".join(f"\n| {' | '.join(row)} |" for row in escaped)
+    return "".join(f"\n{markdown_row(row)}" for row in rows)
 
 
 def _method_rows(runs: Runs) -> Iterable[list[str]]:
@@ -160,7 +156,7 @@ def _sweep_table(runs: Runs, name: str) -> str:
         seeds = "/".join(str(len(seeds)) for seeds in cells[:: len(METRICS)] if len(seeds))
         rows.append([_label(value), seeds, *map(_spread, cells)])
     header = [sweep["symbol"], "seeds", *columns]
-    return f"## {sweep['axis']}\n{_lines([header])}\n|{'---|' * len(header)}{_lines(rows)}"
+    return f"## {sweep['axis']}\n\n{markdown_table(header, rows)}"
 
 
 def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> Figure:

@@ -14,17 +14,16 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from recorded import versions
 from report import write_report
 from torchvision.datasets import ImageFolder
 from training import fast_precision
@@ -175,7 +174,7 @@ class Comparison:
             "sweep_epochs": sweep_epochs(self.epochs),
             "hardware": f"{processor_name()}, {os.cpu_count()} cores, 1 thread(s) a run",
             "precision": fast_precision(),
-            "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+            "versions": versions(PACKAGES),
             "about": f"{COMPARISON['about']}; PIRL with {RECIPES[options.recipe]['about']}",
             **COMPARISON["setting"],
         }

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,12 @@ from layer_accuracy import (
     percent,
 )
 from peer_methods import METHODS, Method
+from recorded import versions
 from starts_rows import base_method
 from timm.models import adapt_input_conv
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from training import Photos, channels_last, decoded, loader_of, train
+from training import Photos, channels_last, decoded, labels_of, loader_of, train
 
 import pirl_plugin as pirl
 from pirl_plugin.system.processes import processor_name
@@ -38,6 +37,7 @@ from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 BATCH = 32
 RATE = 0.03  # from random weights, as in own_images; see recipes.py
 HEAD_EPOCHS = 2  # in which only a continued network's heads train
+PUBLISHED_SIZE = 128  # pixels, at which the cost of the published network is measured
 FINE_TUNING_STEPS = 500
 FINE_TUNING_RATE = 0.0125  # for 32 images, as in config=benchmark/pirl/finetune
 NO_JITTER: dict[str, Any] = {"jitter_p": 0.0, "photometric_p": 0.0, "grayscale_p": 0.0}
@@ -142,8 +142,8 @@ class Comparison:
         if options.choose:
             undrawn = np.setdiff1d(np.arange(len(photos)), drawn)
             self.test = [photos[number] for number in undrawn]
-        self.train_labels = np.array([label for _, label in self.train])
-        self.test_labels = np.array([label for _, label in self.test])
+        self.train_labels = labels_of(self.train)
+        self.test_labels = labels_of(self.test)
         source = pirl.ImageDataset(self.train, pirl.ImageViews(options.image_size)).source
         self.pixel_type = source.pixel_type()
         mean, std = source.statistics(self.pixel_type)  # ImageNet's for photos
@@ -315,14 +315,11 @@ class Comparison:
             "network": f"ResNet-10, width {options.width:g}",
             "published": "EfficientNet-Lite0",
             "image_size": options.image_size,
-            "published_size": options.published_size,
+            "published_size": PUBLISHED_SIZE,
             "image_scale": options.image_scale,
             "precision": options.precision,
             "hardware": processor_name(),
-            "versions": {
-                "python": platform.python_version(),
-                **{package: version(package) for package in PACKAGES},
-            },
+            "versions": versions(PACKAGES),
         }
 
 

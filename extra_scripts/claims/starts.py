@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -37,13 +36,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from layer_accuracy import FRACTIONS, LAST, knn_right, percent
-from starting_points import BATCH, CONTINUATIONS, PHOTO_CROPS, Comparison, Continuation
+from layer_accuracy import FRACTIONS, LAST, accuracies
+from recorded import RecordedRows
+from starting_points import (
+    BATCH,
+    CONTINUATIONS,
+    PHOTO_CROPS,
+    PUBLISHED_SIZE,
+    Comparison,
+    Continuation,
+)
 from starts_rows import HANDMADE, Row, RowName, base_method
 from torch import nn
 from training import fast_precision, measure_costs, train
 
-from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.system.files import write_json
 
 SELECTION_EPOCHS = 2
@@ -86,47 +92,13 @@ def costs_of(comparison: Comparison, starts: set[str]) -> dict[str, float]:
             runs[start] = partial(train, method, loader, 1, 0.0, autocast=autocast, fill=False)
         elif start.startswith("published"):
             published = comparison.network(start, seed=0)
-            at = options.published_size
+            at = PUBLISHED_SIZE
             runs["published features"] = partial(comparison.features, photos, published, at)
     resnet = comparison.network("random", seed=0)
     runs["features"] = partial(comparison.features, photos, resnet, size)
     for start in HANDMADE:
         runs[start] = partial(comparison.handmade, photos, start, size)
     return measure_costs(runs, len(photos))
-
-
-class Rows:
-    """The rows in ``starts.json``, each made once and saved immediately.
-
-    Args:
-        file: ``starts.json``.
-        about: settings that all rows share.
-    """
-
-    def __init__(self, file: Path, about: dict[str, Any]) -> None:
-        self.file = file
-        self.content: dict[str, Any] = {
-            "setting": about,
-            "costs": {},
-            "selection": [],
-            "frozen": [],
-            "fine_tuned": [],
-        }
-        if file.is_file():
-            self.content = json.loads(file.read_text("utf-8"))
-        file.parent.mkdir(parents=True, exist_ok=True)
-
-    def has(self, rows: str, key: dict[str, Any]) -> bool:
-        """Return whether a row exists."""
-        return any(key.items() <= row.items() for row in self.content[rows])
-
-    def add(self, rows: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> None:
-        """Make a row unless it exists, and save."""
-        if self.has(rows, key):
-            return
-        self.content[rows].append({**key, **make()})
-        write_json(self.file, self.content)
-        print(rows, json.dumps(self.content[rows][-1]), flush=True)
 
 
 def best_continuation(selection: Sequence[dict[str, Any]], method: str) -> Continuation:
@@ -136,7 +108,7 @@ def best_continuation(selection: Sequence[dict[str, Any]], method: str) -> Conti
     return Continuation(**best["continuation"])
 
 
-def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Continuation:
+def choose_continuation(comparison: Comparison, rows: RecordedRows, method: str) -> Continuation:
     """Try settings for a continued network: train on nine tenths of the photos, test on one.
 
     NPID tries all settings. PIRL, whose images cost three times as much, tries only the rates, with
@@ -155,11 +127,9 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
         features = comparison.features(photos, network, comparison.options.image_size)[LAST]
         gallery, queries = features[~is_tenth], features[is_tenth]
         gallery_labels, query_labels = labels[~is_tenth], labels[is_tenth]
-        fit = fit_logistic(gallery, gallery_labels)
-        return {
-            "knn_top1": percent(knn_right(gallery, gallery_labels, queries, query_labels)),
-            "linear_top1": percent(fit.predict(queries) == query_labels),
-        }
+        layers = {LAST: gallery}, gallery_labels, {LAST: queries}, query_labels
+        measured = accuracies(*layers, fractions=(1.0,))
+        return {f"{measure}_top1": entry["last"] for measure, entry in measured.items()}
 
     key: dict[str, Any] = {"method": "published"}
     rows.add("selection", key, lambda: measure(comparison.network("published", seed=0)))
@@ -174,7 +144,7 @@ def choose_continuation(comparison: Comparison, rows: Rows, method: str) -> Cont
     return best_continuation(rows.content["selection"], method)
 
 
-def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
+def frozen_row(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) -> None:
     """Evaluate a row at all layers."""
     key = {"start": row.start, "passes": row.epochs, "size": row.size, "seed": seed}
 
@@ -189,7 +159,7 @@ def frozen_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
     rows.add("frozen", key, measure)
 
 
-def tuned_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
+def tuned_row(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) -> None:
     """Fine-tune a network on each fraction of the labels."""
     key = {"start": row.start, "passes": row.epochs, "size": row.size, "seed": seed}
     for fraction in FRACTIONS:
@@ -199,7 +169,7 @@ def tuned_row(comparison: Comparison, rows: Rows, row: Row, seed: int) -> None:
             rows.add("fine_tuned", {**key, "fraction": fraction}, tune)
 
 
-def network_of(comparison: Comparison, rows: Rows, row: Row, seed: int) -> nn.Module:
+def network_of(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) -> nn.Module:
     """Return a row's network, which is trained once and then loaded from its file."""
     method, _, is_continued = row.start.partition(" ")
     start = "published" if is_continued else row.start
@@ -246,16 +216,10 @@ def main() -> None:
         default=PHOTO_CROPS,
         help="smallest and largest crop in training, as fractions of the image's area",
     )
-    add("--published-size", type=int, default=128, help="size at which to measure their cost")
-    add(
-        "--costs",
-        action="store_true",
-        help="measure the cost per image once, on an idle machine",
-    )
-    add("--precision", choices=("float32", "bfloat16"), help="for ResNets (default: the faster)")
+    add("--costs", action="store_true", help="measure the cost per image, on an idle machine")
     add("--choose", action="store_true", help="evaluate on training photos that are not drawn")
     options = parser.parse_args()
-    options.precision = options.precision or fast_precision()
+    options.precision = fast_precision()
     names = WITHOUT_WEIGHTS if options.weights is None else WITH_WEIGHTS
     named = options.rows or [RowName.parse(name) for name in names]
 
@@ -265,12 +229,12 @@ def main() -> None:
 
     torch.set_num_threads(1)
     comparison = Comparison(options)
-    rows = Rows(options.out / "starts.json", comparison.about())
+    kinds: dict[str, Any] = {"costs": {}, "selection": [], "frozen": [], "fine_tuned": []}
+    content = {"setting": comparison.about(), **kinds}
+    rows = RecordedRows(options.out / "starts.json", content)
     print(f"ResNets train in {options.precision}", flush=True)
     if options.chosen is not None:
-        other = json.loads(options.chosen.read_text("utf-8"))
-        rows.content["selection_setting"] = other["setting"]
-        rows.content["selection"] = other["selection"]
+        rows.take_selection(options.chosen)
     if options.costs and not rows.content["costs"]:
         rows.content["costs"] = costs_of(comparison, {"pirl_jigsaw", *starts})
         write_json(rows.file, rows.content)

@@ -8,15 +8,14 @@ Each file is for one data set. Writes ``DIR/NAME.md`` and ``DIR/NAME.svg``. Need
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from intervals import Accuracy, Interval, difference, interval_of
+from intervals import Interval, difference, interval_of
 from matplotlib.figure import Figure
+from report_files import markdown_table, write_files
 from starts_rows import (
     ALL_LABELS,
     FEW_LABELS,
@@ -41,15 +40,20 @@ def accuracy_table(sets: list[Accuracies], rows: list[Row], measures: dict[str, 
     return _table(
         f"{' / '.join(measures.values())}, best layer",
         sets,
-        [(row.title, functools.partial(_mean_of_row, row)) for row in rows],
+        [accuracy_of(row) for row in rows],
         measures,
         [_seconds(sets, row) for row in rows],
     )
 
 
-def _mean_of_row(row: Row, accuracies: Accuracies, measure: str) -> Interval | None:
-    """Return a row's mean accuracy on a set."""
-    return _mean(accuracies.of(row, measure))
+def accuracy_of(row: Row) -> Question:
+    """Return the question of a row's mean accuracy."""
+
+    def answer(one: Accuracies, measure: str) -> Interval | None:
+        accuracy = one.of(row, measure)
+        return None if accuracy is None else interval_of(accuracy)
+
+    return (row.title, answer)
 
 
 def difference_table(
@@ -71,7 +75,7 @@ def _table(
     titles = [title, *(one.content["setting"]["data"] for one in sets)]
     if seconds:
         titles.append("CPU time, s")
-    lines = [f"| {' | '.join(titles)} |", "|---|" + "---|" * (len(titles) - 1)]
+    lines = []
     sign = "" if seconds else "+"
     for number, (question, answer) in enumerate(questions):
         cells = []
@@ -84,17 +88,13 @@ def _table(
             cells.append(" / ".join(words) if any(found) else "–")
         if set(cells) != {"–"}:
             cells += [seconds[number]] if seconds else []
-            lines.append(f"| {' | '.join([question, *cells])} |")
-    return "\n".join(lines)
+            lines.append([question, *cells])
+    return markdown_table(titles, lines)
 
 
 def _seconds(sets: list[Accuracies], row: Row) -> str:
     seconds = seconds_of([one.content for one in sets], row)
     return "–" if seconds is None else f"{seconds:,.0f}"
-
-
-def _mean(accuracy: Accuracy | None) -> Interval | None:
-    return None if accuracy is None else interval_of(accuracy)
 
 
 def between(first: Row, second: Row, title: str = "") -> Question:
@@ -173,10 +173,6 @@ def selection_table(content: dict[str, Any]) -> str:
         "tail_only": lambda value: "last stages" if value else "all",
         "heads_first": lambda value: "yes" if value else "no",
     }
-    lines = [
-        "| rate | batch norm's statistics | trained layers | heads first | NPID | PIRL |",
-        "|---|---|---|---|---|---|",
-    ]
     by_setting: dict[tuple[str, ...], dict[str, str]] = {}
     for row in content["selection"]:
         accuracy = f"{row['knn_top1']:.1f} / {row['linear_top1']:.1f}"
@@ -186,10 +182,12 @@ def selection_table(content: dict[str, Any]) -> str:
             continue
         cells = tuple(title(setting[key]) for key, title in titles.items())
         by_setting.setdefault(cells, {})[row["method"]] = accuracy
-    for words, accuracies in by_setting.items():
-        both = [accuracies.get(method, "–") for method in ("npid", "pirl_jigsaw")]
-        lines.append(f"| {' | '.join([*words, *both])} |")
-    return "\n".join(lines)
+    lines = [
+        [*words, *(accuracies.get(method, "–") for method in ("npid", "pirl_jigsaw"))]
+        for words, accuracies in by_setting.items()
+    ]
+    header = ["rate", "batch norm's statistics", "trained layers", "heads first", "NPID", "PIRL"]
+    return markdown_table(header, lines)
 
 
 def figure(sets: list[Accuracies]) -> Figure:
@@ -275,11 +273,9 @@ def main() -> None:
     for title, table in tables.items():
         if table.count("\n") > 1:  # more than its header
             blocks += [f"## {title}", table]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / f"{options.name}.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
-    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same rows give the same bytes
-    if all(one.content["costs"] for one in sets):
-        figure(sets).savefig(options.out / f"{options.name}.svg", metadata={"Date": None})
+    has_costs = all(one.content["costs"] for one in sets)
+    figures = {options.name: figure(sets)} if has_costs else {}
+    write_files(options.out, options.name, "\n\n".join(blocks), figures)
 
 
 if __name__ == "__main__":

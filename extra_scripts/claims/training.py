@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from peer_methods import Method
 from PIL import Image
 from torch import Tensor, nn
@@ -33,16 +34,12 @@ class Length:
     """How long a method trains.
 
     Attributes:
-        epochs: number of epochs.
-        steps: number of optimizer steps.
         images: number of images seen.
         seconds: wall time.
         cpu_seconds: processor time.
         loss: loss on the last batch.
     """
 
-    epochs: int
-    steps: int
     images: int
     seconds: float
     cpu_seconds: float
@@ -77,6 +74,11 @@ def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
 
     images = DatasetFolder(folder, load, (*IMG_EXTENSIONS, ".npy"))
     return images.classes, list(images)
+
+
+def labels_of(photos: Photos) -> NDArray[np.int64]:
+    """Return the labels, (N,)."""
+    return np.array([label for _, label in photos])
 
 
 def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -168,8 +170,6 @@ def train(
             step += 1
             images += len(sample["index"])
     return Length(
-        epochs=epochs,
-        steps=step,
         images=images,
         seconds=round(time.perf_counter() - begin, 1),
         cpu_seconds=round(processor_seconds() - begin_cpu, 1),

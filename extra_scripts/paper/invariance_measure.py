@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from pretext_model import PretextModel, load_pretext_model
+from pretext_model import PretextModel, has_transformed_images, load_pretext_model
 from run_config import run_config
 from torch import Tensor
 from torch.nn.functional import normalize
-from training_views import has_transformed_images
 
 from pirl_plugin.images.opening import FolderSource, ImageSource
 from pirl_plugin.images.source import evenly_spaced
