@@ -1,13 +1,12 @@
 """The library without extras; for each command, its help and the extra it names."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from pirl_plugin import cli
 from tests.helpers.host_tools import write_checkpoint
+from tests.helpers.programs import run_python
 from tests.test_packaging import EXTRAS, declared
 
 # jinja2 is an extra, but torch also installs it.
@@ -83,15 +82,8 @@ def results(image_folder, tmp_path_factory):
         for place, path in places.items():
             text = text.replace(place, path)
         commands["run", name] = [name, *text.split()]
-    child = subprocess.run(
-        [sys.executable, "-c", RUN_ALL],
-        input=json.dumps([sorted(MISSING), LIBRARY, list(commands.values())]),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=out,
-    )
-    assert child.returncode == 0, child.stderr
+    words = json.dumps([sorted(MISSING), LIBRARY, list(commands.values())])
+    child = run_python("-c", RUN_ALL, stdin=words, folder=out)
     return dict(zip(commands, json.loads(child.stdout), strict=True))
 
 

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 from importlib.metadata import packages_distributions
 
@@ -10,6 +9,7 @@ import pytest
 
 from pirl_plugin.cli import COMMANDS
 from tests.helpers.commands import arguments, write_checkpoint
+from tests.helpers.programs import run_python
 
 START = "from pirl_plugin.cli import main; main()"
 
@@ -66,14 +66,7 @@ def test_current_folder__runs_no_code_in_commands(
         out = tmp_path / f"out of {name}"
         out.mkdir()
         words.append(arguments(name, checkpoint, image_folder, out, ranks=1))
-    done = subprocess.run(
-        [sys.executable, script],
-        input=json.dumps(words),
-        cwd=planted,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(script, stdin=json.dumps(words), folder=planted, check=False)
     ran = planted / "ran"
     assert not ran.exists(), (done.stderr[-500:], ran.read_text())
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -83,19 +76,11 @@ def test_module__ignores_modules_in_current_folder(tmp_path):
     for name in ("yaml", "urllib"):  # pathlib imports urllib
         (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')")
     words = ["export", "--checkpoint", "gone.pth", "--to", "vissl", "--out", "out.torch"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pirl_plugin", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "pirl_plugin", *words, folder=tmp_path, check=False)
     assert done.stderr.endswith("argument --checkpoint: gone.pth does not exist\n")
 
 
 def test_interrupt__after_command_leaves_no_traceback():
     late = f"import atexit, signal; atexit.register(signal.raise_signal, signal.SIGINT); {START}"
-    done = subprocess.run(
-        [sys.executable, "-c", late, "--version"], capture_output=True, text=True, check=False
-    )
+    done = run_python("-c", late, "--version", check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")

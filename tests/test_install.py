@@ -77,6 +77,9 @@ def test_install__starts_bootstrap_and_uninstall_leaves_nothing(editable, wheel,
     result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
     assert result.stderr == ""
     assert result.stdout.split() == ["True", "False", "True", "True", "True"]
+    off = {**os.environ, "PIRL_PLUGIN_AUTOLOAD": "0"}
+    result = subprocess.run([python, "-c", code], capture_output=True, text=True, env=off)
+    assert result.stdout.split() == ["False", "False", "False", "False", "True"]
     (site_packages / "vissl.py").unlink()
     pip("--python", str(python), "uninstall", "--yes", "pirl-plugin")
     # pip removes the folder with its last file

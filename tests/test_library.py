@@ -1,15 +1,9 @@
 """The package as a library: public names, loaded on first use, without VISSL."""
 
-import subprocess
-import sys
-
 import pytest
 
 import pirl_plugin
-
-
-def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+from tests.helpers.programs import run_python
 
 
 def test_public_names__are_listed():
@@ -20,13 +14,9 @@ def test_public_names__are_listed():
 
 def test_import__loads_no_dependencies():
     code = (
-        "import sys; before = set(sys.modules);"
-        "import pirl_plugin;"
-        "found = {n for n in set(sys.modules) - before if not n.startswith('pirl_plugin')};"
-        "assert not found, found"
+        "import sys; before = set(sys.modules);import pirl_plugin;print(*set(sys.modules) - before)"
     )
-    result = python(code)
-    assert result.returncode == 0, result.stderr
+    assert run_python("-c", code).stdout.split() == ["pirl_plugin"]
 
 
 RIGHT = """
@@ -76,8 +66,8 @@ def test_types__catch_every_typo_in_a_program(tmp_path):
     (tmp_path / "mypy.ini").write_text(MYPY)
     program = tmp_path / "program.py"
     program.write_text(RIGHT + TYPOS)
-    command = [sys.executable, "-m", "mypy", "--no-error-summary", str(program)]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    command = ["-m", "mypy", "--no-error-summary", program]
+    result = run_python(*command, folder=tmp_path, check=False)
     lines = [int(line.split(":")[1]) for line in result.stdout.splitlines() if ": error:" in line]
     first = RIGHT.count("\n") + 2
     assert sorted(set(lines)) == list(range(first, first + 8)), result.stdout

@@ -27,14 +27,6 @@ def test_names__are_all_tested():
     assert not list(config_root().rglob("__init__.py"))  # would shadow VISSL's own configs
 
 
-def test_quick_jigsaw__runs_one_process_on_cpu():
-    config = compose("config=pretrain/pirl/quick_jigsaw")
-    assert config.MACHINE.DEVICE == "cpu"
-    assert config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE == 1
-    assert config.DATA.TRAIN.TRANSFORMS[0]["image_size"] == 64
-    assert config.MODEL.TRUNK.NAME == "pirl_resnet"
-
-
 @pytest.mark.parametrize("name", ["josé = b, (c) [d] #", "it's ~ {e}"])
 def test_quoted_paths__compose_with_any_name(name):
     paths = [

@@ -3,12 +3,12 @@
 import ast
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.programs import run_python
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -87,10 +87,7 @@ def test_recipes__work(copy):
     folder, checks = copy
     path = f"import sys; sys.path.insert(0, {str(folder)!r})"
     code = "\n".join([path, *(checks[recipe] for recipe in sorted(RECIPES))])
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder
-    )
-    assert result.returncode == 0, result.stderr
+    run_python("-c", code, folder=folder)
 
 
 @pytest.mark.slow
@@ -104,10 +101,8 @@ def test_recipes__break_no_other_test(copy):
             shutil.copy(source, folder)
     shutil.copy(ROOT / "pyproject.toml", folder)
     for words in (["format"], ["check", "--fix"]):  # as documented on the page
-        subprocess.run([sys.executable, "-m", "ruff", *words, "."], check=True, cwd=folder)
+        run_python("-m", "ruff", *words, ".", folder=folder)
     modules = ["test_architecture.py", "method/test_estimators.py", "method/test_loss.py"]
     folders = ["views", "images", "models", "vissl/import_hook"]
     tests = [f"tests/{name}" for name in (*modules, *folders)]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", *tests]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert result.returncode == 0, result.stdout[-3000:]
+    run_python("-m", "pytest", "-q", "-x", *tests, folder=folder)

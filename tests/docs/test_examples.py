@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 import pirl_plugin as pirl
 from pirl_plugin import cli
 from pirl_plugin.quickstart.sample import write_sample_dataset
+from tests.helpers.programs import run_python
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -45,9 +45,7 @@ def test_plain_pytorch__runs_silently_on_less_than_a_batch(tmp_path, make_image)
     program = (EXAMPLES / "plain_pytorch.py").read_text()
     assert "epochs = 40\n" in program
     (tmp_path / "short.py").write_text(program.replace("epochs = 40\n", "epochs = 2\n"))
-    command = [sys.executable, "-W", "error", "short.py"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    result = run_python("-W", "error", "short.py", folder=tmp_path)
     (line,) = result.stderr.splitlines()
     assert line.startswith("PIRL uses its default loss")
     lines = result.stdout.splitlines()
@@ -101,12 +99,9 @@ def test_examples__share_one_recipe(subtests):
 
 @pytest.mark.slow
 def test_ddp__runs_on_two_processes(photos):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    example = [str(EXAMPLES / "ddp.py"), "photos", "--epochs=1", "--batch-size=8"]
-    result = subprocess.run(
-        [*launcher, *example], cwd=photos, capture_output=True, text=True, timeout=300
-    )
-    assert result.returncode == 0, result.stderr
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    example = [EXAMPLES / "ddp.py", "photos", "--epochs=1", "--batch-size=8"]
+    result = run_python(*launcher, *example, folder=photos)
     assert "effective_rank" in result.stdout
     assert "strides" not in result.stderr  # a warning that every step copies the gradients
 

@@ -1,25 +1,22 @@
 """Each benchmark end to end, on generated images, with VISSL's own scripts."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import LinearSVC
 
+from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from tests.helpers.host_runs import host_script, run
 from tests.helpers.host_tools import (
     CPU,
     LINEAR,
-    run_tool,
-    top1,
     write_checkpoint,
     write_classes,
-    write_colored,
     write_voc,
 )
+from tests.walk import tiny
 
-ENGINE = "run_distributed_engines.py"
 COSTS = [0.1, 1.0]
 
 
@@ -56,23 +53,20 @@ def short(epochs=2, rate=1.0):
 
 
 @pytest.mark.slow
-def test_linear__reaches_100_percent_on_separable_classes(separable, checkpoint, tmp_path):
+def test_linear__separates_classes_and_repeats_interrupted_last_test(
+    separable, checkpoint, tmp_path
+):
     overrides = [*LINEAR, *on(separable, tmp_path, checkpoint), *short()]
-    run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
-    found = top1(tmp_path)
+    run("config=benchmark/pirl/linear_imagenet1k", *overrides)
+    found = linear_accuracy(tmp_path)
     assert list(found) == ["conv1", "res2", "res3", "res4", "res5"]
     assert max(found.values()) == 100.0
-
-
-@pytest.mark.slow
-def test_linear__repeats_interrupted_last_test(separable, checkpoint, tmp_path):
-    overrides = [*LINEAR, *on(separable, tmp_path, checkpoint), *short()]
-    run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
+    # As if killed during the last test.
     metrics, final = tmp_path / "metrics.json", tmp_path / "model_final_checkpoint_phase1.torch"
     whole, written = metrics.read_text(), final.stat().st_mtime_ns
     *before, _ = whole.splitlines(keepends=True)
     metrics.write_text("".join(before))
-    run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
+    run("config=benchmark/pirl/linear_imagenet1k", *overrides)
     assert metrics.read_text() == whole
     assert final.stat().st_mtime_ns == written
 
@@ -83,34 +77,19 @@ def test_linear__stays_at_chance_on_shuffled_labels(checkpoint, tmp_path):
     out = tmp_path / "out"
     two = ["config.MODEL.HEAD.NUM_CLASSES=2"]
     overrides = [*LINEAR, *on(data, out, checkpoint), *short(), *two]
-    run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
+    run("config=benchmark/pirl/linear_imagenet1k", *overrides)
     # At a chance of 1/2, 32 ± 4 (standard deviation) of 64 images are correct: 50 ± 6.25 %.
-    assert {k: v for k, v in top1(out).items() if abs(v - 50) > 3 * 6.25} == {}
+    assert {k: v for k, v in linear_accuracy(out).items() if abs(v - 50) > 3 * 6.25} == {}
 
 
 @pytest.mark.slow
 def test_linear__reads_inaturalist18_annotations(checkpoint, tmp_path):
-    data = write_inaturalist(tmp_path / "inat")
+    data = tmp_path / "inat"
+    tiny.inaturalist(data)
     overrides = [*LINEAR, *on(data, tmp_path, checkpoint, ".", "."), *short()]
     classes = "config.MODEL.HEAD.NUM_CLASSES=10"
-    run_tool(ENGINE, "config=benchmark/pirl/linear_inaturalist18", *overrides, classes)
-    assert max(top1(tmp_path).values()) == 100.0
-
-
-def write_inaturalist(root):
-    rng = np.random.default_rng(0)
-    for split, count in (("train", 32), ("val", 8)):
-        images, annotations = [], []
-        for i in range(count):
-            label = i % 2
-            name = f"train_val2018/Plants/{label}/{split}{i}.png"
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            write_colored(root / name, label, rng)
-            images.append({"id": 100 + i, "file_name": name})
-            annotations.append({"id": i, "image_id": 100 + i, "category_id": label})
-        content = {"images": images, "annotations": annotations}
-        (root / f"{split}2018.json").write_text(json.dumps(content))
-    return root
+    run("config=benchmark/pirl/linear_inaturalist18", *overrides, classes)
+    assert max(linear_accuracy(tmp_path).values()) == 100.0
 
 
 @pytest.mark.slow
@@ -118,8 +97,8 @@ def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_pat
     other, out = write_checkpoint(tmp_path / "other.torch", seed=1), tmp_path / "out"
     overrides = ["+config/pirl/linear=resnet18_ensemble", *CPU, *on(separable, out, "")]
     members = f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES=[{checkpoint},{other}]"
-    run_tool(ENGINE, "config=benchmark/pirl/ensemble_imagenet1k", *overrides, members, *short())
-    assert max(top1(out).values()) == 100.0
+    run("config=benchmark/pirl/ensemble_imagenet1k", *overrides, members, *short())
+    assert max(linear_accuracy(out).values()) == 100.0
     file = torch.load(out / "checkpoint.torch", weights_only=True)
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
     for i, path in enumerate((checkpoint, other)):
@@ -129,19 +108,25 @@ def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("percent", ["1percent", "10percent"])
-def test_semi_supervised__fine_tunes_on_list(percent, separable, checkpoint, tmp_path):
+def test_semi_supervised__fine_tunes_on_list(separable, checkpoint, tmp_path):
+    """The configs for 1 % and 10 % differ only in the list."""
     lines = [f"class{i % 2}/{i}.png" for i in range(16)]
-    (separable / "train" / f"{percent}.txt").write_text("\n".join(lines) + "\n")
-    data = on(separable, tmp_path, checkpoint, f"train/{percent}.txt")
+    (separable / "train" / "1percent.txt").write_text("\n".join(lines) + "\n")
+    data = on(separable, tmp_path, checkpoint, "train/1percent.txt")
     overrides = ["+config/pirl/finetune=resnet18", *CPU, *data, *short(epochs=4, rate=0.1)]
-    run_tool(ENGINE, f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}", *overrides)
-    assert set(top1(tmp_path)) == {"0"}
+    run("config=benchmark/pirl/semi_supervised_imagenet1k_1percent", *overrides)
+    assert set(linear_accuracy(tmp_path)) == {"0"}
     file = torch.load(tmp_path / "checkpoint.torch", weights_only=True)
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
     before = torch.load(checkpoint, weights_only=True)["classy_state_dict"]["base_model"]["model"]
     name = "_feature_blocks.conv1.weight"
     assert not torch.equal(trunk[name], before["trunk"][name])  # the trunk is also trained
+
+
+def run_svm(script, *overrides, check=True):
+    """Run a VISSL script; the page also shows the result."""
+    page = {"PIRL_PLUGIN_CONSOLE": "page"}
+    return run(*overrides, command=[host_script(script)], environment=page, check=check)
 
 
 def svm(voc, out, checkpoint):
@@ -194,48 +179,38 @@ def expected_ap(out, layer):
 
 
 @pytest.mark.slow
-def test_svm_voc07__matches_scikit_learn(voc, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")  # the page also shows the result
-    result = run_tool(
-        "train_svm.py", "config=benchmark/pirl/svm_voc07", *svm(voc, tmp_path, checkpoint)
-    )
-    assert "AP for various layers" in result.stdout
-    for layer in ("conv1", "res5"):
-        found = np.load(tmp_path / layer / "test_ap.npy").ravel()
-        np.testing.assert_allclose(found, expected_ap(tmp_path, layer), rtol=0, atol=1e-9)
-        assert 0 < found.mean() < 1
-
-
-@pytest.mark.slow
-def test_svm_voc07__runs_in_two_processes_and_reuses_folder(voc, checkpoint, tmp_path):
+def test_svm_voc07__matches_scikit_learn_in_a_reused_folder(voc, checkpoint, tmp_path):
     other = write_checkpoint(tmp_path / "other.torch", seed=1)
     config = "config=benchmark/pirl/svm_voc07"
+    out = tmp_path / "svm"
     two = "config.DISTRIBUTED.NUM_PROC_PER_NODE=2"
-    run_tool("train_svm.py", config, *svm(voc, tmp_path / "svm", other), two)
-    first = np.load(tmp_path / "svm" / "res5" / "test_ap.npy").ravel()
-    np.testing.assert_allclose(first, expected_ap(tmp_path / "svm", "res5"), rtol=0, atol=1e-9)
+    result = run_svm("train_svm.py", config, *svm(voc, out, other), two)
+    assert "AP for various layers" in result.stdout
+    first = np.load(out / "res5" / "test_ap.npy").ravel()
+    np.testing.assert_allclose(first, expected_ap(out, "res5"), rtol=0, atol=1e-9)
     # Another checkpoint, in one process: nothing may be reused from the first run.
-    run_tool("train_svm.py", config, *svm(voc, tmp_path / "svm", checkpoint))
-    found = np.load(tmp_path / "svm" / "res5" / "test_ap.npy").ravel()
-    assert not list((tmp_path / "svm").glob("rank1_*"))
-    np.testing.assert_allclose(found, expected_ap(tmp_path / "svm", "res5"), rtol=0, atol=1e-9)
+    run_svm("train_svm.py", config, *svm(voc, out, checkpoint))
+    assert not list(out.glob("rank1_*"))
+    for layer in ("conv1", "res5"):
+        found = np.load(out / layer / "test_ap.npy").ravel()
+        np.testing.assert_allclose(found, expected_ap(out, layer), rtol=0, atol=1e-9)
+        assert 0 < found.mean() < 1
     assert not np.array_equal(found, first)
 
 
 @pytest.mark.slow
 def test_svm_voc07__failure_exits_with_error(voc, checkpoint, tmp_path):
     overrides = [*svm(voc, tmp_path, checkpoint), "config.SVM.loss=no_such_loss"]
-    result = run_tool("train_svm.py", "config=benchmark/pirl/svm_voc07", *overrides, check=False)
+    result = run_svm("train_svm.py", "config=benchmark/pirl/svm_voc07", *overrides, check=False)
     assert result.returncode == 1
     assert "Training the SVM failed" in result.stderr
     assert "[-1" not in result.stdout
 
 
 @pytest.mark.slow
-def test_svm_voc07_low_shot__reports_every_k(voc, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
+def test_svm_voc07_low_shot__reports_every_k(voc, checkpoint, tmp_path):
     low_shot = ["config.SVM.low_shot.k_values=[1,2]", "config.SVM.low_shot.sample_inds=[1,2]"]
-    result = run_tool(
+    result = run_svm(
         "train_svm_low_shot.py",
         "config=benchmark/pirl/svm_voc07_low_shot",
         *svm(voc, tmp_path, checkpoint),

@@ -98,20 +98,6 @@ def test_embed__writes_non_utf8_names_to_tables(name, checkpoint, photos, tmp_pa
     assert table["class"].tolist() == ["caf\\xe9", "tea"]
 
 
-def test_embed__writes_classes_of_labeled_images(checkpoint, tmp_path):
-    data = write_classes(tmp_path / "data", {"": 4}, separable=True)
-    with embed(checkpoint, data, tmp_path / "f.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    columns = [tuple(row[name] for name in ("file", "label", "class")) for row in rows]
-    assert columns[:2] == [("class0/0.png", "0", "class0"), ("class0/2.png", "0", "class0")]
-
-
-def test_embed__asks_for_train_or_test_folder(checkpoint, tmp_path):
-    data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, separable=True)
-    with pytest.raises(ValueError, match=r"holds train and test\. Pass one, such as"):
-        embed(checkpoint, data, tmp_path / "f.csv")
-
-
 def test_nearest__excludes_the_image_itself(checkpoint, photos, tmp_path):
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
@@ -136,11 +122,10 @@ def test_knn__reads_feature_file(checkpoint, tmp_path):
     file = tmp_path / "f.npz"
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32", "-k", "3"]
     words += ["--layer", "last"]
-    run([*words, "--out", str(tmp_path / "memory")])
     run([*words, "--out", str(tmp_path / "first"), "--features", str(file)])
     written = file.stat().st_mtime_ns
     run([*words, "--out", str(tmp_path / "file"), "--features", str(file)])
-    results = [(tmp_path / name / "results.json").read_text() for name in ("memory", "file")]
+    results = [(tmp_path / name / "results.json").read_text() for name in ("first", "file")]
     assert results[0] == results[1]
     assert file.stat().st_mtime_ns == written
     content = np.load(file)
@@ -190,14 +175,6 @@ def test_extract_features__accepts_any_module_and_dataset():
     pixels = torch.stack([torch.full((3, 32, 32), (60 * i / 255 - 0.5) / 0.25) for i in range(3)])
     with torch.no_grad():
         torch.testing.assert_close(features, network.eval()(pixels))
-
-
-def test_extract_features__ignores_views_of_image_dataset(photos):
-    data = pirl_plugin.ImageDataset(photos, pirl_plugin.ImageViews(image_size=32))
-    network = WideResNet(10, width=0.25)
-    expected, _ = extract_features(network, photos, size=32)
-    features, _ = extract_features(network, data, size=32)
-    torch.testing.assert_close(features, expected, equal_nan=True)
 
 
 def test_extract_features__finds_record_of_wrapped_trunk(photos):

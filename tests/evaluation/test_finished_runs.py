@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import choose_benchmark
@@ -88,11 +88,3 @@ def test_linear_accuracy__ignores_damaged_earlier_lines(tmp_path):
     first, *others = metrics.read_text().splitlines()
     metrics.write_text("\n".join([first[:20], *others]))
     assert linear_accuracy(tmp_path) == {"res5": 37.5}
-
-
-def test_final_checkpoint__is_found_by_name(tmp_path):
-    finish(tmp_path)
-    final = tmp_path / "model_final_checkpoint_phase1.torch"
-    assert final_checkpoint(tmp_path) == final
-    final.rename(tmp_path / "model_phase1.torch")
-    assert final_checkpoint(tmp_path) is None

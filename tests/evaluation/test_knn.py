@@ -66,29 +66,17 @@ def test_find_neighbors__leaves_one_out_in_blocks(chunk, block):
     assert torch.equal(found[0], expected)
 
 
-def by_hand():
-    # cosines to the test feature (1, 0): 0.8 for row 0 (class 5); 0.6 for rows 1 and 2 (class 9);
-    # feature norms 5, 10 and 2.5 must not matter
-    train = torch.tensor([[4.0, 3.0], [6.0, 8.0], [1.5, -2.0]])
-    return train, torch.tensor([5, 9, 9]), torch.tensor([[2.0, 0.0]])
-
-
-@pytest.mark.parametrize(
-    ("k", "temperature", "winner"),
-    [
-        # exp(0.8 / 0.1) = 2981 versus 2 · exp(0.6 / 0.1) = 807: the closest wins
-        (3, 0.1, 5),
-        # exp(0.8 / 1) = 2.23 versus 2 · exp(0.6 / 1) = 3.64: the two win
-        (3, 1.0, 9),
-        # a single vote
-        (1, 1.0, 5),
-    ],
-)
-def test_knn_accuracy__matches_hand_computation(k, temperature, winner):
-    train, labels, test = by_hand()
-    for truth in (5, 9):
-        accuracy = knn_accuracy(train, labels, test, torch.tensor([truth]), k, temperature)
-        assert accuracy == (100.0 if truth == winner else 0.0)
+@pytest.mark.parametrize("k", [1, 3, 20, 100])
+def test_leave_one_out_accuracy__matches_plain_loop(k):
+    features, labels, *_ = random_case(num_train=40)
+    correct = 0.0
+    for row in range(40):
+        is_other = torch.arange(40) != row
+        one = slice(row, row + 1)
+        others = features[is_other], labels[is_other]
+        correct += plain_knn(*others, features[one], labels[one], k, 0.2) / 100
+    found = leave_one_out_accuracy(features, labels, k=k, temperature=0.2)
+    assert found == pytest.approx(100 * correct / 40)
 
 
 @pytest.mark.parametrize(("gap", "winner"), [(0.046, 9), (0.051, 5)])
@@ -136,18 +124,6 @@ def test_knn_accuracy__accepts_reduced_precision(subtests):
 def test_knn_accuracy__matches_cpu_on_cuda():
     case = random_case()
     assert knn_accuracy(*(x.cuda() for x in case)) == knn_accuracy(*case)
-
-
-def test_find_neighbors__matches_hand_computation():
-    train, _, test = by_hand()
-    gallery = torch.cat([train, torch.tensor([[-1.0, 0.0]])])
-    # cosines 0.8, 0.6, 0.6, -1
-    order, cosines = find_neighbors(test, gallery, k=9)
-    assert (order.dtype, cosines.dtype) == (torch.int64, torch.float32)
-    assert order.shape == (1, 4)
-    assert order[0, 0] == 0
-    assert set(order[0, 1:3].tolist()) == {1, 2}
-    assert order[0, 3] == 3
 
 
 def test_knn_accuracy__refuses_invalid_arguments(subtests):

@@ -63,9 +63,8 @@ def test_knn__joins_list_classes_by_name(checkpoint, data, tmp_path):
     assert (results["knn_top1"], results["test_images"]) == (100.0, 4)
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsys):
-    options = ["--size", "32", "-k", "3", "30", "--batch", "5", "--workers", workers]
+def test_knn__finds_separable_classes(checkpoint, data, tmp_path, capsys):
+    options = ["--size", "32", "-k", "3", "30", "--batch", "5", "--workers", "1"]
     page = tmp_path / "report.html"
     results = knn(checkpoint, data, tmp_path, *options, "--report", str(page))
     assert results["knn_top1"] == results["top1_by_k"]["3"] == 100.0
@@ -157,10 +156,8 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
         (["embed", "--out", "f.parquet"], "--out: f.parquet: a .parquet file needs pyarrow"),
         (["embed", "--nearest", "gone.npz"], "--nearest: gone.npz does not exist"),
         (["embed", "--out", "f.txt"], "--out: f.txt: expected a name that ends in .npz, .csv"),
-        (["linear", "--report", "file/r.html"], "--report: file/r.html: "),
         (["knn", "--report", "run/config.yaml"], "--report: run/config.yaml: expected a name that"),
         (["export", "--out", "run/log.txt"], "--out: run/log.txt exists in a run's folder; "),
-        (["export", "--out", "run/a/1.pth"], "--out: run/a/1.pth exists in a run's folder; "),
     ],
 )
 def test_commands__refuse_before_computing_features(words, sentence, tmp_path, monkeypatch, capsys):
@@ -224,15 +221,6 @@ def test_knn__counts_conflicting_labels(checkpoint, data, tmp_path, caplog):
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
-def test_knn__matches_cpu_on_gpu(checkpoint, data, tmp_path):
-    found = [
-        knn(checkpoint, data, tmp_path / device, "--device", device, "--size", "32")["knn_top1"]
-        for device in ("cpu", "cuda")
-    ]
-    assert found[0] == found[1]
-
-
 def test_knn__counts_unreadable_images(checkpoint, data, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
@@ -244,17 +232,6 @@ def test_knn__counts_unreadable_images(checkpoint, data, tmp_path):
         path.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"labeled, readable images, and .* has 0"):
         knn(checkpoint, folder, tmp_path, "--size", "32")
-
-
-def test_load_trunk__reads_benchmark_checkpoint(tmp_path):
-    path = write_checkpoint(tmp_path / "18.torch", WIDTH_MULTIPLIER=0.25, DEPTH=18)
-    expected = load_trunk(path).state_dict()
-    file = torch.load(path, weights_only=True)
-    model = file["classy_state_dict"]["base_model"]["model"]
-    model["trunk"] = {f"base_model.{k}": v for k, v in model["trunk"].items()}
-    torch.save(file, path)
-    found = load_trunk(path).state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_load_trunk__matches_features_of_vissls_trunk(tmp_path):

@@ -1,4 +1,4 @@
-"""Measures compared with loops over their definitions, and at their limits."""
+"""Measures compared with their definitions, at their limits, and by chance; a collapse."""
 
 import math
 
@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pirl_plugin import alignment, effective_rank, leave_one_out_accuracy, uniformity
-from pirl_plugin.evaluation.measures import measure_bank, measure_random_rows, paired_gain
+from pirl_plugin import alignment, effective_rank, uniformity
+from pirl_plugin.evaluation.measures import (
+    collapse,
+    measure_bank,
+    measure_random_rows,
+    paired_gain,
+)
 
 pytestmark = pytest.mark.tensors
 
@@ -15,38 +20,8 @@ pytestmark = pytest.mark.tensors
 GENERATOR = torch.Generator().manual_seed(0)
 FEATURES = torch.randn(40, 6, generator=GENERATOR)
 OTHERS = FEATURES + torch.randn(40, 6, generator=GENERATOR)
-LABELS = torch.randint(0, 4, (40,), generator=GENERATOR) * 7
-
-
-def loop_knn(features, labels, k, temperature):
-    """Compare each row with all others, one by one, in plain Python."""
-    correct = 0
-    for i, (row, label) in enumerate(zip(features, labels.tolist(), strict=True)):
-        scores = [
-            (float(row @ other / row.norm() / other.norm()), int(labels[j]))
-            for j, other in enumerate(features)
-            if j != i
-        ]
-        votes = dict.fromkeys(labels.tolist(), 0.0)
-        for score, voted in sorted(scores, reverse=True)[:k]:
-            votes[voted] += math.exp(score / temperature)
-        correct += max(votes, key=votes.get) == label
-    return 100 * correct / len(features)
-
-
-def test_knn__matches_loop(subtests):
-    for k in (1, 3, 20, 100):
-        with subtests.test(k=k):
-            found = leave_one_out_accuracy(FEATURES, LABELS, k=k, temperature=0.2)
-            assert found == pytest.approx(loop_knn(FEATURES, LABELS, k, 0.2))
-
-
-def test_knn__excludes_the_row_itself():
-    same = torch.ones(6, 3)  # every other row is as near as the row itself
-    labels = torch.arange(6)
-    assert leave_one_out_accuracy(same, labels, k=1) == 0
-    with pytest.raises(ValueError, match="k = 0 with 1 rows: expected at least one"):
-        leave_one_out_accuracy(same[:1], labels[:1])
+ROWS = normalize(torch.randn(200, 32, generator=GENERATOR))
+LABELS = torch.tensor([0, 0, 0, 1] * 50)
 
 
 @pytest.mark.parametrize("features", [FEATURES, FEATURES[:4], FEATURES.double()])
@@ -138,3 +113,41 @@ def test_paired_gain__uses_only_differing_answers():
     gain, error = paired_gain(right, far)
     # √((0.9 − 0.1²) / 100) = 0.0943
     assert (gain, error) == (pytest.approx(10), pytest.approx(19.49, abs=0.01))
+
+
+def test_measures__depend_on_available_tensors():
+    assert list(measure_bank(ROWS)) == ["effective_rank", "uniformity"]
+    assert measure_bank(ROWS, LABELS, k=5)["knn_top1"].chance == 75
+
+
+def test_knn__uses_only_labeled_rows():
+    rows = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.1, 1.0]])
+    measured = measure_bank(rows, labels=torch.tensor([0, 0, 1, 1, -1]), k=1)
+    assert measured["knn_top1"] == (100, 50)
+
+
+def test_knn__is_omitted_for_one_class():
+    """Images without class folders would score 100 %, with a chance of 100 %."""
+    measured = measure_bank(torch.randn(8, 4), labels=torch.zeros(8, dtype=torch.int64))
+    assert list(measured) == ["effective_rank", "uniformity"]
+
+
+def test_chance__matches_random_tensors():
+    """For random rows and classes, every value is near chance."""
+    balanced = torch.tensor([0, 1, 2, 3]).repeat(50)
+    measured = measure_bank(ROWS, balanced)
+    for name, (value, chance) in measured.items():
+        allowed = {"knn_top1": 12, "effective_rank": 1}.get(name, 0.15)
+        assert value == pytest.approx(chance, abs=allowed), name
+
+
+def test_collapse__is_reported_for_identical_images():
+    assert collapse(measure_bank(ROWS)) is None
+    one = torch.ones(200, 32) + 1e-4 * torch.randn(200, 32, generator=GENERATOR)
+    assert "effective rank 1" in collapse(measure_bank(one))
+
+
+def test_measure_bank__refuses_invalid_shapes():
+    for rows, labels in ((torch.eye(4), torch.ones(2)), (torch.ones(4), None)):
+        with pytest.raises(ValueError, match="expected"):
+            measure_bank(rows, labels)

@@ -1,9 +1,6 @@
 """``--timm NAME --pretrained``: timm downloads the weights or reads its cache."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ from pirl_plugin.evaluation import embed_command
 from pirl_plugin.system.failures import Refused
 from tests.helpers.hub import OFFLINE, cache_weights
 from tests.helpers.images import save_gray
+from tests.helpers.programs import run_python
 
 NAME = "test_vit"
 TAGGED = "test_vit.r160_in1k"  # the default weights
@@ -35,11 +33,8 @@ def embed(folder, *commands):
     """Run commands in a separate process: the hub's client reads the variables only once."""
     variables = {"HF_HOME": str(folder / "hub"), **OFFLINE}
     data = ["--data", str(folder / "photos"), "--size", "32"]
-    return subprocess.run(
-        [sys.executable, "-c", EMBED_EACH],
-        input=json.dumps([[*words, *data] for words in commands]),
-        env={**os.environ, **variables}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    words = json.dumps([[*words, *data] for words in commands])
+    return run_python("-c", EMBED_EACH, stdin=words, **variables)
 
 
 @pytest.fixture

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from paper_rows import PRETRAININGS
+from paper_rows import BENCHMARKS, PRETRAININGS
 from paper_runs import compose
+from published import LAYERS
 
-LAYERS = ("conv1", "res2", "res3", "res4", "res5")
-BENCHMARKS = {  # column → config name
-    "ImageNet": "linear_imagenet1k",
-    "Places205": "linear_places205",
-    "iNaturalist-2018": "linear_inaturalist18",
-    "1 %": "semi_supervised_imagenet1k_1percent",
-    "10 %": "semi_supervised_imagenet1k_10percent",
-    "VOC07": "svm_voc07",
-}
+from pirl_plugin.vissl.resume.record import read_composed
+from tests.helpers.sweeps import finish
 
 
 def composed(*overrides: str) -> dict[str, Any]:
-    """A configuration as plain mappings, lists and values, as in ``train_config.yaml``."""
-    return _plain(compose(*overrides))  # type: ignore[no-any-return]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return value if isinstance(value, (int, float, str, type(None))) else str(value)
+    """Return a configuration as recorded by a run; compositions are shared between tests."""
+    return read_composed(compose(*overrides))
 
 
 def write_run(folder: Path, config: dict[str, Any]) -> Path:
@@ -55,7 +40,7 @@ def measured(
     best: float = 40,
 ) -> Path:
     """Write a finished benchmark whose best layer is res4 out of five, or the only one."""
-    config = composed(f"config=benchmark/pirl/{BENCHMARKS[column]}", *overrides)
+    config = composed(f"config=benchmark/pirl/{dict(BENCHMARKS.values())[column]}", *overrides)
     config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] = str(checkpoint)
     write_run(folder, config)
     if column == "VOC07":
@@ -64,19 +49,5 @@ def measured(
             np.save(folder / layer / "test_ap.npy", np.full((20, 1), (best - 4 + i) / 100))
         return folder
     top1 = dict(zip(LAYERS, (10, 20, 30, best, best - 5), strict=True))
-    write_metrics(folder, top1, config["OPTIMIZER"]["num_epochs"])
+    finish(folder, top1, epochs=config["OPTIMIZER"]["num_epochs"])
     return folder
-
-
-def write_metrics(folder: Path, top1: dict[str, float], epochs: int = 3) -> None:
-    """Write VISSL's linear metrics: last-epoch top-1 as given, and top-5 5 points higher."""
-    folder.mkdir(parents=True, exist_ok=True)
-    meter = {"top_1": top1, "top_5": {layer: value + 5 for layer, value in top1.items()}}
-    early, last = {"top_1": {"conv1": 99.0}, "top_5": {}}, epochs - 1
-    lines = [
-        {"test_accuracy_list_meter": early, "train_phase_idx": last - 1},
-        {"train_accuracy_list_meter": {}, "train_phase_idx": last},
-        {"test_accuracy_list_meter": meter, "train_phase_idx": last},
-    ]
-    (folder / "metrics.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / f"model_final_checkpoint_phase{epochs - 1}.torch").touch()

@@ -2,41 +2,27 @@
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+
+from tests.helpers.programs import run_python
 
 # Neither the clone nor a folder of modules, which `python -m` would find before VISSL's `configs`.
 ELSEWHERE = Path(__file__).parents[1] / "helpers"
 
 
-def host_script() -> Path:
-    """Return ``tools/run_distributed_engines.py`` beside the installed VISSL."""
+def host_script(name: str = "run_distributed_engines.py") -> Path:
+    """Return ``tools/NAME`` beside the installed VISSL."""
     spec = importlib.util.find_spec("vissl")
-    return Path(spec.origin).parents[1] / "tools" / "run_distributed_engines.py"
+    return Path(spec.origin).parents[1] / "tools" / name
 
 
 def run(*overrides, command=None, check=True, environment=None, folder=ELSEWHERE):
-    command = command or [sys.executable, str(host_script())]
-    result = subprocess.run(
-        [*command, *overrides],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PIRL_PLUGIN_CONSOLE": "log",
-            **(environment or {}),
-        },
-        cwd=folder,
-    )
-    if check:
-        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    return result
+    """Run a VISSL script, or ``python COMMAND …``, with overrides."""
+    variables = {"PIRL_PLUGIN_CONSOLE": "log", **(environment or {})}
+    command = command or [host_script()]
+    return run_python(*command, *overrides, folder=folder, check=check, **variables)
 
 
 def settings(data, out, epochs, processes=1, workers=0):

@@ -1,12 +1,7 @@
-"""Run VISSL's own, unmodified scripts, and make input files for benchmarks."""
+"""Input files for benchmarks."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,35 +14,6 @@ from pirl_plugin.vissl.adapters.networks import resnet_arguments
 
 CPU = ["+config/pirl/machines=cpu", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 LINEAR = ["+config/pirl/linear=resnet18", *CPU]
-
-
-def run_tool(
-    name: str, *overrides: str, check: bool = True, python: str | Path = sys.executable
-) -> subprocess.CompletedProcess[str]:
-    """Run ``tools/NAME`` from the installed VISSL, without the clone on another Python's path."""
-    spec = importlib.util.find_spec("vissl")
-    script = Path(str(spec and spec.origin)).parents[1] / "tools" / name
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if python != sys.executable:
-        environment.pop("PYTHONPATH", None)
-    result = subprocess.run(
-        [str(python), str(script), *overrides],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        cwd=Path(__file__).parent,
-    )
-    if check:
-        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    return result
-
-
-def top1(out: Path) -> dict[str, float]:
-    """Return final top-1 per layer, in percent."""
-    lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
-    tested = [line for line in lines if "test_accuracy_list_meter" in line]
-    return dict(tested[-1]["test_accuracy_list_meter"]["top_1"])
 
 
 def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:

@@ -6,15 +6,20 @@ import numpy as np
 import yaml
 
 
-def finish(folder, top1=None, tested=True):
-    """Write VISSL's files for two epochs, or for a linear benchmark if ``top1`` is given."""
+def finish(folder, top1=None, tested=True, epochs=2):
+    """Write VISSL's files for a run, or for a linear benchmark if ``top1`` is given.
+
+    Top-5 is 5 points higher than top-1.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model_final_checkpoint_phase1.torch").touch()
+    last = epochs - 1
+    (folder / f"model_final_checkpoint_phase{last}.torch").touch()
     if top1 is not None:
+        meter = {"top_1": top1, "top_5": {layer: value + 5 for layer, value in top1.items()}}
         lines = [
-            {"test_accuracy_list_meter": {"top_1": {"res5": 1.0}}, "train_phase_idx": 0},
-            {"train_accuracy_list_meter": {"top_1": {"res5": 99.0}}, "train_phase_idx": 1},
-            {"test_accuracy_list_meter": {"top_1": top1}, "train_phase_idx": 1},
+            {"test_accuracy_list_meter": {"top_1": {"res5": 1.0}}, "train_phase_idx": last - 1},
+            {"train_accuracy_list_meter": {"top_1": {"res5": 99.0}}, "train_phase_idx": last},
+            {"test_accuracy_list_meter": meter, "train_phase_idx": last},
         ]
         lines = lines if tested else lines[:-1]
         (folder / "metrics.json").write_text("".join(json.dumps(line) + "\n" for line in lines))

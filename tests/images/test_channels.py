@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset
 
-from pirl_plugin.images import prepare
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.opening import open_source
@@ -62,6 +61,16 @@ def test_tiff__reads_any_number_of_bands_silently(layout, channels, dtype, caplo
         content = tiff(array.transpose(2, 0, 1), photometric="minisblack")
     np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), array)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("planes", ["contig", "separate"])
+def test_tiff__keeps_colors_and_inverts_white_is_zero(planes):
+    array = bands(3, np.uint8)
+    stored = array if planes == "contig" else array.transpose(2, 0, 1)
+    content = tiff(stored, planarconfig=planes, photometric="rgb")
+    np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), array)
+    content = tiff(array[..., 0], photometric="miniswhite")
+    np.testing.assert_array_equal(decode_image(content)[0], 255 - array[..., 0])
 
 
 def test_tiff__keeps_fourth_band_unless_alpha():
@@ -239,12 +248,3 @@ def test_loop__trains_and_extracts_features_with_five_channels(dtype, caplog):
     features, readable = pirl.extract_features(model.trunk, arrays, size=32)
     assert (tuple(features.shape), readable.all()) == ((8, 128), True)
     assert features.isfinite().all()
-
-
-def test_prepare__copies_other_dtypes_unchanged(tmp_path):
-    (tmp_path / "in").mkdir()
-    content = npy(bands(5, np.uint16, shape=(40, 50)))
-    (tmp_path / "in" / "1.npy").write_bytes(content)
-    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "8", "--workers", "0"]
-    assert prepare.main(command) == 0
-    assert (tmp_path / "out" / "1.npy").read_bytes() == content

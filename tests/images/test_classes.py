@@ -48,13 +48,6 @@ def test_classes__are_joined_by_name_in_every_format(kind, tmp_path, caplog):
     assert "1 of 4 images are unlabeled" in caplog.text
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_classes__are_refused_by_name_if_only_in_test_images(kind, tmp_path):
-    root = write_kind(kind, tmp_path, {"train": images("ab"), "test": images("aqb")})
-    with pytest.raises(ValueError, match=r"training images: q\. The training images have a, b\."):
-        open_kind(kind, root, "train", "test")
-
-
 def test_classes__of_in_memory_dataset_match_labels():
     source = open_source(in_memory(images(TRAIN)))
     assert names_by_level(source, source.labels(), source.classes) == dict(enumerate(TRAIN))

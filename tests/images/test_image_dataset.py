@@ -14,6 +14,7 @@ import pirl_plugin as pirl
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.views.pixels import image_generator
+from tests.helpers.images import save_gray
 
 PHOTOS = [torch.randint(256, (3, 20, 24), dtype=torch.uint8) for _ in range(3)]
 
@@ -81,10 +82,13 @@ def test_dataset__refuses_all_unreadable_images():
         ImageDataset([None] * 3, CALLABLES["ours"])[0]
 
 
-def test_callable__may_return_pil_images_in_dictionary():
-    sample = ImageDataset(PHOTOS, lambda image: {"images": image.resize((8, 8)), "name": "a"})[0]
-    assert sample["images"].shape == (3, 8, 8)
-    assert sample["name"] == "a"
+def test_library__accepts_one_image(tmp_path):
+    save_gray(tmp_path / "1.png", 9)
+    network = pirl.WideResNet(10, 0.25)
+    for place in (tmp_path / "1.png", str(tmp_path), [tmp_path / "1.png"], PHOTOS[:1]):
+        assert ImageDataset(place, pirl.ImageViews(image_size=8))[0]["index"] == 0
+        features, readable = pirl.extract_features(network, place, size=32)
+        assert (tuple(features.shape), readable.tolist()) == ((1, 128), [True])
 
 
 @pytest.mark.parametrize("views", [pirl.JigsawViews, None, "jigsaw"])
@@ -129,19 +133,3 @@ def test_normalize__names_default_collation_as_cause():
     batch = next(iter(DataLoader(ImageDataset(PHOTOS, CALLABLES["ours"]), 2)))
     with pytest.raises(ValueError, match="collate_fn=collate_views"):
         normalize_images(batch["patches"])
-
-
-class TwoCrops(pirl.Views):
-    """Custom views: two standard crops."""
-
-    def _make(self, pixels, rng):
-        return {
-            "images": self._standard_view(pixels, rng),
-            "other": self._standard_view(pixels, rng),
-        }
-
-
-def test_views__can_be_subclassed():
-    sample = ImageDataset(PHOTOS, TwoCrops(image_size=8, hue=0))[0]
-    assert sample["other"].shape == (3, 8, 8)
-    assert not torch.equal(sample["images"], sample["other"])

@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.v2 import CenterCrop
 
-from pirl_plugin.images import names, prepare
+from pirl_plugin.images import names
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.folders import find_images
@@ -22,27 +22,9 @@ from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.views.rotation import RotationTask
+from tests.helpers.images import encoded
 
 VIEWS = ImageViews(image_size=16)
-
-
-def encoded(kind, mode="RGB", size=(40, 30), **options):
-    coarse = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
-    image = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).convert(mode)
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
-@pytest.fixture
-def folder(tmp_path, make_image):
-    """Create two classes of two images, and a file that is not an image."""
-    for number, name in enumerate(["cat/0.png", "cat/1.jpg", "dog/2.png", "dog/3.png"]):
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        make_image(path, number)
-    (tmp_path / "data" / "dog" / "4.jpg").write_bytes(b"no image")
-    return tmp_path / "data"
 
 
 def test_decode__matches_pil(subtests):
@@ -92,12 +74,6 @@ def test_decode__reads_bmp_resembling_a_jpeg_header():
         b"\0\xc0\0\0\0\0\x10\0\x36\x01\0\0"  # JPEG frame header for 16 × 54 pixels, without 0xFF
     )
     assert torch.equal(decode_image(data), decode_image(encoded("BMP")))
-
-
-def test_decode__keeps_16_bit_gray():
-    file = io.BytesIO()
-    Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
-    assert decode_image(file.getvalue()).unique().tolist() == [25700]
 
 
 # At sizes where one pixel changes the scale: the smallest of 1, 1/2, 1/4 and 1/8 size that
@@ -180,46 +156,46 @@ def test_decode__raises_one_error_type(subtests):
             decode_image(data)
 
 
-def test_find_images__uses_torchvision_order(folder, make_image, caplog, monkeypatch):
+def test_find_images__uses_torchvision_order(animals, make_image, caplog, monkeypatch):
     for name in (".hidden", "lost+found", "@eaDir", "__MACOSX"):
-        (folder / name).mkdir()
-        make_image(folder / name / "x.png", 9)
-    (folder / "shut").mkdir()
+        (animals / name).mkdir()
+        make_image(animals / name / "x.png", 9)
+    (animals / "shut").mkdir()
     for name in ("a.cr2", "b.CR2"):
-        (folder / "cat" / name).touch()
+        (animals / "cat" / name).touch()
     listed = os.scandir
 
     def scandir(path):
-        if os.path.basename(path) == "shut":  # because root can list every folder
+        if os.path.basename(path) == "shut":  # because root can list every animals
             raise PermissionError(path)
         return listed(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    found = list(find_images(str(folder)))
+    found = list(find_images(str(animals)))
     assert found == ["cat/0.png", "cat/1.jpg", "dog/2.png", "dog/3.png", "dog/4.jpg"]
     for _ in range(2):
-        assert FolderSource(folder).labels().tolist() == [0, 0, 1, 1, 1]
+        assert FolderSource(animals).labels().tolist() == [0, 0, 1, 1, 1]
     (line,) = caplog.messages
     assert all(part in line for part in ("lost+found/ (1)", "shut/ (1)", ".cr2 (2)"))
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_unreadable__is_named_once_counted_and_masked(method, folder, caplog):
-    images = ImageDataset(folder, VIEWS)
+def test_unreadable__is_named_once_counted_and_masked(method, animals, caplog):
+    images = ImageDataset(animals, VIEWS)
     options = {"num_workers": 1, "multiprocessing_context": method}
     loader = DataLoader(images, 5, collate_fn=collate_views, persistent_workers=True, **options)
     for _ in range(2):
         (batch,) = loader
         assert batch["index"].tolist() == [0, 1, 2, 3, -1]
         assert batch["data_valid"].tolist() == [True] * 4 + [False]
-    assert images.source.unreadable_paths() == [str(folder / "dog" / "4.jpg")]
+    assert images.source.unreadable_paths() == [str(animals / "dog" / "4.jpg")]
     with caplog.at_level(logging.WARNING):
         assert not images[4]["data_valid"]
     assert "4.jpg" not in caplog.text  # a worker already named it
 
 
-def test_views__are_keyed_by_epoch_or_new_each_time(folder):
-    images = ImageDataset(folder, VIEWS, seed=5)
+def test_views__are_keyed_by_epoch_or_new_each_time(animals):
+    images = ImageDataset(animals, VIEWS, seed=5)
     assert not torch.equal(images[0]["images"], images[0]["images"])
     loader = DataLoader(images, 5, num_workers=1, persistent_workers=True, collate_fn=collate_views)
     first, second = next(iter(loader)), next(iter(loader))
@@ -230,14 +206,14 @@ def test_views__are_keyed_by_epoch_or_new_each_time(folder):
     assert torch.equal(third["images"][2], expected["images"])
 
 
-def test_image_dataset__accepts_any_image_dataset(folder):
-    (folder / "dog" / "4.jpg").unlink()
+def test_image_dataset__accepts_any_image_dataset(animals):
+    (animals / "dog" / "4.jpg").unlink()
     tensors = [torch.full((3, 20, 30), k, dtype=torch.uint8) for k in range(4)]
-    paths = sorted(map(str, folder.glob("*/*")))
-    joined = ConcatDataset([ImageFolder(folder), Subset(ImageFolder(folder), [3, 1])])
+    paths = sorted(map(str, animals.glob("*/*")))
+    joined = ConcatDataset([ImageFolder(animals), Subset(ImageFolder(animals), [3, 1])])
     for given, count in (
         (tensors, 4), ([{"pixels": t, "label": 1} for t in tensors], 4), (joined, 6), (paths, 4),
-        ([folder / "cat", str(folder / "dog")], 4),
+        ([animals / "cat", str(animals / "dog")], 4),
     ):  # fmt: skip
         images = ImageDataset(given, VIEWS)
         assert [images[row]["index"] for row in range(len(images))] == list(range(count))
@@ -267,17 +243,6 @@ def test_collate__joins_patches_labels_and_other_keys():
     assert (len(views["patches"]), classes.tolist()) == (27, [5, 5, 5])
 
 
-def test_filelist__reads_arrays_and_replaces_prefixes(folder):
-    np.save(folder / "list.npy", ["/old/cat/0.png", "/old/dog/2.png"])
-    options = {"remove_prefix": "/old/", "new_prefix": f"{folder}/"}
-    assert open_source(folder / "list.npy", **options)[1][1]
-    with pytest.raises(FileNotFoundError, match="None of the first 2 files"):
-        ImageDataset(folder / "list.npy", VIEWS)
-    np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)
-    with pytest.raises(ValueError, match="Python objects"):
-        open_source(folder / "objects.npy")
-
-
 def test_voc_and_inaturalist__are_read(tmp_path, make_image):
     for part in ("ImageSets/Main", "JPEGImages", "train_val2018"):
         (tmp_path / part).mkdir(parents=True)
@@ -300,57 +265,3 @@ def test_voc_and_inaturalist__are_read(tmp_path, make_image):
             pixels, is_valid = source[row]
             assert is_valid
             assert torch.equal(pixels, images[row][0])
-
-
-def test_prepare__copies_and_continues(folder, tmp_path, make_image, capsys):
-    make_image(folder / "cat" / "0.png", 0, 90)
-    out = tmp_path / "out"
-    command = [str(folder), str(out), "--size", "60", "--workers", "1"]
-    assert prepare.main(command) == 0
-    assert "4 images copied, 0 already there, 1 failed" in capsys.readouterr().out
-    assert "4.jpg" in (out / "unreadable.txt").read_text()
-    source = open_source(out)
-    assert source.labels().tolist() == [0, 0, 1, 1]
-    assert source[0][0].shape == (3, 60, 60)
-    assert torch.equal(source[1][0], FolderSource(folder)[1][0])
-    for copy in list((out / "cat").iterdir()):
-        copy.unlink()
-    assert prepare.main(command) == 0
-    assert "2 images copied, 2 already there" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="size 60 \\(now 61\\)"):
-        prepare.main([*command, "--size", "61"])
-
-
-# 20-px copies: JPEG (width, height) -> decoding scale, copied (width, height).
-COPIES = {
-    (27, 20): (1, (27, 20)),
-    (27, 21): (1, (26, 20)),
-    (21, 28): (1, (20, 27)),
-    (83, 79): (1, (21, 20)),
-    (93, 80): (2, (24, 20)),
-    (80, 93): (2, (20, 24)),
-    (175, 159): (2, (22, 20)),
-    (173, 160): (4, (22, 20)),
-    (160, 173): (4, (20, 22)),
-    (401, 319): (4, (25, 20)),
-    (401, 323): (8, (25, 20)),
-}
-
-
-def test_prepare__decodes_at_double_size_or_more(tmp_path):
-    """The bytes match PIL's own reduced decoding, filter and quality."""
-    photos = tmp_path / "in"
-    photos.mkdir()
-    for number, size in enumerate(COPIES):
-        (photos / f"{number}.jpg").write_bytes(encoded("JPEG", size=size))
-    options = ["--size", "20", "--quality", "83", "--workers", "0"]
-    assert prepare.main([str(photos), str(tmp_path / "out"), *options]) == 0
-    for number, ((width, height), (scale, copied)) in enumerate(COPIES.items()):
-        expected = (photos / f"{number}.jpg").read_bytes()
-        if copied != (width, height):
-            image = Image.open(io.BytesIO(expected))
-            image.draft("RGB", (width // scale, height // scale))
-            file = io.BytesIO()
-            image.resize(copied, Image.Resampling.LANCZOS).save(file, "JPEG", quality=83)
-            expected = file.getvalue()
-        assert (tmp_path / "out" / f"{number}.jpg").read_bytes() == expected, (width, height)

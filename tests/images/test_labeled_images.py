@@ -129,3 +129,15 @@ def test_class_folders__are_split_by_knn(tmp_path, capsys):
     lists = [(out / name).read_text().splitlines() for name in ("train.jsonl", "val.jsonl")]
     assert [len(lines) for lines in lists] == [results["train_images"], results["test_images"]]
     assert "are held out for testing" in capsys.readouterr().out
+
+
+def test_metadata__labels_images_in_a_folder(tmp_path):
+    """The ImageFolder layout of the ``datasets`` package."""
+    for split in ("train", "test"):
+        for number in range(2):
+            save_gray(tmp_path / split / f"{number}.png", number)
+        rows = [{"file_name": f"{number}.png", "label": "ba"[number]} for number in range(2)]
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (tmp_path / split / "metadata.jsonl").write_text(lines)
+    data = open_labeled(tmp_path)
+    assert (data.classes, data.test_labels.tolist()) == (["a", "b"], [1, 0])

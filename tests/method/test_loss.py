@@ -329,17 +329,6 @@ def test_load__refuses_unusable_state():
         sharded.load_state_dict(state)
 
 
-def test_load__defers_shards(tmp_path):
-    before, after = (make_loss(bank={"placement": "sharded"}) for _ in range(2))
-    step(before)
-    checksums = before.bank.save(tmp_path)
-    after.load_state_dict(before.state_dict())
-    with pytest.raises(RuntimeError, match=r"call bank.load\(FOLDER\) with"):
-        step(after)
-    after.bank.load(tmp_path, checksums)
-    assert torch.equal(step(after), step(before))
-
-
 @pytest.mark.parametrize("cast", ["half", "double"])
 def test_cast__keeps_bank_and_norm_constant(cast):
     loss = make_loss(norm_constant=1e30)

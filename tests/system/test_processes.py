@@ -1,13 +1,12 @@
 """What child processes import, and how many cores a process may use."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from pirl_plugin.system import processes
 from pirl_plugin.system.processes import thread_limit, usable_cores
+from tests.helpers.programs import run_python
 
 # Its multiprocessing children must have the same import path.
 STARTS_CHILDREN = """
@@ -44,9 +43,7 @@ def test_children__ignore_current_folder_and_end_quietly(tmp_path):
     folder.mkdir()
     for name in ("random", "socket", "decimal", "torch", "pirl_plugin"):
         (folder / f"{name}.py").write_text("open('ran', 'a').write(__name__)\n")
-    done = subprocess.run(
-        [sys.executable, script], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = run_python(script, folder=folder)
     assert done.stdout.splitlines()[-1:] == ["0"], done.stderr
     assert done.stderr == ""
     assert not (folder / "ran").exists()

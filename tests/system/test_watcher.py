@@ -12,6 +12,7 @@ import pytest
 
 from pirl_plugin.system import loader, watcher
 from pirl_plugin.system.waits import Wait
+from tests.helpers.programs import run_python
 
 # A main thread that ignores signals, as if it waited in a read or a collective. Like a
 # rank with loader workers, it has a SIGCHLD handler.
@@ -136,9 +137,7 @@ with watcher.watching():
 
 
 def test_wait__ends_process_without_progress_and_saves_stack(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", HANGS, tmp_path], capture_output=True, text=True, check=False
-    )
+    done = run_python("-c", HANGS, tmp_path, check=False)
     assert done.returncode == 1
     file = tmp_path / "failure.txt"
     assert done.stderr.startswith("pirl_plugin: no image was read for 0.02 minutes: reading hangs")

@@ -6,11 +6,6 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torchvision.transforms import functional as TF
 
 
-def crop_resize_pil(pixels, box, size):
-    image = Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
-    return np.array(TF.resized_crop(image, *box, [size, size]))
-
-
 def render_pil(canvas, corners, rows, size):
     image = Image.fromarray(canvas)
     views = []

@@ -53,7 +53,7 @@ def slow_views(canvas, corners, rows, size):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("channels", [1, 2, 4, 30])
+@pytest.mark.parametrize("channels", [1, 3, 30])
 def test_crop__matches_pil_per_channel(channels, dtype):
     pixels = bands(channels, dtype)
     canvas = random_resized_crop(pixels, (0.2, 0.8), 24, np.random.default_rng(0))

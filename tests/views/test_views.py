@@ -12,11 +12,9 @@ from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import (
     image_generator,
-    random_resized_crop,
-    random_resized_crop_box,
 )
 from pirl_plugin.views.rotation import RotationTask, RotationViews
-from tests.views.oracle import crop_resize_pil, render_pil
+from tests.views.oracle import render_pil
 
 CLASSES = [JigsawViews, RotationViews, RotationJigsawViews, ImageViews, RotationTask]
 
@@ -36,23 +34,6 @@ def test_views__match_reference_bit_for_bit(views, monkeypatch):
         oracle = views(photo(), image_generator(3, epoch, 7))
         assert sample.keys() == oracle.keys()
         assert all(torch.equal(sample[name], oracle[name]) for name in oracle)
-
-
-def test_crop__is_close_to_pil():
-    pixels = photo()
-    ours = random_resized_crop(pixels, (0.2, 0.8), 64, np.random.default_rng(0)).astype(int)
-    box = random_resized_crop_box(*pixels.shape[1:], (0.2, 0.8), np.random.default_rng(0))
-    pil = crop_resize_pil(pixels, box, 64).astype(int)
-    assert abs(ours - pil).mean() < 0.1
-    assert abs(ours - pil).max() <= 1
-
-
-@pytest.mark.parametrize("views_class", CLASSES)
-def test_views__draws_are_keyed(views_class):
-    views = views_class()
-    one, same, other = (views(photo(), image_generator(0, e, 1)) for e in (1, 1, 2))
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_jigsaw__patch_size_follows_image_size():
@@ -109,15 +90,6 @@ def test_rotation_task__turns_by_the_label():
         assert torch.equal(sample["transformed"], turned)
 
 
-def test_views__accept_any_pil_mode(subtests):
-    for mode in ("RGB", "L", "1", "RGBA", "P", "CMYK", "I;16"):
-        with subtests.test(mode=mode):
-            pil = Image.fromarray(photo().permute(1, 2, 0).numpy())
-            pil = pil.convert(mode) if mode != "I;16" else Image.new("I;16", (160, 120), 40_000)
-            channels = 1 if mode == "I;16" else 3
-            assert ImageViews(image_size=32)(pil)["images"].shape == (channels, 32, 32)
-
-
 def test_views__are_the_same_for_pil_array_and_tensor():
     pixels = photo()
     array = pixels.permute(1, 2, 0).numpy()
@@ -138,7 +110,6 @@ def test_views__refuse_other_objects(subtests):
         (np.zeros((80, 80, 3)), "float64 of shape"),
         ("cat.jpg", "of type str"),
         (torch.zeros(2, 3, 80, 80, dtype=torch.uint8), r"shape \(2, 3, 80, 80\)"),
-        (torch.zeros(80, 80, 3, dtype=torch.uint8), "channels last|seems to be \\(H, W, C\\)"),
     ):
         with subtests.test(says), pytest.raises(ValueError, match=says):
             JigsawViews()(image)
@@ -163,9 +134,7 @@ def test_views__refuse_invalid_parameters(subtests):
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
         ({"image_scale": 0.5}, r"image_scale = 0.5: expected two fractions of the image's area"),
         ({"image_scale": ("a", 1)}, r"image_scale = \('a', 1\): expected two fractions"),
-        ({"blur_sigma": 1.0}, "blur_sigma = 1.0: expected two standard deviations"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
-        ({"num_permutations": 0}, "num_permutations = 0:"),
         ({"patchsize": 64}, "unexpected keyword argument 'patchsize'"),
         ({"hue": 2}, "hue = 2:"),
     ):

@@ -1,7 +1,6 @@
 """``pirl-plugin finetune``: overrides, exports, and a complete run."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -29,6 +28,7 @@ from pirl_plugin.vissl.resume.record import write_run_config
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint, write_classes
+from tests.helpers.programs import run_python
 
 STATISTICS = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
 
@@ -145,13 +145,9 @@ def test_finetune__separates_classes_in_one_command(tmp_path):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "pirl_plugin", "finetune", *words, "--size", "32"]
-    result = subprocess.run(
-        [*command, "--scratch", "--fraction", "0.5", "config.OPTIMIZER.num_epochs=6",
-         "--report", str(tmp_path / "page.html")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    words += ["--size", "32", "--scratch", "--fraction", "0.5", "config.OPTIMIZER.num_epochs=6"]
+    words += ["--report", str(tmp_path / "page.html")]
+    result = run_python("-m", "pirl_plugin", "finetune", *words)
     assert linear_accuracy(tmp_path / "out") == {"0": 100.0}
     assert "training on 32 of 64 images" in result.stdout
     assert "From random weights: top-1" in result.stdout

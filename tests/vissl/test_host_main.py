@@ -4,14 +4,12 @@ PIRL_VISSL_MAIN=/path/to/vissl bash extra_scripts/run_tests.sh -m host_main
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.evaluation.test_benchmarks import voc  # noqa: F401, a fixture
-from tests.helpers.host_runs import settings, state
+from tests.helpers.host_runs import run, settings, state
 
 MAIN = os.environ.get("PIRL_VISSL_MAIN", "")
 ROOT = Path(__file__).parents[2]
@@ -23,14 +21,10 @@ pytestmark = [
 
 def run_main(folder, tool, *overrides):
     """Run a script from the checkout, which stays unchanged, in another folder."""
-    result = subprocess.run(
-        [sys.executable, f"{MAIN}/tools/{tool}.py", *map(str, overrides)],
-        capture_output=True, text=True, check=False, cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{MAIN}", "OMP_NUM_THREADS": "1",
-             "PYTHONDONTWRITEBYTECODE": "1", "PIRL_PLUGIN_CONSOLE": "log"},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    return result
+    variables = {"PYTHONPATH": f"{ROOT}:{MAIN}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return run(
+        *overrides, command=[f"{MAIN}/tools/{tool}.py"], environment=variables, folder=folder
+    )
 
 
 @pytest.fixture(scope="module")

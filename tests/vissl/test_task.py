@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.configs.test_pretrain_runs import check_trained, overrides_of
+from tests.helpers.programs import run_python
 from tests.helpers.tasks import ATTRIBUTES, FakeTask
 
 ROOT = Path(__file__).parents[2]
@@ -30,15 +29,10 @@ HOSTS = [
 @pytest.mark.parametrize("checkout", HOSTS)
 def test_task__has_every_attribute_in_a_real_run(checkout, image_folder, tmp_path):
     """An NPID run, whose model has a single output, trains."""
-    command = [sys.executable, str(ROOT / "tests/helpers/task_probe.py")]
     overrides = overrides_of("npid_8node", image_folder / "val", tmp_path)
     path = f"{ROOT}:{checkout}" if checkout else str(ROOT)
-    result = subprocess.run(
-        [*command, *overrides, "+config/pirl/models=resnet10"],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    words = [ROOT / "tests/helpers/task_probe.py", *overrides, "+config/pirl/models=resnet10"]
+    result = run_python(*words, folder=tmp_path, PYTHONPATH=path)
     assert json.loads(result.stdout.splitlines()[-1]) == {}
     check_trained("npid_8node", tmp_path)
 

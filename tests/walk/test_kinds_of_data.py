@@ -22,11 +22,14 @@ NETWORKS = {
 
 @pytest.mark.parametrize("kind", tiny.KINDS)
 def test_printed_commands__run(kind, tmp_path):
-    make, overrides = tiny.KINDS[kind]
+    make, overlay, train = tiny.KINDS[kind]
     make(tmp_path / "DATA")
+    data = f"+config/pirl/datasets={overlay}"
+    if train:
+        data += f" config.DATA.TRAIN.DATA_PATHS=[{train}]"
     config = NETWORKS["own_images" if kind == "folder" else "quick_jigsaw"]
     output = run(
-        f"pirl-plugin train {config} {SMALL} {' '.join(overrides)} config.CHECKPOINT.DIR=OUT",
+        f"pirl-plugin train {config} {SMALL} {data} config.CHECKPOINT.DIR=OUT",
         tmp_path,
         PIRL_DATASETS=str(tmp_path / "DATA"),
     )

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ import pytest
 
 from pirl_plugin.views.jigsaw import PermutationSet
 from tests.helpers.host_runs import run
+from tests.helpers.programs import run_python
 
 pytestmark = pytest.mark.walk
 
@@ -158,10 +157,7 @@ def test_approach__trains_resumes_and_checkpoint_is_read(name, image_folder, tmp
         return
     command = ["knn", "--checkpoint", out / "checkpoint.torch", "--data", image_folder]
     results = tmp_path / "knn"
-    subprocess.run(
-        [sys.executable, "-m", "pirl_plugin", *command, "--size", "32", "--out", results],
-        check=True,
-    )
+    run_python("-m", "pirl_plugin", *command, "--size", "32", "--out", results)
     measured = json.loads((results / "results.json").read_text())
     assert measured["test_images"] == 8
     assert 0 <= measured["knn_top1"] <= 100

@@ -57,36 +57,6 @@ def test_over__is_paired_by_seed():
     assert claim("pirl_over_jigsaw", rows)["seeds"] == []
 
 
-def test_best_layer__is_the_same_for_all_seeds():
-    rows = [row("pirl_jigsaw", seed, 30.0) for seed in range(2)]
-    rows[0]["linear_by_layer"] |= {"res3": 40.0, "res4": 37.0}
-    rows[1]["linear_by_layer"] |= {"res3": 36.0, "res4": 40.0}
-    found = verdicts.Runs({"setting": {"epochs": 4}, "runs": rows}).main("pirl_jigsaw")
-    assert found["linear_best_top1"].to_dict() == {0: 37, 1: 40}
-
-
-def test_equal_time__interpolates_between_points():
-    rows = [row("random", 0, 10.0), row("npid", 0, 30.0), row("pirl_jigsaw", 0, 50.0)]
-    rows[1]["points"][0]["seconds"] = 20.0  # PIRL, halfway from 10 to 50, is then at 30
-    assert claim("pirl_over_npid_equal_time", rows)["difference"] == 0
-    rows[1]["points"][0]["seconds"] = None
-    assert claim("pirl_over_npid_equal_time", rows)["seeds"] == []
-
-
-def test_sweeps__need_all_values():
-    top1 = {0: 30.0, 0.25: 35.0, 0.5: 36.0, 0.75: 34.0, 1: 20.0}
-    rows = [
-        row("pirl_jigsaw", 0, t, 2, **({} if v == 0.5 else {"lambda": v})) for v, t in top1.items()
-    ]
-    found = claim("lambda_best", rows)
-    assert (found["difference"], found["smallest_over"]) == (1, "λ = 0.25")
-    assert claim("lambda_over_ends", rows)["difference"] == 11  # 36 - (30 + 20) / 2
-    assert claim("lambda_best", rows[:-1])["seeds"] == []
-    rows = [row("pirl_jigsaw", 0, 20 + 2 * p, 2, negatives=4**p) for p in (2, 3, 4, 6)]
-    rows.append(row("pirl_jigsaw", 0, 30.0, 2))  # N = 1,024
-    assert claim("negatives", rows)["difference"] == pytest.approx(1)  # 2 per factor of 4
-
-
 def test_plan__trains_shared_default_once():
     jobs = run.plan([*run.METHODS], [*run.SWEEPS], 3, 24)
     assert len(jobs) == len(set(jobs)) == 78  # as many as in docs/results

@@ -82,24 +82,6 @@ def test_difference__covers_seeds_and_test_photos():
     assert unpaired.half_width > paired.half_width
 
 
-def test_difference__of_two_seeds_has_interval_only_if_deterministic():
-    right = np.arange(100) < 50
-    trained = accuracy([right, right])
-    assert difference(trained, accuracy([~right, ~right])).half_width is None
-    fixed = accuracy([right, right], is_fixed=True)
-    assert difference(fixed, accuracy([~right], is_fixed=True)).half_width > 0
-    assert difference(trained, Accuracy(pd.Series({7: 1.0}), 100, {})) is None
-
-
-def test_difference__repeats_a_fixed_accuracy_for_each_seed():
-    right = np.arange(100) < 50
-    fixed = accuracy([right], is_fixed=True)
-    trained = accuracy([right, ~right, right, ~right])
-    found = difference(trained, fixed)
-    assert found == difference(trained, accuracy([right] * 4))
-    assert found.half_width > 0
-
-
 def test_scene__splits_tiles_without_shared_pixels(monkeypatch, tmp_path):
     data = tmp_path / "tensorly" / "datasets" / "data"
     data.mkdir(parents=True)
@@ -152,7 +134,7 @@ def test_row_name__parses_to_row(name, row):
     assert RowName.parse(name).row(costs, 64) == row
 
 
-@pytest.mark.parametrize("name", ["mocov2:5", "npid:", "npid 40", "tuned/", "npid_more:3"])
+@pytest.mark.parametrize("name", ["mocov2:5", "npid:", "tuned/"])
 def test_row_name__refuses_invalid_names(name):
     with pytest.raises(argparse.ArgumentTypeError, match="is not a row"):
         RowName.parse(name)

@@ -1,10 +1,7 @@
 """With Detectron2: the paper's model, and small runs from a checkpoint to AP."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,16 +9,19 @@ import pytest
 import torch
 import train_net
 import trial
-from detectron2_setup import find_config, load_config
+from detectron2_setup import find_config, load_config, metric_kind
 from PIL import Image
 from trial import register_extra_norm
 
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.vissl.adapters.method import PIRLResNet
+from pirl_plugin.vissl.host_config import config_root
 from tests.helpers.detection import NARROW, SMALL, WIDTH, needs_detectron2
 from tests.helpers.export_files import small_trunk, vissl_checkpoint
+from tests.helpers.programs import run_python
 
 pytestmark = needs_detectron2
+FILES = sorted((config_root() / "detection").glob("*.yaml"))
 
 
 def model_of(name, *options):
@@ -110,9 +110,7 @@ def voc(tmp_path_factory, make_image):
 
 
 def run(script, *arguments, root):
-    command = [sys.executable, script, *map(str, arguments)]
-    environment = {**os.environ, "DETECTRON2_DATASETS": str(root), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return run_python(script, *arguments, check=False, DETECTRON2_DATASETS=str(root))
 
 
 def benchmark(*arguments, root):
@@ -216,3 +214,20 @@ def test_vissls_own_tool__accepts_our_configs_and_weights(config, voc, checkpoin
     missing = said.partition("not found in the checkpoint:")[2].partition("[")[0]
     assert "backbone" not in missing
     assert "res5.0" not in missing
+
+
+def test_configs__have_only_keys_known_to_detectron2(subtests):
+    for file in FILES:
+        with subtests.test(file=file.stem):
+            assert load_config(file).VERSION == 2  # an unknown key would have raised
+
+
+def test_load_config__refuses_unknown_key():
+    with pytest.raises((KeyError, AssertionError), match=r"SOLVER\.BASE_RATE"):
+        load_config(find_config("voc07_pirl"), ["SOLVER.BASE_RATE", "1"])
+
+
+def test_metric__is_named():
+    assert metric_kind("voc_2007_test").startswith("PASCAL VOC 2007, 11 recall points")
+    assert metric_kind("voc_2012_val").startswith("PASCAL VOC 2010 and later")
+    assert metric_kind("coco_2017_val").startswith("COCO")

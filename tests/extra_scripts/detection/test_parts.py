@@ -10,7 +10,7 @@ import torch
 import train_net as command
 from detectron2_setup import find_config, load_config, require_detectron2
 from fvcore.common.config import CfgNode
-from train_net import summarize, table
+from train_net import summarize
 from trial import check_loaded
 
 
@@ -27,13 +27,6 @@ def test_summarize__covers_finished_trials():
     assert summary["sd"] == pytest.approx({"AP": 0.5**0.5, "AP50": 0.0, "AP75": 2**0.5})
     assert summarize(trials[:2])["sd"] is None
     assert summarize(trials[1:2]) == {"finished": 0, "mean": None, "sd": None}
-
-
-def test_table__shows_means_and_deviations():
-    trials = [{"AP": 44.0, "AP50": 73.0, "AP75": 46.0}, {"AP": 45.0, "AP50": 73.0, "AP75": 48.0}]
-    line = "2 finished: AP 44.5 ± 0.7, AP50 73.0 ± 0.0, AP75 47.0 ± 1.4"
-    assert table(summarize(trials)) == line
-    assert "±" not in table(summarize(trials[:1]))
 
 
 WEIGHTS = {"stem.conv1.weight": torch.ones(2), "res5.0.conv1.norm.running_var": torch.ones(3)}

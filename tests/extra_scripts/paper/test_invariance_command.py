@@ -85,14 +85,10 @@ def test_invariance__compares_models_and_writes_results(images, tmp_path, capsys
     assert {**alone, "name": "jigsaw"} == second
 
 
-def test_invariance__uses_patches_from_another_run(images, tmp_path):
+def test_load_pretext_model__uses_patches_from_another_run(tmp_path):
     """A 64-px NPID used to get 64-px patches from a 255-px crop."""
     npid = checkpoint(tmp_path / "npid", "PIRLImage", image_size=32)
     pirl = checkpoint(tmp_path / "pirl", **SMALL)
-    arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "1"]
-    invariance.main(["--checkpoint", str(npid), str(pirl), *arguments])
-    first, _ = json.loads((tmp_path / "out" / "invariance.json").read_text())["models"]
-    assert "no pair of heads" in first["representation"]
     views = load_pretext_model(npid, other=run_config(pirl)).views
     assert (views.image_size, views.patches_crop_size, views.patch_size) == (32, 48, 16)
     paper = checkpoint(tmp_path / "paper", "PIRLImage", image_size=224)

@@ -6,22 +6,17 @@ import numpy as np
 import pytest
 import torch
 from paper_rows import DETECTION_IMAGES, IMAGES, PRETRAININGS
-from paper_runs import compose, read_run
+from paper_runs import read_run
 from paper_tables import lay_out
 
 from pirl_plugin.checkpoints.read import SECTION, read_config
-from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, hash_weights, read_composed
-from tests.helpers.finished_runs import measured, pretrained, write_run
+from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, hash_weights
+from tests.helpers.finished_runs import composed, measured, write_run
 from tests.helpers.results_rows import detected, paper_rows
 
 PIRL, BASELINE = "config=pretrain/pirl/jigsaw_8node", "config=pretrain/pirl/jigsaw_baseline_8node"
 ONE_GPU = "+config/pirl/machines=1gpu"
 IMAGENET, YFCC = 1_281_167, 1_000_000
-
-
-def composed(*overrides):
-    """Return a configuration as recorded by a run; compositions are shared between tests."""
-    return read_composed(compose(*overrides))
 
 
 def changed(config, changes):
@@ -61,10 +56,7 @@ def benchmark(folder, checkpoint, column="ImageNet", changes=None, **settings):
 ANY_RUN = {  # key -> a value that cannot affect results
     "SEED_VALUE": 5,
     "LOSS.pirl_loss.bank.seed": 7,
-    "LOSS.pirl_loss.bank.placement": "sharded",
     "DATA.TRAIN.DATA_PATHS": ["/elsewhere/train"],
-    "CHECKPOINT.PIRL.KEEP_LAST": "all",
-    "TRAINER.PIRL_MICRO_BATCHES": 4,
     "DISTRIBUTED.NUM_NODES": 16,  # with the same global batch
     "DISTRIBUTED.NUM_PROC_PER_NODE": 8,
     "DATA.TRAIN.BATCHSIZE_PER_REPLICA": 8,
@@ -93,9 +85,8 @@ def test_pretraining__with_other_batch_at_any_time_fills_no_row(batches, expecte
     assert run.differs == batch
 
 
-@pytest.mark.parametrize("storage", ["shards", "filelist"])
-def test_images__are_identified_by_count_in_any_storage(storage, tmp_path):
-    overlay = f"+config/pirl/datasets={storage}"
+def test_images__are_identified_by_count_in_any_storage(tmp_path):
+    overlay = "+config/pirl/datasets=shards"
     rows = {}
     for images in (IMAGENET, YFCC, IMAGENET - 1):
         made = trained(tmp_path / f"{images}", PIRL, overlay, images=images)
@@ -211,9 +202,7 @@ def test_row__is_filled_by_ensemble_random_weights_and_link(tmp_path):
 
 
 FOREIGN_PRETRAININGS = {  # key -> different value, for VISSL, the loss, a list and hooks
-    "OPTIMIZER.momentum": 0.99,
     "OPTIMIZER.num_epochs": 801,
-    "DATA.MEAN": [0.5, 0.5, 0.5],
     "LOSS.pirl_loss.bank.dtype": "bfloat16",
     "HOOKS.PIRL_INPUT.autocast": "bfloat16",
     "MODEL.WEIGHTS_INIT.PARAMS_FILE": "/other/weights.torch",
@@ -234,11 +223,8 @@ def test_foreign_pretraining__names_keys(tmp_path):
 
 FOREIGN_BENCHMARKS = {  # column -> key and different value
     "ImageNet": ("DATA.TRAIN.BATCHSIZE_PER_REPLICA", 4),  # on 8 GPUs
-    "Places205": ("OPTIMIZER.nesterov", False),
-    "iNaturalist-2018": ("OPTIMIZER.weight_decay", 0.1),
     "VOC07": ("SVM.costs.costs_list", [1.0]),
     "1 %": ("OPTIMIZER.param_schedulers.lr.values", [0.1, 0.01]),
-    "10 %": ("DATA.TRAIN.DROP_LAST", False),
 }
 
 
@@ -254,23 +240,17 @@ def test_foreign_benchmark__names_keys(tmp_path, subtests):
 
 def test_foreign_run__is_detected_by_recorded_epochs_and_images(tmp_path):
     """File names do not matter: a link to epoch 10, or 100 images from YFCC."""
-    early = trained(tmp_path / "early", PIRL, epochs=10, name="model_phase9.torch")
+    early = trained(tmp_path / "early", PIRL, epochs=10, name="weights.torch")
     link = early.with_name("checkpoint.torch")
     link.symlink_to(early.name)
-    renamed = trained(tmp_path / "renamed", PIRL, epochs=10, name="weights.torch")
-    for number, file in enumerate((early, link, renamed)):
+    for number, file in enumerate((early, link)):
         run = read_run(measured(tmp_path / f"epochs{number}", file))
         assert run.differs == {"pre-training epochs done": (10, 800)}
-    few = {
-        "PIRL": trained(tmp_path / "few", PIRL, images=100),
-        "Jigsaw": trained(tmp_path / "few_jigsaw", BASELINE, images=100),
-        "PIRL (YFCC-1M)": trained(tmp_path / "y", PIRL, "+config/pirl/datasets=yfcc1m", images=100),
-    }
-    for number, (row, file) in enumerate(few.items()):
-        run = read_run(measured(tmp_path / f"few{number}", file))
-        assert run.row == row
-        assert list(run.differs) == ["pre-training DATA.TRAIN.DATA_PATHS"]
-        assert "DATA.TRAIN.DATA_PATHS 100 images (1," in run.label
+    yfcc = trained(tmp_path / "made", PIRL, "+config/pirl/datasets=yfcc1m", images=100)
+    run = read_run(measured(tmp_path / "few", yfcc))
+    assert run.row == "PIRL (YFCC-1M)"
+    assert list(run.differs) == ["pre-training DATA.TRAIN.DATA_PATHS"]
+    assert "DATA.TRAIN.DATA_PATHS 100 images (1," in run.label
 
 
 def test_foreign_weights__fill_no_row(tmp_path):
@@ -302,10 +282,8 @@ def test_foreign_checkpoint__is_detected_if_trained_further(kind, tmp_path):
 
 FOREIGN_DETECTIONS = {
     "an option": {"options": ["SOLVER.BASE_LR", "0.02"]},
-    "a test set": {"options": ["DATASETS.TEST", "('voc_2007_val',)"]},
     "another schedule": {"config": "voc0712_supervised_jigsaw"},
     "a part of the images": {"images": {**DETECTION_IMAGES, "voc_2007_test": 100}},
-    "another data set": {"images": {"mine": 5011}},
 }
 
 
@@ -321,9 +299,7 @@ def test_foreign_detection__fills_no_row(tmp_path, subtests):
 def test_detection__fills_row_on_any_number_of_gpus(tmp_path):
     rows = {
         "PIRL": ("voc0712_pirl", PIRL),
-        "NPID++": ("voc0712_pirl", "config=pretrain/pirl/npidpp_8node"),
         "Jigsaw": ("voc0712_supervised_jigsaw", BASELINE),
-        "Rotation": ("voc0712_supervised_jigsaw", "config=pretrain/pirl/rotation_baseline_8node"),
     }
     for number, (row, (config, overrides)) in enumerate(rows.items()):
         weights = trained(tmp_path / f"{row} made", overrides)
@@ -340,9 +316,3 @@ def test_detection__fills_row_on_any_number_of_gpus(tmp_path):
     )
     norm = read_run(detected(tmp_path / "norm", "voc0712_moco24k", weights, num_gpus=1))
     assert norm.differs == {"num_gpus": (1, 8)}  # BatchNorm is trained
-
-
-def test_views__are_named_by_user_facing_key(tmp_path):
-    made = pretrained(tmp_path / "made", "config.DATA.TRAIN.VIEWS.patch_size=48")
-    run = read_run(measured(tmp_path / "run", made))
-    assert run.label == "run, not PIRL: pre-training DATA.TRAIN.VIEWS.patch_size 48 (64)"

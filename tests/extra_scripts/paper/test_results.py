@@ -8,9 +8,9 @@ import yaml
 from paper_rows import PRETRAININGS
 from paper_runs import read_run
 from paper_tables import lay_out, markdown
-from published import published_tables
+from published import LAYERS, published_tables
 
-from tests.helpers.finished_runs import LAYERS, measured, pretrained, write_run
+from tests.helpers.finished_runs import measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows, row
 
 

@@ -76,12 +76,6 @@ def test_pretraining__reads_image_channels(channels, dtype, tmp_path):
     )
 
 
-def test_negatives__are_half_the_arrays_in_a_folder(tmp_path):
-    train = save_arrays(tmp_path, 2, np.uint8) / "train"
-    own = compose("config=pretrain/pirl/own_images", f"config.DATA.TRAIN.DATA_PATHS=[{train}]")
-    assert own.LOSS.pirl_loss.num_negatives == 8
-
-
 def test_benchmark__reads_images_as_recorded_with_weights(tmp_path):
     data = save_arrays(tmp_path, 5, np.uint16)
     trunk = ResNetTrunk(10, 0.5, in_channels=5)

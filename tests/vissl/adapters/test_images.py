@@ -78,11 +78,3 @@ def test_test_labels__are_indices_of_training_classes(kind, tmp_path):
         data = of_kind(kind, tmp_path, split)
         levels = [int(data.source[row][0][0, 0, 0]) for row in range(len(data))]
         assert dict(zip(levels, data.get_labels().tolist(), strict=True)) == label_of_level
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_test_labels__are_refused_if_absent_from_training(kind, tmp_path):
-    train = [("a", gray(1)), ("b", gray(2))]
-    write_kind(kind, tmp_path, {"train": train, "val": [("d", gray(4)), ("a", gray(5))]})
-    with pytest.raises(ValueError, match=r"images: d\. The training images have a, b"):
-        of_kind(kind, tmp_path, "TEST")

@@ -9,41 +9,25 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from tests.helpers.host_tools import CPU, run_tool
+from tests.helpers.host_runs import run
+from tests.helpers.host_tools import CPU
 
 SECTION = "config.MODEL.TRUNK.PIRL_TIMM"
-OPTIONS = {
-    "vit_tiny_patch16_224": {
-        "img_size": 24,
-        "patch_size": 8,
-        "depth": 2,
-        "embed_dim": 48,
-        "num_heads": 2,
-    },
-    "resnet10t": {},
-    "convnext_atto": {"depths": "[1,1,1,1]", "dims": "[8,16,24,32]"},
-}
-VIEWS = {
-    "vit_tiny_patch16_224": "image_size: 24, patches_crop_size: 30, patch_size: 8",
-    "resnet10t": "image_size: 24, patches_crop_size: 30, patch_size: 8",
-    "convnext_atto": "image_size: 32, patches_crop_size: 96, patch_size: 32",  # halves five times
-}
-WIDTHS = {"vit_tiny_patch16_224": 48, "resnet10t": 512, "convnext_atto": 32}
+NAME, WIDTH = "vit_tiny_patch16_224", 48
+OPTIONS = {"img_size": 24, "patch_size": 8, "depth": 2, "embed_dim": WIDTH, "num_heads": 2}
+VIEWS = "image_size: 24, patches_crop_size: 30, patch_size: 8"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIONS)
-def test_host__pretrains_and_evaluates_timm_network(name, image_folder, tmp_path):
-    width = WIDTHS[name]
-    options = [f"+{SECTION}.OPTIONS.{key}={value}" for key, value in OPTIONS[name].items()]
-    network = [f"{SECTION}.NAME={name}", *options]
-    run_tool(
-        "run_distributed_engines.py",
+def test_host__pretrains_and_evaluates_timm_network(image_folder, tmp_path):
+    options = [f"+{SECTION}.OPTIONS.{key}={value}" for key, value in OPTIONS.items()]
+    network = [f"{SECTION}.NAME={NAME}", *options]
+    run(
         "config=pretrain/pirl/quick_jigsaw",
         "+config/pirl/models=timm",
         *network,
         f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
-        f"config.DATA.TRAIN.TRANSFORMS=[{{name: PIRLJigsaw, {VIEWS[name]}}}]",
+        f"config.DATA.TRAIN.TRANSFORMS=[{{name: PIRLJigsaw, {VIEWS}}}]",
         "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
         "config.DATA.NUM_DATALOADER_WORKERS=0",
         "config.LOSS.pirl_loss.num_negatives=8",
@@ -53,10 +37,9 @@ def test_host__pretrains_and_evaluates_timm_network(name, image_folder, tmp_path
     )
     checkpoint = tmp_path / "pretrained" / "checkpoint.torch"
     heads = torch.load(checkpoint, weights_only=True)["classy_state_dict"]["base_model"]["model"]
-    assert heads["heads"]["0.project.weight"].shape == (128, width)
+    assert heads["heads"]["0.project.weight"].shape == (128, WIDTH)
 
-    run_tool(
-        "run_distributed_engines.py",
+    run(
         "config=benchmark/pirl/linear_imagenet1k",
         "+config/pirl/linear=timm",
         *network,
@@ -74,11 +57,11 @@ def test_host__pretrains_and_evaluates_timm_network(name, image_folder, tmp_path
     measured = load_trunk(tmp_path / "linear" / "checkpoint.torch")
     images = normalize_images(torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8))
     features = pretrained(images, ["flatten"])[0]
-    assert features.shape == (3, width)
+    assert features.shape == (3, WIDTH)
     assert torch.equal(measured(images, ["flatten"])[0], features)
 
     found = export_checkpoint(checkpoint, tmp_path / "timm", "timm")
-    assert found.network_config.architecture == name
+    assert found.network_config.architecture == NAME
     exported = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True, num_classes=0)
     normalized = torch.randn(2, 3, 32, 32)
     with torch.no_grad():

@@ -12,7 +12,6 @@ from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks import memory_bank
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
@@ -190,12 +189,3 @@ def test_fill__applies_only_to_new_banks_on_request(filling):
     MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     assert torch.equal(loss.bank.rows, before)
     assert filling.begun_again == []
-
-
-def test_fill__shows_progress(filling, monkeypatch, capsys):
-    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
-    monkeypatch.setattr(memory_bank.Progress, "due", lambda self: True)
-    MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"filling the memory bank  2/{ROWS} images")
-    assert second.startswith(f"filling the memory bank  4/{ROWS} images")

@@ -2,37 +2,21 @@
 
 import importlib
 import inspect
-import os
-import subprocess
 import sys
 from pkgutil import resolve_name
 
 import pytest
 
 from pirl_plugin.vissl.import_hook import finder, table
+from pirl_plugin.vissl.import_hook.finder import _finish
+from pirl_plugin.vissl.import_hook.table import PARTS
+from tests.helpers.programs import run_python
 
-WITHOUT_BOOTSTRAP = (
-    "sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != 'PIRLBootstrap'];"
-)
 INSTALL = "from pirl_plugin.vissl.import_hook import finder; finder.install()"
 
 
 def python(code, **environment):
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
-
-
-def test_import__loads_only_the_package_itself():
-    loaded = python("import sys, pirl_plugin; print(*sorted(sys.modules))")
-    assert "torch" not in loaded.split()
-    assert [m for m in loaded.split() if m.split(".")[0] == "pirl_plugin"] == ["pirl_plugin"]
+    return run_python("-c", code, **environment).stdout.strip()
 
 
 def test_finder__loads_only_modules_already_imported_at_start_up():
@@ -47,32 +31,6 @@ def test_finder__loads_only_modules_already_imported_at_start_up():
         "pirl_plugin.vissl.import_hook.finder",
         "pirl_plugin.vissl.import_hook.table",
     }
-
-
-def test_bootstrap__installs_hook_on_first_host_import():
-    code = (
-        "import sys; from pathlib import Path; import pirl_plugin;"
-        + WITHOUT_BOOTSTRAP
-        + "code = Path(pirl_plugin.__file__).parent / 'vissl/import_hook/bootstrap.py';"
-        "exec(code.read_text(), {});"
-        "kinds = lambda: [type(f).__name__ for f in sys.meta_path];"
-        "print('PIRLBootstrap' in kinds(), 'ImportHook' in kinds());"
-        "import vissl;"
-        "print('PIRLBootstrap' in kinds(), 'ImportHook' in kinds())"
-    )
-    assert python(code).split() == ["True", "False", "False", "True"]
-    assert python(code, PIRL_PLUGIN_AUTOLOAD="0").split() == ["False"] * 4
-
-
-def test_bootstrap__imports_host_without_the_package():
-    code = (
-        "import sys;" + WITHOUT_BOOTSTRAP + "from pathlib import Path; import pirl_plugin;"
-        "code = Path(pirl_plugin.__file__).parent / 'vissl/import_hook/bootstrap.py';"
-        "exec(code.read_text(), {});"
-        "sys.modules['pirl_plugin.vissl'] = None;"
-        "import vissl; print(vissl.__version__)"
-    )
-    assert python(code) == "0.1.6"
 
 
 def test_install__twice_adds_one_finder():
@@ -97,3 +55,25 @@ def test_table__replaces_each_host_function_once(subtests):
                 bound = inspect.getattr_static(owner, function)
                 assert bound.func is resolve_name(path)
                 assert bound.keywords["original"].__module__ != resolve_name(path).__module__
+
+
+def test_registration__is_complete_and_idempotent(subtests):
+    for module in PARTS:
+        with subtests.test(module=module):
+            host = importlib.import_module(module)
+            where, parts = PARTS[module]
+            before = dict(resolve_name(where))
+            _finish(host)
+            assert resolve_name(where) == before
+            assert {
+                name: resolve_name(part) for name, part in parts.items()
+            }.items() <= before.items()
+
+
+def test_registration__extends_vissls_lists_of_names():
+    import vissl.data
+    from vissl.data.ssl_transforms import ssl_transforms_wrapper as wrapper
+
+    whole = wrapper.DEFAULT_TRANSFORM_TYPES["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
+    assert set(PARTS["vissl.data.ssl_transforms"][1]) <= set(whole)
+    assert set(PARTS["vissl.data"][1]) <= vissl.data.DATA_SOURCES_WITH_SUBSET_SUPPORT

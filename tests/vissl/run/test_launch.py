@@ -11,7 +11,6 @@ import time
 import pytest
 
 from pirl_plugin.system.watcher import STOPPING, Interrupted
-from pirl_plugin.vissl.host_config import NOT_INSTALLED
 from pirl_plugin.vissl.run import launch
 from pirl_plugin.vissl.run.rank import LOST_RANK
 from tests.helpers.forks import fork_command, wait_for
@@ -134,11 +133,25 @@ def test_slurm_job__trains(image_folder, tmp_path):
     assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
 
 
-def test_command__explains_how_to_install_missing_host():
-    code = (
-        "import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', 'train', 'a=1'];"
-        "from pirl_plugin.cli import main; main()"
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "workers"), [(1, 0), (1, 1), (2, 1)])
+def test_run__ends_on_hanging_read(processes, workers, image_folder, tmp_path):
+    """The read hangs in a worker or, without workers, in the rank itself."""
+    overrides = [
+        *settings(image_folder, tmp_path, epochs=1, processes=processes, workers=workers),
+        "config.HOOKS.PIRL_RUN.timeout_minutes=0.3",
+    ]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "def hang(event, arguments):\n"
+        "    if event == 'open' and str(arguments[0]).endswith('train/ants/3.jpg'):\n"
+        "        import time; time.sleep(1000)\n"
+        "sys.addaudithook(hang)\n"
     )
-    result = run(command=[sys.executable, "-c", code], check=False)
-    assert result.returncode == 1
-    assert NOT_INSTALLED in result.stderr
+    with started(overrides, tmp_path / "console", PYTHONPATH=path) as training:
+        assert training.status() == 1
+        assert "no image was read for 0.3 minutes (config.HOOKS.PIRL_RUN.timeout_" in training.err
+        assert "train/ants/3.jpg does not return" in quiet(training)
+        assert training.err.splitlines()[-1] == quiet(training)
+        assert gone(training)

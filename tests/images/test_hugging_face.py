@@ -1,0 +1,115 @@
+"""Data sets of the ``datasets`` package: splits, damaged files, and rows that name other files."""
+
+import json
+import re
+
+import datasets
+import pytest
+from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
+
+from pirl_plugin.images.hugging_face import open_data_files
+from pirl_plugin.images.labeled import open_labeled
+from pirl_plugin.images.opening import open_source
+from tests.helpers.images import save_gray
+from tests.helpers.kinds import gray, in_memory, path_of, write_kind
+
+
+def test_hugging_face__explains_what_to_pass_for_several_splits(tmp_path):
+    rows = [("a", gray(1)), ("b", gray(2))]
+    write_kind("parquet", tmp_path / "hub", {"train": rows, "test": rows})
+
+    splits = {split: in_memory(rows) for split in ("train", "test")}
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"saved has no state\.json\. Pass .*/saved/train, or"):
+        open_source(tmp_path / "saved")
+    assert open_labeled(tmp_path / "saved").classes == ["a", "b"]
+    with pytest.raises(ValueError, match=r"contains no images, only \.parquet \(2\)"):
+        open_source(tmp_path / "hub" / "data")
+    assert len(open_source(tmp_path / "hub" / "data" / "*.parquet")) == 4
+    with pytest.raises(FileNotFoundError, match=r"no-\*\.parquet: no such file"):
+        open_source(tmp_path / "no-*.parquet")
+
+
+def test_hugging_face__masks_missing_images_in_memory():
+
+    features = datasets.Features({"photo": datasets.Image(), "label": datasets.Value("int64")})
+    image = Image.new("RGB", (9, 9))
+    columns = {"photo": [image, None, image], "label": [4, 5, 6]}
+    data = datasets.Dataset.from_dict(columns, features=features)
+    source = open_source(data)
+    assert [source[row][1] for row in range(3)] == [True, False, True]
+    assert (source.classes, source.labels().tolist()) == (["4", "5", "6"], [0, 1, 2])
+    with pytest.raises(ValueError, match="expected a map-style data set"):
+        open_source(data.to_iterable_dataset())
+    with pytest.raises(ValueError, match=r"expected a map-style data set.* got a DatasetDict"):
+        open_source(datasets.DatasetDict({"train": data}))
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize("content", ["empty", "cut", "text"])
+def test_hugging_face__names_damaged_file(kind, content, tmp_path):
+    root = write_kind(kind, tmp_path, {"train": [("a", gray(1)), ("b", gray(2))]})
+    (file,) = root.glob("*/*.parquet" if kind == "parquet" else "*/*.arrow")
+    whole = file.read_bytes()
+    file.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"x" * 99}[content])
+    with pytest.raises(ValueError, match=rf"{re.escape(str(file))} cannot be read"):
+        open_source(path_of(kind, root, "train"))
+
+
+def test_hugging_face__refuses_state_without_files(tmp_path):
+    (tmp_path / "state.json").write_text('{"_data_files": []}')
+    with pytest.raises(ValueError, match=r"state\.json names no files"):
+        open_source(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["$HOME", "${A}.parquet", "a::b", "zip::http:"])
+def test_parquet__refuses_names_that_datasets_expands(name, tmp_path):
+    with pytest.raises(ValueError, match="rename the file or folder"):
+        open_data_files([str(tmp_path / name / "a.parquet")])
+
+
+def test_parquet__rows_open_no_file_outside_the_folder(tmp_path, caplog, monkeypatch):
+
+    save_gray(tmp_path / "secret.png", 1)
+    save_gray(tmp_path / "data" / "mine.png", 2)
+    (tmp_path / "data" / "link.png").symlink_to(tmp_path / "secret.png")
+    paths = [str(tmp_path / "secret.png"), "../secret.png", "link.png", "http://localhost:9/x.png"]
+    paths += ["mine.png", str(tmp_path / "data" / "mine.png")]
+    image = [{"bytes": None, "path": path} for path in paths]
+    features = datasets.Features(image=datasets.Image())
+    data = datasets.Dataset.from_dict({"image": image}, features)
+    monkeypatch.setattr(type(data), "_estimate_nbytes", lambda self: 1)
+    data.to_parquet(tmp_path / "data" / "a.parquet")
+    source = open_source(tmp_path / "data" / "a.parquet")
+    assert [source[row][1] for row in range(6)] == [False] * 4 + [True] * 2
+    assert "its row names a file outside" in caplog.text
+
+
+def test_hugging_face__fetches_no_row_from_a_server(monkeypatch):
+
+    image = [{"bytes": None, "path": "http://localhost:9/x.png"}] * 2
+    features = datasets.Features(image=datasets.Image())
+    data = datasets.Dataset.from_dict({"image": image}, features)
+    monkeypatch.setattr("socket.socket.connect", None)  # any request would raise another error
+    for held in (
+        data, data.with_format("torch"), data.with_format("numpy"), Subset(data, [1, 0]),
+        ConcatDataset([data, Subset(data.with_format("torch"), [0])]),
+    ):  # fmt: skip
+        source = open_source(held)
+        assert [source[row][1] for row in range(len(held))] == [False] * len(held)
+    with pytest.raises(ValueError, match="has its own transform"):
+        open_source(data.with_transform(lambda rows: rows))
+
+
+def test_hugging_face__reads_no_file_outside_its_folder(tmp_path):
+    rows = [("a", gray(1)), ("b", gray(2))]
+    root = write_kind("arrow", tmp_path / "in", {"train": rows, "test": rows})
+    planted = write_kind("arrow", tmp_path / "planted", {"train": [("x", gray(7))] * 3})
+    state = root / "train" / "state.json"
+    content = json.loads(state.read_text())
+    planted_file = next(planted.glob("train/*.arrow"))
+    content["_data_files"] = [{"filename": f"../../planted/train/{planted_file.name}"}]
+    state.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="outside its own folder"):
+        open_source(root / "train")

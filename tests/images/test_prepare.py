@@ -1,0 +1,172 @@
+"""``pirl-plugin prepare``: smaller copies, kept up to date; what it never deletes."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pirl_plugin.images import prepare
+from pirl_plugin.images.opening import FolderSource, open_source
+from tests.helpers.images import encoded, save_gray
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Return a function that prepares ``in`` and maps names to gray levels in the copy."""
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
+    for number in range(6):
+        save_gray(tmp_path / "in" / "cat" / f"{number}.png", 40 * number)
+
+    def copy():
+        assert prepare.main(words) == 0
+        source = open_source(tmp_path / "out")
+        levels = {source.name_of(row): int(source[row][0][0, 0, 0]) for row in range(len(source))}
+        return {name.rpartition("/")[2].split(".")[0]: level for name, level in levels.items()}
+
+    return copy
+
+
+def test_prepare__updates_changed_and_deletes_removed_images(copied, tmp_path, capsys):
+    levels = {str(number): 40 * number for number in range(6)}
+    assert copied() == levels
+    capsys.readouterr()
+    assert copied() == levels
+    assert "0 images copied, 6 already there" in capsys.readouterr().out
+    cat = tmp_path / "in" / "cat"
+    os.utime(cat / "3.png", ns=(0, (cat / "2.png").stat().st_mtime_ns))
+    save_gray(cat / "2.png", 7)
+    (cat / "4.png").unlink()
+    (cat / "5.png").unlink()
+    save_gray(cat / "00.png", 9)
+    expected = {"00": 9, **{name: levels[name] for name in ("0", "1", "3")}}
+    assert copied() == {**expected, "2": 7}
+    (cat / "0.png").unlink()
+    save_gray(cat / "2.png", 8, size=(600, 500))
+    del expected["0"]
+    assert copied() == {**expected, "2": 8}
+    copy = tmp_path / "out" / "cat" / "2.png"  # the copy keeps the name, so image lists still apply
+    assert Image.open(copy).format == "JPEG"
+
+
+def test_prepare__deletes_copy_of_broken_image(copied, tmp_path):
+    copied()
+    (tmp_path / "in" / "cat" / "2.png").write_bytes(b"no image")
+    assert "2" not in copied()
+
+
+def test_prepare__keeps_copies_of_unreachable_images(tmp_path, monkeypatch):
+    for number in range(3):
+        save_gray(tmp_path / "in" / f"{number}.png", number)
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
+    prepare.main(words)
+
+    def fail(path):
+        raise OSError(f"{path}: the mount is gone")
+
+    monkeypatch.setattr(prepare, "read_file", fail)
+    monkeypatch.setattr(prepare, "content_stamp", lambda path: "missing")
+    assert prepare.main(words) == 1
+    assert len(list((tmp_path / "out").glob("*.png"))) == 3
+
+
+def test_prepare__deletes_nothing_without_record(tmp_path):
+    save_gray(tmp_path / "in" / "1.png")
+    save_gray(tmp_path / "out" / "mine.png")
+    with pytest.raises(ValueError, match=r"did not write\. Choose a new or empty"):
+        prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
+    assert (tmp_path / "out" / "mine.png").is_file()
+
+
+def test_prepare__refuses_single_file(tmp_path):
+    save_gray(tmp_path / "1.png")
+    with pytest.raises(ValueError, match=r"IN = .*1\.png is a file"):
+        prepare.main([str(tmp_path / "1.png"), str(tmp_path / "out")])
+
+
+def test_prepare__deletes_no_file_outside_the_copy(tmp_path):
+    save_gray(tmp_path / "in" / "1.png")
+    save_gray(tmp_path / "mine.png")
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
+    prepare.main(words)
+    with (tmp_path / "out" / ".prepared.jsonl").open("a") as record:
+        record.write('["../mine.png", "1 1"]\n')
+    with pytest.raises(ValueError, match=r"names \.\./mine\.png, outside its own folder"):
+        prepare.main(words)
+    assert (tmp_path / "mine.png").is_file()
+
+
+def test_prepare__copies_and_continues(animals, tmp_path, make_image, capsys):
+    make_image(animals / "cat" / "0.png", 0, 90)
+    out = tmp_path / "out"
+    command = [str(animals), str(out), "--size", "60", "--workers", "1"]
+    assert prepare.main(command) == 0
+    assert "4 images copied, 0 already there, 1 failed" in capsys.readouterr().out
+    assert "4.jpg" in (out / "unreadable.txt").read_text()
+    source = open_source(out)
+    assert source.labels().tolist() == [0, 0, 1, 1]
+    assert source[0][0].shape == (3, 60, 60)
+    assert torch.equal(source[1][0], FolderSource(animals)[1][0])
+    for copy in list((out / "cat").iterdir()):
+        copy.unlink()
+    assert prepare.main(command) == 0
+    assert "2 images copied, 2 already there" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="size 60 \\(now 61\\)"):
+        prepare.main([*command, "--size", "61"])
+
+
+# 20-px copies: JPEG (width, height) -> decoding scale, copied (width, height).
+COPIES = {
+    (27, 20): (1, (27, 20)),
+    (27, 21): (1, (26, 20)),
+    (21, 28): (1, (20, 27)),
+    (83, 79): (1, (21, 20)),
+    (93, 80): (2, (24, 20)),
+    (80, 93): (2, (20, 24)),
+    (175, 159): (2, (22, 20)),
+    (173, 160): (4, (22, 20)),
+    (160, 173): (4, (20, 22)),
+    (401, 319): (4, (25, 20)),
+    (401, 323): (8, (25, 20)),
+}
+
+
+def test_prepare__decodes_at_double_size_or_more(tmp_path):
+    """The bytes match PIL's own reduced decoding, filter and quality."""
+    photos = tmp_path / "in"
+    photos.mkdir()
+    for number, size in enumerate(COPIES):
+        (photos / f"{number}.jpg").write_bytes(encoded("JPEG", size=size))
+    options = ["--size", "20", "--quality", "83", "--workers", "0"]
+    assert prepare.main([str(photos), str(tmp_path / "out"), *options]) == 0
+    for number, ((width, height), (scale, copied)) in enumerate(COPIES.items()):
+        expected = (photos / f"{number}.jpg").read_bytes()
+        if copied != (width, height):
+            image = Image.open(io.BytesIO(expected))
+            image.draft("RGB", (width // scale, height // scale))
+            file = io.BytesIO()
+            image.resize(copied, Image.Resampling.LANCZOS).save(file, "JPEG", quality=83)
+            expected = file.getvalue()
+        assert (tmp_path / "out" / f"{number}.jpg").read_bytes() == expected, (width, height)
+
+
+def test_prepare__writes_one_utf8_line_per_name(tmp_path):
+    (tmp_path / "in").mkdir()
+    save_gray(tmp_path / "in" / "1.png")
+    for name in (b"a\nb.png", b"\x1b[31m.png", b"\xe9.png"):
+        (tmp_path / "in" / os.fsdecode(name)).write_bytes(b"no image")
+    assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
+    lines = (tmp_path / "out" / "unreadable.txt").read_text("utf-8").splitlines()
+    assert len(lines) == 3
+    assert all(map(str.isprintable, lines))
+
+
+def test_prepare__copies_other_dtypes_unchanged(tmp_path):
+    (tmp_path / "in").mkdir()
+    np.save(tmp_path / "in" / "1.npy", np.arange(10_000, dtype=np.uint16).reshape(40, 50, 5))
+    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "8", "--workers", "0"]
+    assert prepare.main(command) == 0
+    copy = (tmp_path / "out" / "1.npy").read_bytes()
+    assert copy == (tmp_path / "in" / "1.npy").read_bytes()
