@@ -140,8 +140,8 @@ def main(argv: list[str]) -> int:
         weights=arguments.CHECKPOINT,
     )
     add = parser.add_argument
-    add("--to", choices=FORMATS, required=True, help="the format")
-    add("--out", type=arguments.user_path, required=True, help=".pkl, .pth, …; for timm a folder")
+    add("--to", choices=FORMATS, required=True, help="output format")
+    add("--out", type=arguments.user_path, required=True, help="output file; for timm, a folder")
     options = parser.parse_args(argv)
     check_output = arguments.output_folder if options.to == "timm" else arguments.OutputFile()
     try:

@@ -121,7 +121,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = arguments.command_parser(
         "embed",
         "Save a checkpoint's features for any images to a file and, if it has a classifier, the "
-        "predicted classes. A stopped command resumes.",
+        "predicted classes. Run a stopped command again to resume it.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         arguments.NETWORK,
         {"--data": dict(metavar="PATH", type=arguments.user_path, required=True, help=data)},

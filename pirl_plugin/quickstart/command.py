@@ -45,7 +45,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "with CLASS/*, or with images (default: generated sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
     add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with jigsaw or rotation, "
-        "or NPID (default: jigsaw; with --data npid, which gains more in equal time)")  # fmt: skip
+        "or NPID (default: jigsaw; with --data, npid, which gains more in equal time)")  # fmt: skip
     add("--seed", type=WholeNumber(0), default=0, help="random seed")
     add("--epochs", type=WholeNumber(1), help="pre-training epochs (default: 16 for sample "
         "images; for yours, enough for about ten minutes)")  # fmt: skip

@@ -183,8 +183,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = labeled_run.command_parser(
         "finetune",
-        "Fine-tune all layers of a checkpoint, with a linear classifier, on labeled images in "
-        "VISSL.",
+        "Fine-tune all layers of a checkpoint, and a linear classifier, on labeled images.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
         "runs/finetune",
     )

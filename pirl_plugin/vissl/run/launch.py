@@ -47,10 +47,11 @@ if TYPE_CHECKING:
 _USAGE = """\
 usage: pirl-plugin train config=NAME [+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]
 
-Run VISSL's tools/run_distributed_engines.py with the same arguments.
+Pre-train, or run a benchmark, with VISSL. The arguments are those of VISSL's own
+tools/run_distributed_engines.py.
 
   pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
-  torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
+  torchrun --nproc-per-node 8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
   pirl-plugin configs    # lists configs and overlays"""
 
 
