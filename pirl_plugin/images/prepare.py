@@ -1,8 +1,8 @@
 """``pirl-plugin prepare``: copy a folder of images at a smaller size, for faster reading.
 
-The copy has the same folders and names, so lists of images fit both. Smaller copies are JPEGs,
-whatever their names end in: readers recognize an image by its content. The same command completes
-an interrupted copy, updates copies of changed images, and deletes copies of removed images.
+The copy has the same folders and names, so lists of images fit both. Smaller copies are JPEGs with
+any extension: readers recognize an image by its content. The same command completes an interrupted
+copy, updates copies of changed images, and deletes copies of removed images.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def warn_once(message: str) -> None:
 def content_stamp(path: str | os.PathLike[str]) -> str:
     """Return a file's size and modification time (ns); ``missing`` if it does not exist.
 
-    Follows links. Copies compare it too.
+    Follows links. Prepared copies are compared by it too.
     """
     try:
         state = os.stat(path)

@@ -50,7 +50,7 @@ def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int
 
 
 def start_worker(worker: int) -> None:
-    """Let a loader worker's parent handle signals and all errors, and end the worker with it.
+    """Leave signals and errors to a loader worker's parent, and end the worker with the parent.
 
     In a process that is not watched, the worker still handles SIGTERM, which torch sends to end it.
 
