@@ -112,7 +112,7 @@ def _first_sentence(error: Exception) -> str:
     message = str(error).strip()
     # torch's message begins with advice to load the file without protection.
     after_advice = re.search(r"WeightsUnpickler error: (.+)", message)
-    first = after_advice[1] if after_advice else re.split(r"\.\s|\n", message)[0]
+    first = re.split(r"\.\s|\n", after_advice[1] if after_advice else message)[0]
     return f"{type(error).__name__}: {first[:200]}".removesuffix(": ")
 
 

@@ -205,7 +205,7 @@ def _check_labels(name: str, labels: Tensor, count: int) -> None:
     if labels.shape != (count,) or labels.is_floating_point():
         raise Refused(
             f"{name}labels = {tuple(labels.shape)} of {labels.dtype}: expected one integer for "
-            f"each of {count} rows; convert them with .long()"
+            f"each of {count} rows. Convert them with .long()."
         )
 
 
@@ -213,7 +213,7 @@ def unit_rows(features: Tensor) -> Tensor:
     """Normalize rows to unit norm, ``(N, D)``; raise ``Refused`` if some are not finite."""
     if not bool(features.isfinite().all()):
         raise Refused(
-            "features hold NaN or infinity: expected finite numbers. The checkpoint may have "
-            "diverged; use an earlier one."
+            "features have NaN or infinite values. The checkpoint may have diverged; use an "
+            "earlier one."
         )
     return normalize(features, dim=1)

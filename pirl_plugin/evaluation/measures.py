@@ -217,8 +217,8 @@ def _unit(features: Tensor, shape: Sequence[int] | None = None, num_rows: int = 
     """Return unit-norm rows in float32 or wider, after checking the shape and values."""
     if features.ndim != 2 or features.shape != (shape or features.shape):
         raise Refused(
-            f"features have shape {tuple(features.shape)}: expected (images, dimensions), with the "
-            f"same shape for the same images; flatten each image's features"
+            f"features have shape {tuple(features.shape)}: expected (images, dimensions), the same "
+            f"for both tensors if there are two. Flatten each image's features."
         )
     if len(features) < num_rows:
         raise Refused(f"features have {len(features)} rows: expected at least {num_rows}")

@@ -27,7 +27,7 @@ from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.text import printable
+from pirl_plugin.system.text import counted, printable
 
 _DELIMITERS = (",", ";", "\t")
 _TABLES = (".csv", ".tsv", ".jsonl")
@@ -94,9 +94,9 @@ class FileListSource(ImageSource):
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
             raise MissingFile(
-                f"None of the first {len(first)} files in {file} exists, such as "
+                f"The first {counted(len(first), 'file')} in {file} cannot be found, such as "
                 f"{printable(first[0])}. Write paths that are absolute or relative to the list's "
-                f"folder, with their endings."
+                f"folder, with file extensions."
             )
 
     def _find_classes(self) -> Classes:

@@ -164,7 +164,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             if is_valid:
                 return pixels
         raise Refused(
-            f"{self.source.path}: none of {len(rows)} images could be read; see the warnings above."
+            f"{self.source.path}: {len(rows)} images were tried, and none could be read; see the "
+            f"warnings above."
         )
 
 

@@ -172,8 +172,8 @@ class MemoryBank(nn.Module):
         if not is_tensor or embeddings.shape != shape or not embeddings.is_floating_point():
             raise Refused(
                 f"{name} is {type_and_shape(embeddings)}: expected a float tensor of shape "
-                f"{shape}, with one row per index and embedding_dim columns; check the head's "
-                f"out_dim and num_patches"
+                f"{shape}, with one row per index and embedding_dim columns. Check the head's "
+                f"out_dim and num_patches."
             )
         return index
 

@@ -17,7 +17,7 @@ def as_index(index: Tensor) -> Tensor:
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         raise Refused(
             f"index is {type_and_shape(index)}: expected an int64 tensor, each image's number in "
-            f"the data set; convert it with torch.as_tensor(index).long()"
+            f"the data set. Convert it with torch.as_tensor(index).long()."
         )
     return index.reshape(-1)
 
@@ -39,6 +39,6 @@ def check_range(index: Tensor, num_rows: int, lowest: int = -1) -> None:
     outside = smallest if smallest < lowest else largest
     if not lowest <= outside < num_rows:
         raise Refused(
-            f"index {outside} is outside the memory bank of {num_rows} images: pass each image's "
-            f"number in the data set, and the size of the data set as num_train_samples"
+            f"index {outside} is outside the memory bank of {num_rows} images. Pass each image's "
+            f"number in the data set, and the data set's size as num_train_samples."
         )

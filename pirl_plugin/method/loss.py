@@ -141,8 +141,9 @@ class PIRLLoss(nn.Module):
         many = max(0.1 * num_train_samples, 100)
         if config.estimator == "nce" and config.num_negatives > many and rank() == 0:
             logging.root.warning(
-                f"estimator nce draws {config.num_negatives} negatives from {num_train_samples} "
-                f"images. Use info_nce with a temperature such as 0.2, or fewer negatives."
+                f"{config.num_negatives} negatives are too many for the estimator nce and "
+                f"{num_train_samples} images. Use info_nce with a temperature such as 0.2, or "
+                f"fewer negatives."
             )
 
     # torch.compile cannot trace the compiled draw, so it runs the loss eagerly.

@@ -163,8 +163,8 @@ def _check_size(num_images: int, num_free: int, num_negatives: int, replacement:
     needed = 1 if replacement else num_negatives
     if num_free < needed:
         raise Refused(
-            f"num_negatives = {num_negatives} needs more images: {num_free} of {num_images} are "
-            f"available, and at least {needed} needed. Lower it, or use more images."
+            f"num_negatives = {num_negatives}: of {num_images} images, only {num_free} can be "
+            f"drawn, and the draw needs {needed}. Lower it, or use more images."
         )
 
 

@@ -222,7 +222,7 @@ def _feature_width(trunk: nn.Module, image: Tensor) -> int:
             reason = str(error).partition("\n")[0]
             raise Refused(
                 f"The trunk cannot read images of shape {tuple(image.shape)}: {reason}. Pass a "
-                f"trunk for {counted(len(image), 'channel')} of this size."
+                f"trunk for {counted(len(image), 'channel')} and this size."
             ) from error
     if isinstance(features, list) and len(features) == 1:
         (features,) = features

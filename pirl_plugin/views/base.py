@@ -138,4 +138,5 @@ def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
 
 def area_shares(name: str, value: Sequence[float]) -> tuple[float, float]:
     """Return two area fractions; raise ``ValueError`` unless 0 < low <= high <= 1."""
-    return check_limits(name, value, 1, "two fractions of the image's area, such as [0.08, 1.0]")
+    expected = "the smallest and the largest fraction of the image's area, such as [0.08, 1.0]"
+    return check_limits(name, value, 1, expected)

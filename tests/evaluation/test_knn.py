@@ -134,8 +134,8 @@ def test_knn_accuracy__refuses_invalid_arguments(subtests):
         ),
         ({"test_labels": torch.ones(3).long()}, r"test_labels = \(3,\) .* for each of 2"),
         ({"test_labels": torch.ones(2)}, r"torch.float32: expected one integer .* with \.long\(\)"),
-        ({"test_features": torch.full((2, 3), math.nan)}, "features hold NaN"),
-        ({"train_features": torch.full((4, 3), math.inf)}, "features hold NaN or infinity"),
+        ({"test_features": torch.full((2, 3), math.nan)}, "features have NaN"),
+        ({"train_features": torch.full((4, 3), math.inf)}, "features have NaN or infinite values"),
         (
             {"test_features": torch.ones(0, 3), "test_labels": torch.ones(0).long()},
             "test_features = .*: expected at least one row",

@@ -66,7 +66,7 @@ def test_alignment__is_mean_pair_distance():
 
 @pytest.mark.parametrize("measure", [effective_rank, uniformity, lambda x: alignment(x, x)])
 def test_measures__refuse_invalid_shapes(measure, subtests):
-    words = r"features have shape .* flatten each image's features"
+    words = r"features have shape .* Flatten each image's features"
     for shape in ((3,), (3, 2, 2)):
         with subtests.test(shape=shape), pytest.raises(ValueError, match=words):
             measure(torch.ones(shape))
@@ -81,7 +81,7 @@ def test_measures__refuse_too_few_rows():
 
 
 def test_paired_measures__refuse_different_shapes():
-    with pytest.raises(ValueError, match="for the same images"):
+    with pytest.raises(ValueError, match="for both tensors"):
         alignment(FEATURES, OTHERS[:3])
 
 
@@ -98,7 +98,7 @@ def test_paired_measures__refuse_different_shapes():
 def test_measures__refuse_non_finite_values(measure):
     features = torch.ones(4, 3)
     features[1, 2] = torch.nan
-    with pytest.raises(ValueError, match="features hold NaN"):
+    with pytest.raises(ValueError, match="features have NaN"):
         measure(features)
 
 

@@ -88,7 +88,7 @@ def test_list__is_refused_if_incomplete_or_of_another_format(folder, subtests):
     for name, text, words in (
         ("d.csv", "label,path\nx,a/1.png\nx,\n", "entry 2 has no 'path'"),
         ("c.csv", "path,label\na/1.png,x\nb/2.png,x, y\n", "row 3 has more cells than the header"),
-        ("e.txt", "0001 cat\n0002 dog\n", "None of the first 2 files .* with their endings"),
+        ("e.txt", "0001 cat\n0002 dog\n", "The first 2 files .* with file extensions"),
         ("f.jsonl", '{"path": "a/1.png"}\nb/2.png\n', "line 2 is not a JSON"),
         ("train.cache", "a/1.png\nb/2.png\n", "not an image, a folder"),
         ("all.zip", "PK", "not an image, a folder.*Unzip it, and pass its folder"),
@@ -148,7 +148,7 @@ def test_filelist__reads_arrays_and_replaces_prefixes(folder):
     np.save(folder / "list.npy", ["/old/a/1.png", "/old/b/2.png"])
     options = {"remove_prefix": "/old/", "new_prefix": f"{folder}/"}
     assert open_source(folder / "list.npy", **options)[1][1]
-    with pytest.raises(FileNotFoundError, match="None of the first 2 files"):
+    with pytest.raises(FileNotFoundError, match=r"The first 2 files in .* cannot be found"):
         open_source(folder / "list.npy")
     np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)
     with pytest.raises(ValueError, match="Python objects"):
