@@ -103,8 +103,9 @@ def check_end(run, folders, statuses, begin="", seconds=SECONDS):
     assert [path.name for path in temporary.iterdir()] == []
 
 
-# The ordinary suite runs one command per fault.
-def commands(chosen, names=READING):
+# The ordinary suite runs one command on a full disk and with two interrupts; for the other faults,
+# it has tests of the functions that all commands share (tests/system).
+def commands(chosen="", names=READING):
     return pytest.mark.parametrize(
         "command",
         [name if name == chosen else pytest.param(name, marks=pytest.mark.slow) for name in names],
@@ -122,7 +123,7 @@ def test_full_disk(number, command, checkpoint, image_folder, folders):
         assert str(folders[0]) in run.err
 
 
-@commands("embed")
+@commands()
 def test_killed_worker(command, checkpoint, image_folder, folders):
     mark = folders[2] / "mark"
     words = arguments(command, checkpoint, image_folder, folders[0])
@@ -131,7 +132,7 @@ def test_killed_worker(command, checkpoint, image_folder, folders):
         check_end(run, folders, [1], seconds=200)
 
 
-@commands("knn")
+@commands()
 def test_interrupt(command, checkpoint, image_folder, folders):
     """One Ctrl-C during an ordinary read, with loader processes."""
     mark = folders[2] / "mark"
@@ -173,7 +174,8 @@ def test_two_terminations__end_run_started_by_quickstart(checkpoint, image_folde
         check_end(run, folders, [128 + signal.SIGTERM])
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
 def test_prepare__ends_on_hanging_read(workers, image_folder, folders):
     """Other commands read images in the same way; for runs, the config sets the limit."""
     limit = "from pirl_plugin.images import prepare; prepare.TIMEOUT_MINUTES = 0.03"

@@ -58,7 +58,9 @@ def test_wheel__contains_bootstrap_and_configs(wheel):
     assert tops == {"pirl_plugin", *BOOTSTRAP, next(t for t in tops if t.endswith(".dist-info"))}
 
 
-@pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
+@pytest.mark.parametrize(
+    "editable", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["wheel", "editable"]
+)
 def test_install__starts_bootstrap_and_uninstall_leaves_nothing(editable, wheel, empty_environment):
     python, site_packages = empty_environment
     source = ["--editable", str(ROOT)] if editable else [str(wheel)]

@@ -1,40 +1,16 @@
 """``--timm NAME --pretrained``: timm downloads the weights or reads its cache."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation import embed_command
 from pirl_plugin.system.failures import Refused
-from tests.helpers.hub import OFFLINE, cache_weights
+from tests.helpers.hub import cache_weights
 from tests.helpers.images import save_gray
-from tests.helpers.programs import run_python
 
 NAME = "test_vit"
 TAGGED = "test_vit.r160_in1k"  # the default weights
-
-
-EMBED_EACH = """
-import json, sys
-from pirl_plugin.cli import main
-for words in json.load(sys.stdin):
-    sys.argv[1:] = ["embed", *words]
-    try:
-        main()
-    except SystemExit as ended:
-        print("status:", ended.code)
-"""
-
-
-def embed(folder, *commands):
-    """Run commands in a separate process: the hub's client reads the variables only once."""
-    variables = {"HF_HOME": str(folder / "hub"), **OFFLINE}
-    data = ["--data", str(folder / "photos"), "--size", "32"]
-    words = json.dumps([[*words, *data] for words in commands])
-    return run_python("-c", EMBED_EACH, stdin=words, **variables)
 
 
 @pytest.fixture
@@ -46,30 +22,21 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_published_weights__come_from_hub_or_are_refused(folder):
+def test_published_weights__come_from_hub_or_are_refused(folder, monkeypatch, capsys):
     """Features are the same by name and from a file with the same weights."""
-    result = embed(
-        folder,
-        ["--timm", NAME, "--pretrained", "--out", str(folder / "hub.npz")],
-        [
-            "--timm",
-            "test_resnet",
-            "--pretrained",
-            "--out",
-            str(folder / "a.npz"),
-        ],  # missing from the cache
-    )
-    first, second = result.stdout.split("status: ")[1:]
-    assert first.startswith("0\n")
-    assert "mean 0.5 0.5 0.5" in result.stdout  # timm's value for this network
-    words = ["--checkpoint", str(folder / "weights.pth"), "--timm", TAGGED, "--size", "32"]
-    words += ["--data", str(folder / "photos"), "--out", str(folder / "file.npz")]
-    embed_command.main(words)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub" / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    data = ["--data", str(folder / "photos"), "--size", "32"]
+    run(["embed", "--timm", NAME, "--pretrained", *data, "--out", str(folder / "hub.npz")])
+    assert "mean 0.5 0.5 0.5" in capsys.readouterr().out  # timm's value for this network
+    words = ["--checkpoint", str(folder / "weights.pth"), "--timm", TAGGED]
+    run(["embed", *words, *data, "--out", str(folder / "file.npz")])
     with np.load(folder / "hub.npz") as fetched, np.load(folder / "file.npz") as read:
         assert np.unique(fetched["features"], axis=0).shape == (4, 64)
         np.testing.assert_array_equal(fetched["features"], read["features"])
-    (sentence,) = second.strip().splitlines()
-    assert "Hub" in sentence
+    missing = ["--timm", "test_resnet", "--pretrained"]  # from the cache
+    with pytest.raises(Exception, match="Hub"):
+        run(["embed", *missing, *data, "--out", str(folder / "a.npz")])
 
 
 @pytest.mark.parametrize("command", ["knn", "embed", "linear", "finetune"])

@@ -50,18 +50,15 @@ def overrides_of(data, out, placement, processes, workers=0):
 
 @pytest.fixture(scope="module")
 def whole(request, image_folder, tmp_path_factory):
-    """An undisturbed run by torchrun, which sets the number of ranks.
-
-    The sharded run uses loader workers; the others do not.
-    """
+    """An undisturbed run; torchrun starts the sharded one, which uses loader workers."""
     out = tmp_path_factory.mktemp(request.param)
     overrides = [ALL, "config.LOG_FREQUENCY=1"]
-    command = [*TORCHRUN, str(host_script())]
-    workers = int(request.param == "sharded")
-    result = train(
-        image_folder, out, request.param, *overrides, command=command, processes=1, workers=workers
-    )
-    return request.param, out, result
+    if request.param == "replicated":
+        words = [*overrides_of(image_folder, out, request.param, 1), *overrides]
+        return request.param, out, train_in_forks(*words, ranks=2)
+    command = [*TORCHRUN, host_script()]
+    options = {"command": command, "processes": 1, "workers": 1}
+    return request.param, out, train(image_folder, out, request.param, *overrides, **options)
 
 
 def tensors(content, name=""):
@@ -87,13 +84,14 @@ def assert_same(out, whole):
 
 
 @pytest.mark.parametrize("whole", ["replicated"], indirect=True)
-def test_torchrun__trains_pirl_in_two_processes(whole):
+def test_two_ranks__train_pirl(whole):
     _, out, result = whole
     assert all(0 < loss < 50 for loss in losses(out).values())
     loss, _ = state(out)
     assert loss["bank.rows"].shape == (20, 128)
     torch.testing.assert_close(loss["bank.rows"].norm(dim=1), torch.ones(20))
     assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps per epoch
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr
     assert "Warning" not in result.stdout + result.stderr
     # Averaged with an equal embedding, a row keeps norm 1; with a random one, it has 0.71.
     norms = re.findall(r"row norm: ([\d.]+); rows visited: 1.0000", result.stdout)

@@ -86,6 +86,13 @@ def run(monkeypatch, module, *words):
     module.main()
 
 
+@pytest.fixture
+def _equal_costs(monkeypatch):
+    """Skip the measured rounds, in which all methods train again."""
+    monkeypatch.setattr(peers, "measure_costs", lambda runs, images: dict.fromkeys(runs, 1.0))
+
+
+@pytest.mark.usefixtures("_equal_costs")
 def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys):
     words = ["--data", photos, "--out", tmp_path, "--methods", "npid", "--epochs", 1, "--seeds", 1]
     words += ["--batches", 4, 8, "--rates", 0.03, "--image-size", 32]
@@ -119,6 +126,7 @@ def test_recipes__train_with_their_settings(monkeypatch, photos, tmp_path):
     assert row["trunk"] == ("pirl_jigsaw_batch32_rate0.06_hidden_dim512_1epochs_seed1.pth")
 
 
+@pytest.mark.usefixtures("_equal_costs")
 @pytest.mark.parametrize("name", ["simclr", "moco_v2", "byol"])
 def test_peers__run_lightly_train(monkeypatch, photos, tmp_path, name):
     pytest.importorskip("lightly", reason="the peers need pip install pirl-plugin[claims]")
