@@ -96,7 +96,7 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
     if to in ("detectron2", "torchvision") and config.channels != 3:
         raise Refused(
             f"The network reads {counted(config.channels, 'channel')}, but {to} needs 3. Export to "
-            f"timm or safetensors."
+            f"safetensors."
         )
     if to == "timm":
         _write_timm_folder(trunk, out)
@@ -191,7 +191,7 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path) -> None:
     if not config.timm_name:
         raise Refused(
             f"timm has no {config.name}, only ResNet-18, 34, 50, 101 and 152 with a 7×7 stem of "
-            f"64 channels. Export to torchvision, or {_PRETRAIN}."
+            f"64 channels. Export to safetensors, or {_PRETRAIN}."
         )
     network: Any = create_network(config.timm_name, config.timm_options)
     network.load_state_dict(trunk.body.state_dict())
