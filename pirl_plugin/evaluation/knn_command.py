@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
+from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import claim_folder, locked_file
 
 if TYPE_CHECKING:
@@ -85,10 +86,11 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         images = save_split(images, options.out)
     print(images.summary(), flush=True)
     trunk = load_network(options, images.train, options.device)
+    layer = options.layer or LAST
+    check_name("--layer", layer, trunk.layers)
     networks = {"trained": trunk}
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
-    layer = options.layer or LAST
     # Use features from the file or the layer comparison, or compute them.
     loading = (options.batch, options.workers)
     measured: LabeledFeatures | None = None

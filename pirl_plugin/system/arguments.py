@@ -109,7 +109,7 @@ def _check_writable(folder: Path, text: str) -> None:
 
 
 def device(text: str) -> str:
-    """Parse cpu, cuda, cuda:N or auto, and check that the GPU exists."""
+    """Parse cpu, cuda, cuda:N or auto, which selects a GPU if there is one."""
     import torch
 
     if text == "auto":

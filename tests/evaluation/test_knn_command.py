@@ -262,6 +262,11 @@ def test_knn__refuses_mismatched_folders(checkpoint, data, tmp_path):
         knn(checkpoint, data / "train" / "class0", tmp_path)
 
 
+def test_knn__refuses_unknown_layer(checkpoint, data, tmp_path):
+    with pytest.raises(ValueError, match=r"^--layer = 'res9': expected one of conv1, res2"):
+        knn(checkpoint, data, tmp_path, "--layer", "res9")
+
+
 def test_knn__uses_recorded_size_and_statistics(checkpoint, data, tmp_path, monkeypatch):
     """Runs at 64 px used to be evaluated at 224 px, with ImageNet's mean and standard deviation."""
     trunk = load_trunk(checkpoint)

@@ -38,7 +38,7 @@ def compose_overrides(overrides: list[str]) -> DictConfig:
     except MissingConfigException as error:
         name = str(error.missing_cfg_file)
         hint = f". Choose one of {', '.join(error.options)}." if error.options else ""
-        raise Refused(f"there is no {name}.yaml{hint or _config_like(name)}") from error
+        raise Refused(f"There is no {name}.yaml{hint or _config_like(name)}") from error
     except ConfigCompositionException as error:
         _refuse_unknown_key(overrides)
         raise error
