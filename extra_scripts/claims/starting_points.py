@@ -37,7 +37,6 @@ from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 BATCH = 32
 RATE = 0.03  # from random weights, as in own_images; see recipes.py
 HEAD_EPOCHS = 2  # in which only a continued network's heads train
-PUBLISHED_SIZE = 128  # pixels, at which the cost of the published network is measured
 FINE_TUNING_STEPS = 500
 FINE_TUNING_RATE = 0.0125  # for 32 images, as in config=benchmark/pirl/finetune
 NO_JITTER: dict[str, Any] = {"jitter_p": 0.0, "photometric_p": 0.0, "grayscale_p": 0.0}
@@ -315,7 +314,7 @@ class Comparison:
             "network": f"ResNet-10, width {options.width:g}",
             "published": "EfficientNet-Lite0",
             "image_size": options.image_size,
-            "published_size": PUBLISHED_SIZE,
+            "published_size": options.published_size,
             "image_scale": options.image_scale,
             "precision": options.precision,
             "hardware": processor_name(),

@@ -38,14 +38,7 @@ import numpy as np
 import torch
 from layer_accuracy import FRACTIONS, LAST, accuracies
 from recorded import RecordedRows
-from starting_points import (
-    BATCH,
-    CONTINUATIONS,
-    PHOTO_CROPS,
-    PUBLISHED_SIZE,
-    Comparison,
-    Continuation,
-)
+from starting_points import BATCH, CONTINUATIONS, PHOTO_CROPS, Comparison, Continuation
 from starts_rows import HANDMADE, Row, RowName, base_method
 from torch import nn
 from training import fast_precision, measure_costs, train
@@ -92,7 +85,7 @@ def costs_of(comparison: Comparison, starts: set[str]) -> dict[str, float]:
             runs[start] = partial(train, method, loader, 1, 0.0, autocast=autocast, fill=False)
         elif start.startswith("published"):
             published = comparison.network(start, seed=0)
-            at = PUBLISHED_SIZE
+            at = options.published_size
             runs["published features"] = partial(comparison.features, photos, published, at)
     resnet = comparison.network("random", seed=0)
     runs["features"] = partial(comparison.features, photos, resnet, size)
@@ -216,6 +209,7 @@ def main() -> None:
         default=PHOTO_CROPS,
         help="smallest and largest crop in training, as fractions of the image's area",
     )
+    add("--published-size", type=int, default=128, help="size at which to measure their cost")
     add("--costs", action="store_true", help="measure the cost per image, on an idle machine")
     add("--choose", action="store_true", help="evaluate on training photos that are not drawn")
     options = parser.parse_args()

@@ -1,6 +1,7 @@
 """Decoding, sources, the data set, its batches, and smaller copies."""
 
 import io
+import json
 import logging
 import os
 
@@ -244,24 +245,28 @@ def test_collate__joins_patches_labels_and_other_keys():
 
 
 def test_voc_and_inaturalist__are_read(tmp_path, make_image):
-    for part in ("ImageSets/Main", "JPEGImages", "train_val2018"):
-        (tmp_path / part).mkdir(parents=True)
-    for number, name in enumerate(("a", "b")):
+    lists = tmp_path / "ImageSets" / "Main"
+    for folder in (lists, tmp_path / "JPEGImages"):
+        folder.mkdir(parents=True)
+    for number, name in enumerate("ab"):
         make_image(tmp_path / "JPEGImages" / f"{name}.jpg", number)
-    (tmp_path / "ImageSets/Main/cat_trainval.txt").write_text("b  1\na -1\n")
-    (tmp_path / "ImageSets/Main/dog_trainval.txt").write_text("a  0\nb -1\n")
-    voc = open_source(tmp_path, names.DISK_VOC07)
-    assert voc.labels().tolist() == [[0, -1], [1, 0]]
-    (tmp_path / "train2018.json").write_text(
-        '{"images": [{"id": 4, "file_name": "JPEGImages/a.jpg"}, {"id": 2, "file_name": '
-        '"JPEGImages/b.jpg"}], "annotations": [{"image_id": 2, "category_id": 8}, '
-        '{"image_id": 4, "category_id": 6}]}'
-    )
-    inaturalist = open_source(tmp_path, names.DISK_INATURALIST18)
-    assert inaturalist.labels().tolist() == [6, 8]
-    images = FolderSource(tmp_path / "JPEGImages")
-    for source in (voc, inaturalist):
-        for row in range(2):
-            pixels, is_valid = source[row]
-            assert is_valid
-            assert torch.equal(pixels, images[row][0])
+    (lists / "cat_trainval.txt").write_text("b  1\na -1\n")
+    (lists / "dog_trainval.txt").write_text("a  0\nb -1\n")
+    (lists / "cat_test.txt").write_text("b  1\n")
+    for split, classes in (("train", {"a": 6, "b": 8}), ("val", {"b": 3})):
+        rows = {name: {"id": id(name), "file_name": f"JPEGImages/{name}.jpg"} for name in classes}
+        labels = [{"image_id": id(name), "category_id": classes[name]} for name in reversed(rows)]
+        content = {"images": [*rows.values()], "annotations": labels}
+        (tmp_path / f"{split}2018.json").write_text(json.dumps(content))
+    images = dict(zip("ab", FolderSource(tmp_path / "JPEGImages"), strict=True))
+    for name, split, shown, labels in (
+        (names.DISK_VOC07, "train", "ab", [[0, -1], [1, 0]]),
+        (names.DISK_VOC07, "test", "b", [[1]]),
+        (names.DISK_INATURALIST18, "train", "ab", [6, 8]),
+        (names.DISK_INATURALIST18, "test", "b", [3]),
+    ):
+        source = open_source(tmp_path, name, split=split)
+        assert source.labels().tolist() == labels
+        for image, expected in zip(source, shown, strict=True):
+            assert image.is_readable
+            assert torch.equal(image.pixels, images[expected].pixels)

@@ -8,7 +8,6 @@ import pytest
 
 from tests.configs.test_pretrain_runs import check_trained, overrides_of
 from tests.helpers.programs import run_python
-from tests.helpers.tasks import ATTRIBUTES, FakeTask
 
 ROOT = Path(__file__).parents[2]
 MAIN = os.environ.get("PIRL_VISSL_MAIN", "")
@@ -35,14 +34,3 @@ def test_task__has_every_attribute_in_a_real_run(checkout, image_folder, tmp_pat
     result = run_python(*words, folder=tmp_path, PYTHONPATH=path)
     assert json.loads(result.stdout.splitlines()[-1]) == {}
     check_trained("npid_8node", tmp_path)
-
-
-def test_fake_task__accepts_only_task_attributes():
-    task = FakeTask(train=True)
-    assert task.train
-    with pytest.raises(AttributeError, match="num_update is not an attribute"):
-        task.num_update = 3
-    with pytest.raises(AttributeError):
-        _ = task.num_updates
-    assert {"loss", "where", "_build_model", "iteration"} <= ATTRIBUTES
-    assert not {name for name in ATTRIBUTES if name.startswith(("__", "_abc", "_is_"))}

@@ -104,13 +104,6 @@ def test_report__logs_terms_and_row_statistics(task, caplog):
     assert "; rows visited: 0.1000" in caplog.text
 
 
-def test_report__is_silent_between_intervals(task, caplog):
-    step(task)
-    with caplog.at_level(logging.INFO):
-        PIRLReportHook(10, Outputs()).on_update(task)
-    assert caplog.text == ""
-
-
 @pytest.fixture
 def filling(task):
     """Before the first step: a network and two batches, one image of which is unreadable."""
