@@ -41,10 +41,10 @@ print(f"torch {torch.__version__} ({build} build), torchvision {tv.__version__}"
 if [ ! -x "$PYTHON" ]; then
   base=${PIRL_PYTHON:-python3}
   if ! "$base" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
-    echo "$base is $("$base" --version 2>&1): expected Python 3.10 to 3.13; set PIRL_PYTHON" >&2
+    echo "$base is $("$base" --version 2>&1), not Python 3.10 to 3.13. Set PIRL_PYTHON to one." >&2
     exit 1
   fi
-  echo "Making $venv: torch, torchvision, VISSL and this plugin (about 6 GB on disk)"
+  echo "Creating $venv with torch, torchvision, VISSL and this plugin (about 6 GB on disk)"
   "$base" -m venv "$venv"
 fi
 install_extras vissl,report
