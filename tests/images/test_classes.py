@@ -132,6 +132,9 @@ def test_torchvision_names__are_kept_in_order():
     data.classes = ["plane", "car"]
     source = open_source(data)
     assert (source.classes, source.labels().tolist()) == (["plane", "car"], [1, 0, 1])
+    data.targets = ["car", "plane", "car"]
+    source = open_source(data)
+    assert (source.classes, source.labels().tolist()) == (["plane", "car"], [1, 0, 1])
 
 
 def test_join__lists_three_unknown_classes_and_counts_the_rest():
@@ -223,6 +226,8 @@ def test_columns__may_hold_encoded_images(tmp_path):
 def test_in_memory_columns__are_found_by_name():
     items = [{"mask": gray(1), "photo": gray(2)}] * 2
     assert open_source(items)[0][0].unique().tolist() == [2]
+    one_hot = np.eye(2)[0]  # a vector is no image
+    assert open_source([(one_hot, gray(2))] * 2)[0][0].unique().tolist() == [2]
     with pytest.raises(ValueError, match="columns a, b has a known name, such as image"):
         open_source([{"a": gray(1), "b": gray(2)}] * 2)[0]
     pairs = [(gray(1), gray(2))] * 2

@@ -77,7 +77,7 @@ class ResumingSampler(DistributedSampler[Any]):
 
     def __len__(self) -> int:
         last_batch = self.num_samples % self.batch_size
-        if last_batch == 1 and self.num_samples > self.batch_size > 1:
+        if last_batch == 1 and self.num_samples > self.batch_size:
             return self.num_samples - 1
         return self.num_samples
 
