@@ -67,7 +67,8 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
     """
     import torch
 
-    from pirl_plugin.checkpoints.tensors import COUNTER, compare, truncate
+    from pirl_plugin.checkpoints.tensors import COUNTER, compare
+    from pirl_plugin.system.text import truncate
 
     loaded = {
         match[1]: tensor

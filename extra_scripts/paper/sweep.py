@@ -114,14 +114,18 @@ def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[s
     """Return the overrides for a model's pre-training."""
     overrides = [
         f"config={_CONFIGS[options.scale, model.method]}",
-        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train.path)}]",
     ]
     is_quick = options.scale == "quick"
     if is_quick:
-        epochs = quick_epochs(data, METHODS["jigsaw"].images_seen)  # the same for each method
+        epochs = quick_epochs(
+            len(data.train), METHODS["jigsaw"].images_seen
+        )  # the same for each method
         overrides.append(f"config.OPTIMIZER.num_epochs={epochs}")
     if model.method == "PIRL":
-        overrides.append(quick_negatives(data) if is_quick else "+config/pirl/epochs=analysis_400")
+        overrides.append(
+            quick_negatives(len(data.train)) if is_quick else "+config/pirl/epochs=analysis_400"
+        )
     value = f"{SWEEPS[options.name].key}={model.value}"
     return _merged(overrides, [*options.overrides, value])
 
@@ -132,16 +136,17 @@ def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list
     is_quick = options.scale == "quick"
     if is_quick and not on_voc:
         return _merged(quick_linear(data, checkpoint), options.linear)
-    config = "linear_imagenet1k"
-    train = data.train
-    test = data.val
-    if on_voc:
-        config = "svm_voc07"
-        train = test = options.voc
+    config = "svm_voc07"
+    train = test = str(options.voc)
+    if not on_voc:
+        assert data.labeled is not None
+        config = "linear_imagenet1k"
+        train = data.train.path
+        test = data.labeled.test.path
     overrides = [
         f"config=benchmark/pirl/{config}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(train)}]",
-        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(test))}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(test)}]",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]
     if is_quick:

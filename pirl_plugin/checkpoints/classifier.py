@@ -28,7 +28,7 @@ class Classifier:
         layer: the trunk layer that provides the features; see :func:`layer_features`.
 
     Raises:
-        Refused: shapes do not fit, weights are NaN or infinite, or a name is not printable text.
+        Refused: a name is not printable text.
     """
 
     weight: Tensor
@@ -37,15 +37,7 @@ class Classifier:
     layer: str
 
     def __post_init__(self) -> None:
-        weight, bias, classes = self.weight, self.bias, self.classes
-        if weight.ndim != 2 or bias.shape != weight.shape[:1] or len(classes) != len(bias):
-            raise Refused(
-                f"The classifier has weights {tuple(weight.shape)}, biases {tuple(bias.shape)} and "
-                f"{len(classes)} class names: expected (C, D), (C,) and C."
-            )
-        if not (weight.isfinite().all() and bias.isfinite().all()):
-            raise Refused("The classifier has NaN or infinite weights.")
-        for name in (*classes, self.layer):
+        for name in (*self.classes, self.layer):
             if not isinstance(name, str) or not name.isprintable():  # reaches terminals and tables
                 raise Refused(
                     f"The classifier has the class or layer {name!r}: expected printable text."
@@ -73,7 +65,7 @@ def read_classifier(path: Path | None) -> Classifier | None:
         path: path to a readable checkpoint; None if there is no file.
 
     Raises:
-        Refused: the classifier is incomplete, or its weights or class names are invalid.
+        Refused: the classifier is incomplete, or its class names are invalid.
     """
     if path is None or path.suffix == ".safetensors":
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Mapping
 from itertools import chain
@@ -118,15 +117,12 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
     options = "".join(f", {key}={value!r}" for key, value in config.options.items())
     if config.architecture != RESNET:
         model = f'timm.create_model("{config.architecture}", num_classes=0{options})'
-    elif config.timm_name and config.channels == 3:  # the same name in torchvision
-        number = f"num_classes={classes}" if classes else ""
-        model = f"torchvision.models.{config.timm_name}({number})"
-        if not classes:
-            model += "\nmodel.fc = torch.nn.Identity()"
-    else:  # torchvision has no constructor for it
+    else:
         model = f"pirl_plugin.WideResNet({options.removeprefix(', ')})"
-        if classes:
-            model += f"\nmodel.fc = torch.nn.Linear({trunk.num_features}, {classes})"
+        if config.timm_name and config.channels == 3:  # the same name in torchvision
+            model = f"torchvision.models.{config.timm_name}()"
+        last = f"Linear({trunk.num_features}, {classes})" if classes else "Identity()"
+        model += f"\nmodel.fc = torch.nn.{last}"
     return f"model = {model}\nmodel.load_state_dict({load})\n{normalize}"
 
 
@@ -143,11 +139,6 @@ def main(argv: list[str]) -> int:
     add("--to", choices=FORMATS, required=True, help="output format")
     add("--out", type=arguments.user_path, required=True, help="output file; for timm, a folder")
     options = parser.parse_args(argv)
-    check_output = arguments.output_folder if options.to == "timm" else arguments.OutputFile()
-    try:
-        check_output(str(options.out))
-    except argparse.ArgumentTypeError as error:
-        parser.error(f"argument --out: {error}")
     with locked_file(options.out, "--out"):
         trunk = export_checkpoint(
             options.checkpoint,

@@ -20,12 +20,13 @@ from torch import Tensor
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
-from pirl_plugin.checkpoints.tensors import compare, flatten, select_prefix, truncate
+from pirl_plugin.checkpoints.tensors import compare, flatten, select_prefix
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.text import truncate
 
 NETWORK = "network"
 """Key for the network's record in this plugin's data."""

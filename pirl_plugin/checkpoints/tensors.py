@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from pirl_plugin.system.text import truncate
 
 COUNTER = "num_batches_tracked"
 """Unused batch norm buffer; files from PyTorch < 0.4.1 and Caffe2 lack it."""
@@ -58,16 +60,6 @@ def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> st
         if names:
             phrases.append(f"{len(names)} {kind}: {truncate(names)}")
     return "; ".join(phrases)
-
-
-def truncate(names: Sequence[str], most: int = 4) -> str:
-    """Join the names, or the first of them.
-
-    >>> truncate(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -71,6 +71,8 @@ def _embed(
     from pirl_plugin.evaluation.sorting import sort_images
     from pirl_plugin.images.source import content_stamp
 
+    if options.out.suffix == ".parquet":
+        import pyarrow  # noqa: F401 (fails before the features are computed)
     network = identify_features(options, trunk, layer)
     identity: dict[str, Any] = {**network, **describe_images(source)}
     gallery = None
@@ -144,7 +146,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "add the nearest image in a file from embed, and its cosine similarity; for images in that "
         "file, the nearest other image"
     )
-    add("--nearest", metavar="NAME.npz", type=arguments.input_file, help=nearest)
+    add("--nearest", metavar="NAME.npz", type=arguments.user_path, help=nearest)
     options = parser.parse_args(argv)
     if options.out.exists() and options.out.suffix != ".npz":
         parser.error(f"--out: {options.out} exists; choose another name, or delete it")

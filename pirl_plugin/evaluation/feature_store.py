@@ -32,7 +32,6 @@ from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
     atomic_write,
-    check_space,
     digest_of,
     naming_failures,
     remove,
@@ -105,8 +104,6 @@ class FeatureFile:
         arrays.append(batch.digests[batch.readable, None])
         if not self._files:
             row_bytes = [array.shape[1] * array.element_size() for array in arrays]
-            remedy = "Choose a folder on another disk."
-            check_space(self.path.parent, len(self._source) * sum(row_bytes), remedy)
             self._open_parts(row_bytes)
         with naming_failures(self._parts):
             for file, array in zip(self._files, arrays, strict=True):

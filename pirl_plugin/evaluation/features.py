@@ -106,7 +106,7 @@ def config_for(
         Refused: the network expects different images, or none are readable.
     """
     config = network_config_of(network)
-    pixel_type = RGB if rgb else source.pixel_type()
+    pixel_type = RGB if rgb else source.pixel_type
     convolution = first_convolution(network)
     if convolution is not None:
         config = config.with_channels(convolution[1].in_channels)
@@ -124,7 +124,7 @@ def config_for(
     if config.pixel_type == pixel_type and is_known:
         return config
     mean, std = source.statistics(pixel_type)
-    return config.with_values("images", mean=mean, std=std, dtype=pixel_type.type_name)
+    return config.with_values("images", mean=mean, std=std, dtype=pixel_type.dtype)
 
 
 def extract_features(
@@ -161,7 +161,7 @@ def extract_features(
 
     Raises:
         FileNotFoundError: the images do not exist.
-        ValueError: the items are views, or contain several images, or the trunk expects a different
+        ValueError: the items contain several images, or the trunk expects a different
             number of channels.
 
     Example:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check_name
-from pirl_plugin.system.files import claim_folder, locked_file
+from pirl_plugin.system.files import locked_file
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
-    from pirl_plugin.evaluation.page import Chart
+    from pirl_plugin.evaluation.layer_comparison import LayerComparison
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -61,59 +61,33 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(argv)
 
     results_file = None if options.out is None else options.out / RESULTS
-    outputs = {"--out": results_file, "--report": options.report, "--features": options.features}
+    outputs = {"--out": results_file, "--features": options.features}
     with ExitStack() as locks:
         for option, file in outputs.items():
             if file is not None:
                 locks.enter_context(locked_file(file, option))
-        if options.out is not None:
-            claim_folder(options.out, {"command": "knn"})
         _measure_and_write(options)
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.labeled_features import labeled_features
-    from pirl_plugin.evaluation.layer_comparison import compare_layers
-    from pirl_plugin.evaluation.network_options import load_network
-    from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.labeled import open_labeled, save_split
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, write_report
+    from pirl_plugin.evaluation.page import show_neighbors
     from pirl_plugin.models.trunks import LAST, untrained
     from pirl_plugin.system.files import write_json
 
-    columns = Columns(options.image_column, options.label_column)
-    images = open_labeled(options.data, options.train, options.val, columns)
-    if options.out is not None:
-        images = save_split(images, options.out)
-    print(images.summary(), flush=True)
-    trunk = load_network(options, images.train, options.device)
+    trunk, images = load_trunk_and_images(options, options.device)
     layer = options.layer or LAST
     check_name("--layer", layer, trunk.layers)
     networks = {"trained": trunk}
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
-    # Use features from the file or the layer comparison, or compute them.
-    loading = (options.batch, options.workers)
-    measured: LabeledFeatures | None = None
-    top1_by_layer: dict[str, list[float]] = {}
-    charts = []
-    if options.features is not None:
-        print(f"layers are not compared, because --features holds only {layer}")
-        measured = _features_of_file(options, list(networks.values()), images, layer)
-    elif options.layer is None:
-        compared = compare_layers(networks, images, options.k[0], options.temperature, *loading)
-        print(compared.table())
-        charts = [compared.chart()]
-        top1_by_layer = compared.top1
-        measured = compared.pooled
-    if measured is None:
-        measured = labeled_features(list(networks.values()), [layer], images, None, *loading)
-
+    measured, compared = _measure(options, networks, images, layer)
     accuracies, nearest = _classify(options, measured)
-    measured.warn_about_equal_images(images)
+    measured.warn_about_shared_images(images)
     results = {
         **accuracies,
         "layer": layer,
-        "top1_by_layer": top1_by_layer,
+        "top1_by_layer": {} if compared is None else compared.top1,
         "checkpoint": arguments.weights_name(options),
         "data": None if options.data is None else str(options.data.resolve()),
         "train": images.train.path,
@@ -123,10 +97,44 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         "std": list(trunk.network_config.std),
     }
     if options.report is not None:
-        _write_report(options, results, images, measured, nearest, charts)
-        print(f"In {options.report}: accuracies and nearest neighbors")
+        bars = {f"kNN, k = {k}": top1 for k, top1 in results["top1_by_k"].items()}
+        if options.untrained:
+            bars[f"untrained, k = {results['k']}"] = results["untrained_top1"]
+        gallery, queries = measured.shown(images)
+        write_report(
+            options,
+            "Nearest neighbors in frozen features",
+            trunk,
+            images,
+            bars,
+            results["train_images"],
+            results["test_images"],
+            [] if compared is None else [compared.chart()],
+            neighbors=show_neighbors(gallery, queries, {"": nearest}),
+        )
     if options.out is not None:
         write_json(options.out / RESULTS, results)
+
+
+def _measure(
+    options: argparse.Namespace, networks: dict[str, AnyTrunk], images: LabeledImages, layer: str
+) -> tuple[LabeledFeatures, LayerComparison | None]:
+    """Return features from the file or the layer comparison, or compute them."""
+    from pirl_plugin.evaluation.labeled_features import labeled_features
+    from pirl_plugin.evaluation.layer_comparison import compare_layers
+
+    trunks = list(networks.values())
+    loading = (options.batch, options.workers)
+    if options.features is not None:
+        print(f"layers are not compared, because --features holds only {layer}")
+        return _features_of_file(options, trunks, images, layer), None
+    compared = None
+    if options.layer is None:
+        compared = compare_layers(networks, images, options.k[0], options.temperature, *loading)
+        print(compared.table())
+        if compared.pooled is not None:
+            return compared.pooled, compared
+    return labeled_features(trunks, [layer], images, None, *loading), compared
 
 
 def _features_of_file(
@@ -217,45 +225,3 @@ def _classify(
         by_k = [f"{k}: {top1} %" for k, top1 in top1_by_k.items()]
         print(f"top-1 by k: {', '.join(by_k)}")
     return results, neighbors[0]
-
-
-def _write_report(
-    options: argparse.Namespace,
-    results: dict[str, Any],
-    images: LabeledImages,
-    measured: LabeledFeatures,
-    nearest: Tensor,
-    charts: list[Chart],
-) -> None:
-    """Write ``--report``: the accuracies, and some test images with their nearest neighbors.
-
-    The given charts follow the accuracies by k.
-    """
-    from pirl_plugin.evaluation import page
-
-    train_rows = measured.train_rows.tolist()
-    test_rows = measured.test_rows.tolist()
-    gallery = page.ShownImages(images.train, train_rows, measured.train_labels, images.classes)
-    queries = page.ShownImages(images.test, test_rows, measured.test_labels, images.classes)
-    bars = [
-        page.Accuracy(f"kNN, k = {k}", top1, len(test_rows))
-        for k, top1 in results["top1_by_k"].items()
-    ]
-    if options.untrained:
-        name = f"untrained, k = {results['k']}"
-        bars.append(page.Accuracy(name, results["untrained_top1"], len(test_rows), True))
-    page.write_page(
-        options.report,
-        "Nearest neighbors in frozen features",
-        charts=[page.Chart("", bars), *charts],
-        chance=results["chance_top1"],
-        neighbors=page.show_neighbors(gallery, queries, {"": nearest}),
-        settings={
-            "Checkpoint": results["checkpoint"],
-            "Training images": f"{len(train_rows):,} in {images.train.path}",
-            "Test images": f"{len(test_rows):,} in {images.test.path}, "
-            f"{results['unreadable']} unreadable",
-            "Images": f"{results['size']} px, mean {results['mean']}, std {results['std']}",
-            "Votes": f"cosine, temperature {results['temperature']}",
-        },
-    )

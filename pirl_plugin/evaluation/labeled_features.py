@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.feature_store import gather
 from pirl_plugin.evaluation.features import compute_features
+from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
@@ -32,7 +33,6 @@ class LabeledFeatures:
         test_labels: int64 ``(M,)``.
         num_unreadable: number of labeled, unreadable images, if all images were read.
         is_shared: bool ``(M,)``, whether a test image's pixels equal a training image's.
-        is_contradicted: bool ``(N + M,)``, whether an equal image has another label.
     """
 
     features: list[tuple[Tensor, Tensor]]
@@ -42,7 +42,6 @@ class LabeledFeatures:
     test_labels: Tensor
     num_unreadable: int
     is_shared: Tensor
-    is_contradicted: Tensor
 
     @classmethod
     def of_rows(
@@ -74,8 +73,6 @@ class LabeledFeatures:
             train, test = part.tensor_split([num_train])
             pairs.append((train, test))
         train_digests, test_digests = digests.tensor_split([num_train])
-        different = torch.stack([digests, labels]).unique(dim=1)
-        values, num_labels = different[0].unique(return_counts=True)
         return cls(
             features=pairs,
             train_rows=train_rows,
@@ -84,24 +81,23 @@ class LabeledFeatures:
             test_labels=test_labels,
             num_unreadable=int((images.labels != NO_CLASS).sum()) - len(rows),
             is_shared=torch.isin(test_digests, train_digests),
-            is_contradicted=torch.isin(digests, values[num_labels > 1]),
         )
 
-    def warn_about_equal_images(self, images: LabeledImages) -> None:
-        """Log the numbers of test images in the training set, and of images with two labels."""
+    def shown(self, images: LabeledImages) -> tuple[ShownImages, ShownImages]:
+        """Return the N training and M test images, for a page."""
+        classes = images.classes
+        return (
+            ShownImages(images.train, self.train_rows.tolist(), self.train_labels, classes),
+            ShownImages(images.test, self.test_rows.tolist(), self.test_labels, classes),
+        )
+
+    def warn_about_shared_images(self, images: LabeledImages) -> None:
+        """Log how many test images are also training images."""
         rows = self.test_rows[self.is_shared].tolist()
         if rows:
             logging.root.warning(
                 f"{len(rows)} of {len(self.test_rows)} test images are also training images, so "
                 f"accuracies are too high (first: {printable(images.test.path_of(rows[0]))})."
-            )
-        of_train, of_test = self.is_contradicted.tensor_split([len(self.train_rows)])
-        contradicted = [images.train.path_of(row) for row in self.train_rows[of_train].tolist()]
-        contradicted += [images.test.path_of(row) for row in self.test_rows[of_test].tolist()]
-        if contradicted:
-            logging.root.warning(
-                f"{len(contradicted)} of {len(self.is_contradicted)} images have the same pixels "
-                f"as an image with another label (first: {printable(contradicted[0])})."
             )
 
 

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, draw_rows
 from pirl_plugin.images.labeled import LabeledImages
@@ -53,15 +52,10 @@ class LogisticFit:
         """Return the predicted labels, int64 ``(M,)``, for features ``(M, D)``."""
         return self.labels[self.scores(features).argmax(dim=1).numpy()]
 
-    def classifier(self, names: Sequence[str], layer: str) -> Classifier:
-        """Return the classifier for a weights file.
-
-        Args:
-            names: class names, by label.
-            layer: name of the layer that provides the features.
-        """
-        classes = [names[label] for label in self.labels]
-        return Classifier(self.weight.float(), self.bias.float(), classes, layer)
+    @property
+    def held_out_top1(self) -> float:
+        """Accuracy on held-out training images, percent."""
+        return round(100 * float(self.held_out_right.mean()), 2)
 
 
 def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
@@ -189,69 +183,53 @@ def require_scikit_learn() -> None:
 
 
 @dataclass(frozen=True)
-class LayerFit:
-    """The logistic regression on one layer.
-
-    Attributes:
-        classifier: classifier fitted to all training images.
-        cost: scikit-learn's C.
-        held_out_top1: accuracy on held-out training images, percent.
-        predicted: int64 ``(M,)``, predicted label for each test image.
-        probability: float64 ``(M,)``, probability of each prediction.
-        test_right: bool ``(M,)``, whether each prediction is correct.
-    """
-
-    classifier: Classifier
-    cost: float
-    held_out_top1: float
-    predicted: NDArray[np.int64]
-    probability: NDArray[np.float64]
-    test_right: NDArray[np.bool_]
-
-    @property
-    def test_top1(self) -> float:
-        """Accuracy on the test images, percent."""
-        return round(100 * float(self.test_right.mean()), 2)
-
-
-@dataclass(frozen=True)
 class LogisticFits:
     """Logistic regressions on a network's layers.
 
     Attributes:
-        fits: one per layer.
-        best: the fit on the layer chosen by the held-out training images.
+        fits: layer → regression.
+        predicted: layer → int64 ``(M,)``, predicted label for each test image.
+        probability: layer → float64 ``(M,)``, probability of each prediction.
+        chosen: the layer chosen by the held-out training images.
         num_train: number of labeled, readable training images.
-        num_held_out: number of these used to choose C and the layer.
         test_rows: int64 ``(M,)``, rows of the labeled, readable test images in their source.
         test_labels: int64 ``(M,)``.
     """
 
-    fits: list[LayerFit]
-    best: LayerFit
+    fits: dict[str, LogisticFit]
+    predicted: dict[str, NDArray[np.int64]]
+    probability: dict[str, NDArray[np.float64]]
+    chosen: str
     num_train: int
-    num_held_out: int
     test_rows: NDArray[np.int64]
     test_labels: NDArray[np.int64]
 
     @property
-    def num_test(self) -> int:
-        """Number of labeled, readable test images."""
-        return len(self.test_labels)
+    def best(self) -> LogisticFit:
+        """The regression on the chosen layer."""
+        return self.fits[self.chosen]
+
+    def test_right(self, layer: str) -> NDArray[np.bool_]:
+        """Return whether each test image is classified correctly, bool ``(M,)``."""
+        return self.predicted[layer] == self.test_labels
+
+    def test_top1(self, layer: str) -> float:
+        """Return the accuracy on the test images, percent."""
+        return round(100 * float(self.test_right(layer).mean()), 2)
 
     def table(self) -> str:
         """Format one line per layer."""
         lines = [
             f"Logistic regression, top-1 in percent ({self.num_train:,} training and "
-            f"{self.num_test:,} test images; C and the layer are chosen on "
-            f"{self.num_held_out:,} held-out training images):",
+            f"{len(self.test_labels):,} test images; C and the layer are chosen on "
+            f"{len(self.best.held_out_right):,} held-out training images):",
             f"  {'':8}{'held out':>10}{'test':>8}{'C':>10}",
         ]
-        for fit in self.fits:
-            chosen = "  chosen" if fit is self.best else ""
+        for layer, fit in self.fits.items():
+            chosen = "  chosen" if layer == self.chosen else ""
             lines.append(
-                f"  {fit.classifier.layer:8}{fit.held_out_top1:10.2f}{fit.test_top1:8.2f}"
-                f"{fit.cost:10g}{chosen}"
+                f"  {layer:8}{fit.held_out_top1:10.2f}{self.test_top1(layer):8.2f}{fit.cost:10g}"
+                f"{chosen}"
             )
         return "\n".join(lines)
 
@@ -262,33 +240,22 @@ class LogisticFits:
         class is correct.
         """
         layers = {}
-        for fit in self.fits:
-            layers[fit.classifier.layer] = {
+        for layer, fit in self.fits.items():
+            layers[layer] = {
                 "held_out_top1": fit.held_out_top1,
-                "test_top1": fit.test_top1,
+                "test_top1": self.test_top1(layer),
                 "C": fit.cost,
-                "right": "".join(map(str, fit.test_right.astype(int))),
+                "right": "".join(map(str, self.test_right(layer).astype(int))),
             }
-        return {"chosen": self.best.classifier.layer, "layers": layers}
+        return {"chosen": self.chosen, "layers": layers}
 
     def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
-        """Return label → the best fit's accuracy in percent, and the number of test images."""
+        """Return label → the chosen layer's accuracy in percent, and the number of test images."""
         accuracies = {}
         for label in np.unique(self.test_labels).tolist():
-            is_right = self.best.test_right[self.test_labels == label]
+            is_right = self.test_right(self.chosen)[self.test_labels == label]
             accuracies[label] = (100 * float(is_right.mean()), len(is_right))
         return accuracies
-
-    def confusion(self, num_classes: int) -> NDArray[np.int64]:
-        """Return test image counts by true class (row) and predicted class (column)."""
-        counts = np.zeros((num_classes, num_classes), np.int64)
-        np.add.at(counts, (self.test_labels, self.best.predicted), 1)
-        return counts
-
-    def confident_mistakes(self) -> NDArray[np.int64]:
-        """Return wrongly classified test images, the most probable prediction first."""
-        wrong = np.flatnonzero(~self.best.test_right)
-        return wrong[np.argsort(-self.best.probability[wrong], kind="stable")]
 
 
 def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) -> LogisticFits:
@@ -306,32 +273,27 @@ def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) ->
     require_scikit_learn()
     measured = labeled_features([trunk], layers, images)
     train_labels = measured.train_labels.numpy()
-    test_labels = measured.test_labels.numpy()
-    fits: dict[str, LayerFit] = {}
+    fits = {}
+    predicted = {}
+    probabilities = {}
     held_out_right: dict[str, Tensor] = {}
     for layer, (train, test) in zip(layers, measured.features, strict=True):
         print(f"logistic regression on {layer}, {train.shape[1]:,} dimensions", flush=True)
         fit = fit_logistic(train, train_labels)
-        held_out_right[layer] = torch.from_numpy(fit.held_out_right)
         probability, column = fit.scores(test).softmax(dim=1).max(dim=1)
-        predicted = fit.labels[column.numpy()]
-        fits[layer] = LayerFit(
-            classifier=fit.classifier(images.classes, layer),
-            cost=fit.cost,
-            held_out_top1=round(100 * float(fit.held_out_right.mean()), 2),
-            predicted=predicted,
-            probability=probability.numpy(),
-            test_right=predicted == test_labels,
-        )
-    chosen = choose_layer(held_out_right, len(train_labels))
-    measured.warn_about_equal_images(images)
+        fits[layer] = fit
+        predicted[layer] = fit.labels[column.numpy()]
+        probabilities[layer] = probability.numpy()
+        held_out_right[layer] = torch.from_numpy(fit.held_out_right)
+    measured.warn_about_shared_images(images)
     return LogisticFits(
-        fits=list(fits.values()),
-        best=fits[chosen],
+        fits=fits,
+        predicted=predicted,
+        probability=probabilities,
+        chosen=choose_layer(held_out_right, len(train_labels)),
         num_train=len(train_labels),
-        num_held_out=len(held_out_right[chosen]),
         test_rows=measured.test_rows.numpy(),
-        test_labels=test_labels,
+        test_labels=measured.test_labels.numpy(),
     )
 
 

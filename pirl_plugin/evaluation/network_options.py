@@ -1,16 +1,50 @@
-"""Load the network that a command's options name."""
+"""Load the network that a command's options name, and report its accuracy."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import config_for
+from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
+from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.opening import ImageSource
 from pirl_plugin.images.source import content_stamp
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import weights_name
+from pirl_plugin.system.files import claim_folder, locked, locked_file
+
+
+def load_trunk_and_images(
+    options: argparse.Namespace, device: str = "cpu"
+) -> tuple[AnyTrunk, LabeledImages]:
+    """Open labeled images, load the network, and print both; write held-out images to ``--out``.
+
+    Args:
+        options: options from ``arguments.WEIGHTS``, ``NETWORK``, ``LABELED_DATA`` and ``IMAGES``,
+            and ``out``.
+        device: cpu, or cuda:N.
+
+    Raises:
+        Refused: the ``--out`` folder belongs to another command, or has images held out from other
+            data.
+    """
+    columns = Columns(options.image_column, options.label_column)
+    images = open_labeled(options.data, options.train, options.val, columns)
+    trunk = load_network(options, images.train, device)
+    if options.out is not None:
+        with locked(options.out, "--out"):
+            held_out_of = None if images.held_out_of is None else str(images.held_out_of.resolve())
+            claim_folder(options.out, {"command": options.command, "data": held_out_of})
+            images = save_split(images, options.out)
+    print(images.summary(), flush=True)
+    return trunk, images
 
 
 def load_network(options: argparse.Namespace, source: ImageSource, device: str = "cpu") -> AnyTrunk:
@@ -24,7 +58,7 @@ def load_network(options: argparse.Namespace, source: ImageSource, device: str =
         device: cpu, or cuda:N.
     """
     timm_options = dict(options.timm_option)
-    channels = 3 if options.rgb else source.pixel_type().channels
+    channels = 3 if options.rgb else source.pixel_type.channels
     if options.timm is not None and channels != 3:
         timm_options.setdefault("in_chans", channels)
     trunk = load_trunk(
@@ -58,3 +92,50 @@ def identify_features(options: argparse.Namespace, trunk: AnyTrunk, layer: str) 
         "image size": config.size,
         "mean and std": [*config.mean, *config.std],
     }
+
+
+def write_report(
+    options: argparse.Namespace,
+    title: str,
+    trunk: AnyTrunk,
+    images: LabeledImages,
+    accuracies: Mapping[str, float],
+    num_train: int,
+    num_tested: int,
+    charts: Sequence[Chart] = (),
+    **sections: Any,
+) -> None:
+    """Write a command's ``--report``: accuracies, image counts, and charts.
+
+    Args:
+        options: the command's options.
+        title: the page's title.
+        trunk: the network.
+        images: training and test images.
+        accuracies: name → top-1, percent; for a comparison, the name begins with "untrained".
+        num_train: number of labeled, readable training images.
+        num_tested: number of labeled, readable test images.
+        charts: additional charts.
+        **sections: more arguments for :func:`~pirl_plugin.evaluation.page.write_page`.
+    """
+    labels = images.test_labels
+    counts = np.bincount(labels[labels != NO_CLASS])
+    bars = [
+        Accuracy(name, top1, num_tested, name.startswith("untrained"))
+        for name, top1 in accuracies.items()
+    ]
+    with locked_file(options.report, "--report"):
+        write_page(
+            options.report,
+            title,
+            charts=[Chart("", bars), *charts],
+            chance=100 * counts.max() / counts.sum(),
+            settings={
+                "Checkpoint": weights_name(options),
+                "Training images": f"{num_train:,} in {images.train.path}",
+                "Test images": f"{num_tested:,} in {images.test.path}",
+                "Images": trunk.network_config,
+            },
+            **sections,
+        )
+    print(f"Report: {options.report}")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.text import truncate
 
 NO_CLASS = -1
 """Index of an unlabeled image, which classifiers and measures ignore."""
@@ -150,11 +151,10 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
     """
     unknown = sorted(set(test.names).difference(names))
     if unknown:
-        rest = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise Refused(
-            f"{key} has classes without training images: {', '.join(unknown[:3])}{rest}. The "
-            f"training images have {', '.join(names[:3])}{' …' if len(names) > 3 else ''}. Add "
-            f"training images for each class, or remove its test images."
+            f"{key} has classes without training images: {truncate(unknown)}. The training images "
+            f"have {truncate(names)}. Add training images for each class, or remove its test "
+            f"images."
         )
     index_of_name = dict(zip(names, range(len(names)), strict=True))
     joined = [*map(index_of_name.__getitem__, test.names), NO_CLASS]  # the last entry is at −1

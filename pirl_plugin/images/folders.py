@@ -163,9 +163,13 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
 
 def find_splits(root: str | os.PathLike[str]) -> tuple[Path | None, Path | None]:
     """Find the folder ``train`` and the first of :data:`TEST_FOLDERS` in a folder, in any case."""
-    folders = {name.lower(): Path(root, name) for name in class_folders(root)}
-    tests = [folders[name] for name in TEST_FOLDERS if name in folders]
-    return folders.get("train"), tests[0] if tests else None
+    folders = {}
+    for name in class_folders(root):
+        folders[name.lower()] = Path(root, name)
+    for name in TEST_FOLDERS:
+        if name in folders:
+            return folders.get("train"), folders[name]
+    return folders.get("train"), None
 
 
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:

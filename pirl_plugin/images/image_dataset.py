@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from torch.utils.data import Dataset, default_collate
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import LARGEST_SIDE
-from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.source import RGB, evenly_spaced
 from pirl_plugin.system.failures import Refused
@@ -78,10 +78,6 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         label_column: str | None = None,
         rgb: bool = False,
     ) -> None:
-        if isinstance(views, type) or not callable(views):
-            raise Refused(
-                f"views = {views!r}: expected a function of an image, such as JigsawViews()"
-            )
         columns = Columns(image_column, label_column)
         self.source: ImageSource = open_source(source, columns=columns)
         if isinstance(views, Views):
@@ -90,7 +86,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         else:
             self.views = CallableViews(views)
             self._size = LARGEST_SIDE  # the function may use any pixel
-        self.pixel_type = RGB if rgb else self.source.pixel_type()
+        self.pixel_type = RGB if rgb else self.source.pixel_type
         if self.pixel_type != RGB and isinstance(views, Views):
             listed = views.photometric.channel_options()
             logging.root.warning(f"{self.pixel_type}: the views use {listed}, not color options.")
@@ -138,9 +134,9 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         if is_valid:
             epoch = int(self._epoch)
             rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
-            sample = Sample(self.views(pixels, rng))
+            sample = dict(self.views(pixels, rng))
         else:
-            sample = Sample(self.blank_views())
+            sample = self.blank_views()
         sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
         sample["data_valid"] = torch.tensor(is_valid)
         return sample
@@ -198,7 +194,7 @@ def collate_views(samples: Sequence[Any]) -> Any:
         return [collate_views(views), *(default_collate(list(values)) for values in items)]
     batch: dict[str, Any] = {}
     for name, first in samples[0].items():
-        values = [sample[name] for sample in samples]
+        values = list(map(itemgetter(name), samples))
         if isinstance(first, (torch.Tensor, bool, int, float, np.number)):
             joined = default_collate(values)  # in a worker, directly into shared memory
             batch[name] = joined.flatten(0, 1) if name in JOINED_VIEWS else joined

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pirl_plugin.images.classes import Classes, name_classes, natural_order
-from pirl_plugin.images.source import RGB, DecodedImage, ImageSource, PixelType
+from pirl_plugin.images.source import RGB, ImageSource, PixelType
 
 
 class JoinedSource(ImageSource):
@@ -36,7 +36,7 @@ class JoinedSource(ImageSource):
         part = int(np.searchsorted(self._starts, joined_row, "right")) - 1
         return self._parts[part], joined_row - int(self._starts[part])
 
-    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> DecodedImage:
+    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> tuple[torch.Tensor, bool]:
         """Read and decode one image: see :meth:`ImageSource.load`."""
         part, row = self._locate(row)
         return part.load(row, size, pixel_type)

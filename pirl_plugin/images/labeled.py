@@ -124,10 +124,8 @@ def _hold_out(folder: Path) -> LabeledImages:
     labels = source.labels()
     shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
     is_test = (shares < _HELD_OUT) & (labels != NO_CLASS)
-    for label, name in enumerate(source.classes):
+    for label in range(len(source.classes)):
         rows = np.flatnonzero(labels == label)
-        if len(rows) == 1:
-            print(f"{printable(name)} has one image, which is used for training only")
         if is_test[rows].all() or not is_test[rows].any():
             is_test[rows] = False
             is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1
@@ -152,9 +150,6 @@ def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
     """Write held-out images as lists, and return the listed images; leave other images unchanged.
 
     Lists from an earlier call stay, so that a run resumes with its own images.
-
-    Raises:
-        Refused: the folder has lists with other images.
     """
     if images.held_out_of is None:
         return images
@@ -163,12 +158,6 @@ def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
         for file, source in zip(lists, (images.train, images.test), strict=True):
             _write_list(file, source)
     train, test = map(open_source, lists)
-    root = os.path.abspath(images.held_out_of)
-    if not train.path_of(0).startswith(os.path.join(root, "")):
-        raise Refused(
-            f"{lists[0]} lists images outside {root}. Choose another output folder, or delete the "
-            f"list."
-        )
     return replace(_labeled(train, test), held_out_of=images.held_out_of)
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,15 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.folders import FolderSource
-from pirl_plugin.images.source import content_stamp
+from pirl_plugin.images.folders import FolderSource, find_images
 from pirl_plugin.system.arguments import WholeNumber, command_parser, user_path
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
     LOCK,
+    RUN_FILE,
     UNFINISHED,
+    atomic_write,
     claim_folder,
     locked,
     naming_failures,
@@ -43,7 +43,7 @@ from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"
-_RECORD = ".prepared.jsonl"  # one [image, stamp] per line; hidden, so that no reader counts it
+_NAMES = ".prepared.txt"  # the copied images; hidden, so that no reader counts it
 _BLOCK = 32  # images copied by a process at a time
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
@@ -53,8 +53,6 @@ def main(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     source = options.input.resolve()
     out = options.output.resolve()
-    if source.is_file():
-        raise Refused(f"IN = {source} is a file. Pass the folder with the images.")
     images = FolderSource(source, all_splits=True)
     if out == source or source in out.parents:
         raise Refused(f"OUT = {out} is inside IN = {source}. Choose a folder outside it.")
@@ -63,12 +61,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Namespace) -> int:
-    _claim(out, source, options)
-    copies = _Copies(images, out, options)
-    num_removed = copies.forget_removed()
+    if {LOCK} < {path.name for path in out.iterdir()} and not (out / RUN_FILE).is_file():
+        raise Refused(
+            f"OUT = {out} contains files that this command did not write. Choose a new or empty "
+            f"folder."
+        )
+    claim_folder(out, {"source": str(source), "size": options.size, "quality": options.quality})
+    num_removed = _delete_removed(out, images)
     try:
         with resumable():
-            num_written, problems = _copy_all(copies, options.workers)
+            num_written, problems = _copy_all(_Copies(images, out, options), options.workers)
     finally:
         for unfinished in out.glob(f"{UNFINISHED}*"):  # from killed workers
             remove(unfinished)
@@ -103,46 +105,27 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
-    """Check that a folder is empty, or has copies of the same folder with the same settings."""
-    if {LOCK} < {path.name for path in out.iterdir()} and not (out / _RECORD).is_file():
-        raise Refused(
-            f"OUT = {out} contains files that this command did not write. Choose a new or empty "
-            f"folder."
-        )
-    settings: dict[str, object] = {
-        "source": str(source),
-        "size": options.size,
-        "quality": options.quality,
-        "names": "as in the source",
-    }
-    claim_folder(out, settings)
+def _delete_removed(out: Path, images: FolderSource) -> int:
+    """Delete copies of images that an earlier call copied and that were removed since.
 
-
-def _read_record(out: Path) -> dict[str, str]:
-    """Return the latest stamp of each copied image.
-
-    Raises:
-        Refused: the record names a file outside the folder.
+    Returns:
+        The number of deleted copies.
     """
-    stamps = {}
-    if (out / _RECORD).is_file():
-        for line in (out / _RECORD).read_text().splitlines():
-            with suppress(ValueError, TypeError):  # the last line from a killed process
-                image, stamp, *_ = json.loads(line)
-                stamps[image] = stamp
-    for image in stamps:
-        if os.path.isabs(image) or ".." in Path(image).parts:
-            raise Refused(f"{out / _RECORD} names {image}, outside its own folder.")
-    return stamps
+    record = out / _NAMES
+    names = {images.name_of(row) for row in range(len(images))}
+    removed = set()
+    if record.is_file():
+        removed = set(os.fsdecode(record.read_bytes()).split("\0")) - names
+    copies = [name for name in find_images(str(out), endings="") if name in removed]
+    for name in copies:  # found below the folder, whatever the record says
+        (out / name).unlink()
+    with atomic_write(record) as file:
+        file.write(os.fsencode("\0".join(names)))
+    return len(copies)
 
 
 def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
-    """Make the missing copies, and record them.
-
-    Returns:
-        The number of copies made, and a sentence for each failure.
-    """
+    """Make the missing copies; return their number, and a sentence for each failure."""
     num_written = 0
     problems: list[str] = []
     loader: DataLoader[Any] = DataLoader(
@@ -151,16 +134,16 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
     with closing(Progress("copies", len(copies))) as progress:
         with reading(loader, Wait([copies], TIMEOUT_MINUTES)) as batches:
             for batch in batches:
-                entries = [result for result in batch if isinstance(result, tuple)]
                 problems += [result for result in batch if isinstance(result, str)]
-                copies.record(entries)
-                num_written += len(entries)
+                num_written += batch.count(True)
                 progress.update(len(batch))
     return num_written, problems
 
 
-class _Copies(Dataset["tuple[str, str] | str | None"]):
+class _Copies(Dataset["bool | str"]):
     """Copies of images; a loader worker makes one when it reads it.
+
+    A copy has the modification time of its image, so that a changed image is copied again.
 
     Args:
         images: the images.
@@ -172,22 +155,19 @@ class _Copies(Dataset["tuple[str, str] | str | None"]):
         self._images = images
         self._out = out
         self._options = options
-        self._stamps = _read_record(out)
-        self._names = {images.name_of(row) for row in range(len(images))}
 
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, row: int) -> tuple[str, str] | str | None:
-        """Make a copy; return the image's name and stamp, or the failure; None if it exists."""
+    def __getitem__(self, row: int) -> bool | str:
+        """Make a copy; return whether it was missing, or the failure."""
         path = self._images.path_of(row)
-        name = self._images.name_of(row)
-        stamp = content_stamp(path)
-        target = self._out / name
-        if self._stamps.get(name) == stamp and target.is_file():
-            return None
+        target = self._out / self._images.name_of(row)
         try:
             with self._images.reading(row):
+                changed_ns = os.stat(path).st_mtime_ns
+                if target.is_file() and target.stat().st_mtime_ns == changed_ns:
+                    return False
                 content = self._smaller(path)
         except (OSError, ValueError, MemoryError) as error:
             if isinstance(error, UnreadableImageError):
@@ -198,28 +178,13 @@ class _Copies(Dataset["tuple[str, str] | str | None"]):
         with naming_failures(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(content)
+            os.utime(unfinished, ns=(changed_ns, changed_ns))
             unfinished.replace(target)
-        return name, stamp
+        return True
 
     def being_read(self) -> list[str]:
         """Return the paths of the images being copied."""
         return self._images.being_read()
-
-    def record(self, entries: Iterable[tuple[str, str]]) -> None:
-        """Append image names and stamps to the record."""
-        file = self._out / _RECORD
-        with naming_failures(file), file.open("a") as record:
-            record.writelines(f"{json.dumps(entry)}\n" for entry in entries)
-
-    def forget_removed(self) -> int:
-        """Delete copies of removed images, and return the number of these images."""
-        removed = self._stamps.keys() - self._names
-        for name in removed:
-            (self._out / name).unlink(missing_ok=True)
-            del self._stamps[name]
-        (self._out / _RECORD).unlink(missing_ok=True)
-        self.record(self._stamps.items())
-        return len(removed)
 
     def _smaller(self, path: str) -> bytes | bytearray:
         """Return the content of an image's copy, a smaller JPEG.

@@ -13,7 +13,6 @@ import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterator
 from io import FileIO
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -162,15 +161,15 @@ def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
     extensions: tuple[str, ...] = IMAGE_EXTENSIONS
     if not any(name.lower().endswith(extensions) for name in names):
         extensions = (ARRAY_EXTENSION,)
-    images_by_rank: list[list[str]] = [[] for _ in extensions]
+    rank_of_image = {}
     for name in names:
         suffix = os.path.splitext(name)[1].lower()
         if suffix in extensions:
-            images_by_rank[extensions.index(suffix)].append(name)
+            rank_of_image[name] = extensions.index(suffix)
         elif suffix != ".cls":
             skipped[suffix or "no extension"] += 1
     best: dict[str, str] = {}  # name without extension → image
-    for name in chain.from_iterable(images_by_rank):
+    for name in sorted(rank_of_image, key=rank_of_image.__getitem__):
         best.setdefault(os.path.splitext(name)[0], name)
     chosen = set()
     for stem, name in best.items():
@@ -178,7 +177,7 @@ def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
         key = os.path.join(folder, basename.partition(".")[0])
         if key == stem or key not in best:
             chosen.add(name)
-    if num_others := sum(map(len, images_by_rank)) - len(chosen):
+    if num_others := len(rank_of_image) - len(chosen):
         skipped["images beside an image with the same key"] += num_others
     return [name for name in names if name in chosen]
 

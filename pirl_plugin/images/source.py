@@ -38,22 +38,11 @@ class PixelType(NamedTuple):
     dtype: torch.dtype
 
     def __str__(self) -> str:
-        return f"{counted(self.channels, 'channel')} of {self.type_name}"
-
-    @property
-    def type_name(self) -> str:
-        """The dtype's name, such as ``uint8``."""
-        return str(self.dtype).removeprefix("torch.")
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{counted(self.channels, 'channel')} of {dtype}"
 
 
 RGB = PixelType(3, torch.uint8)
-
-
-class DecodedImage(NamedTuple):
-    """Pixels ``(C, H, W)``, and whether the image is readable; if not, they are gray."""
-
-    pixels: torch.Tensor
-    is_readable: bool
 
 
 class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
@@ -94,11 +83,11 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, row: int) -> DecodedImage:
-        """Read and decode one image of :meth:`pixel_type` for 224-px views: see :meth:`load`."""
-        return self.load(row, 224, self.pixel_type())
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, bool]:
+        """Read and decode one image of :attr:`pixel_type` for 224-px views: see :meth:`load`."""
+        return self.load(row, 224, self.pixel_type)
 
-    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> DecodedImage:
+    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> tuple[torch.Tensor, bool]:
         """Read and decode one image.
 
         Args:
@@ -110,14 +99,14 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
                 other type are unreadable.
 
         Returns:
-            The pixels, and whether the image is readable.
+            The pixels ``(C, H, W)``, and whether the image is readable; if not, they are gray.
         """
         try:
             with self.reading(row):
                 image = self.read(row)
                 if not isinstance(image, torch.Tensor):
                     image = decode_image(image, round(NEEDED_SIDE * size / 224))
-                return DecodedImage(_of_type(image, pixel_type), True)
+                return _of_type(image, pixel_type), True
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable[row]:
                 self._unreadable[row] = True
@@ -125,14 +114,11 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
                 path = printable(self.path_of(row))
                 logging.root.warning(f"Skipped unreadable image {row}, {path}: {reason}")
         shape = (pixel_type.channels, _GRAY_SIDE, _GRAY_SIDE)
-        return DecodedImage(torch.full(shape, _GRAY, dtype=pixel_type.dtype), False)
-
-    def pixel_type(self) -> PixelType:
-        """Return the most common channels and dtype in a small sample."""
-        return self._sampled_type
+        return torch.full(shape, _GRAY, dtype=pixel_type.dtype), False
 
     @functools.cached_property
-    def _sampled_type(self) -> PixelType:
+    def pixel_type(self) -> PixelType:
+        """The most common channels and dtype in a small sample."""
         counts: Counter[PixelType] = Counter()
         for row in evenly_spaced(len(self), _SAMPLE):
             with suppress(OSError, UnreadableImageError, MemoryError):
@@ -302,4 +288,5 @@ def evenly_spaced(total: int, count: int) -> list[int]:
         [0, 1, 3, 5, 7, 9, 11, 13]
     """
     count = min(count, total)
-    return [i * total // count for i in range(count)]
+    rows: list[int] = (np.arange(count) * total // max(count, 1)).tolist()
+    return rows

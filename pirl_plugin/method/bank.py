@@ -53,7 +53,7 @@ class MemoryBank(nn.Module):
         >>> bank = MemoryBank(num_rows=3, dim=2, momentum=0.5)
         >>> bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).shape
         torch.Size([3, 2])
-        >>> _ = bank.update(torch.tensor([0]), torch.tensor([[0.0, 3.0]]))
+        >>> bank.update(torch.tensor([0]), torch.tensor([[0.0, 3.0]]))
         >>> bank.lookup(torch.tensor([0, 1]))  # (1, 0)/2 + (0, 1)/2, then to unit norm
         tensor([[0.7071, 0.7071],
                 [0.0000, 1.0000]])
@@ -133,16 +133,13 @@ class MemoryBank(nn.Module):
         """
         return gather(index), gather(embeddings)
 
-    def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
+    def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> None:
         """Exchange embeddings between ranks and :meth:`move` their rows. Collective.
 
         Args:
             index: ``(B,)`` int64, image numbers for this rank's batch; −1 skips an image.
             embeddings: ``(B, dim)`` f(v_I), normalized here; non-finite ones are skipped.
             momentum: weight of the old rows (default: the bank's).
-
-        Returns:
-            The result of :meth:`move` for this rank's rows.
 
         Raises:
             ValueError: an argument has the wrong type or shape, or on a CPU an index is outside the
@@ -152,7 +149,7 @@ class MemoryBank(nn.Module):
         if index.device.type == "cpu":
             check_range(index, self.num_rows)
         index = index.masked_fill(index >= self.num_rows, -1)
-        return self.move(*self.exchange(index, embeddings.detach().float()), momentum)
+        self.move(*self.exchange(index, embeddings.detach().float()), momentum)
 
     def check_batch(self, index: Tensor, embeddings: Tensor, name: str = "embeddings") -> Tensor:
         """Return the index as ``(B,)``.
@@ -178,7 +175,7 @@ class MemoryBank(nn.Module):
         return index
 
     @torch.no_grad()
-    def move(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
+    def move(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> None:
         """Move rows toward new embeddings: row ← normalize(m·row + (1 − m)·f).
 
         A repeated row (samplers pad by repetition) moves once, toward the mean of its normalized
@@ -189,16 +186,11 @@ class MemoryBank(nn.Module):
             index: ``(n,)`` int64, indices into :attr:`rows`; negative entries are skipped.
             embeddings: ``(n, dim)`` f(v_I), normalized here; zero or non-finite ones are skipped.
             momentum: m (default: the bank's). With 0, rows become the embeddings.
-
-        Returns:
-            ``(2,)`` float32: the summed norms of moved rows before normalization, and the number of
-            moved rows. Their mean norm is 1 if embeddings equal their rows, and 0.71 (for m = 0.5)
-            if they are orthogonal.
         """
         if momentum is None:
             momentum = self.momentum
         if len(index) == 0:
-            return torch.zeros(2, device=index.device)
+            return
         # In float64 the summation order does not matter.
         embeddings = embeddings.double()
         norms = embeddings.norm(dim=1, keepdim=True)  # n×1
@@ -229,8 +221,6 @@ class MemoryBank(nn.Module):
         self.rows[index] = new[slot]
         # If any row moves, all entries point to moving rows.
         self.visited[index] = self.visited[index] | (last_moving >= 0)
-        is_moving = moves.to(f.dtype)  # 1 for each moving row
-        return torch.stack([(moved_norms[:, 0] * is_moving).sum(), is_moving.sum()]).float()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         # Take only the device from `fn`: that of `half()` would also cast the rows.
@@ -263,15 +253,4 @@ class MemoryBank(nn.Module):
             if key not in state_dict:
                 missing_keys.append(key)
                 continue
-            local = getattr(self, name)
-            check_loaded_size(tuple(state_dict[key].shape), tuple(local.shape))
-            local.copy_(state_dict[key])
-
-
-def check_loaded_size(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raise ``ValueError`` if the sizes of a checkpoint's bank and this run's differ."""
-    if shape != expected:
-        raise Refused(
-            f"The checkpoint's memory bank is {shape}, but this run's is {expected} (images, "
-            f"embedding_dim). Use the checkpoint's data set and embedding_dim, or start without it."
-        )
+            getattr(self, name).copy_(state_dict[key])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -33,20 +32,6 @@ from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 _MANY_STEPS = 100  # before warning about a likely mistake in the training loop
-
-
-@dataclass
-class LastStep:
-    """Values from the last training step, for reports.
-
-    Attributes:
-        terms: unweighted L_NCE per output with a weight above 0, by name (``invariance``,
-            ``image``). The mean over ranks is the mean over all valid images.
-        moved: ``(2,)``, the result from :meth:`pirl_plugin.method.bank.MemoryBank.move`.
-    """
-
-    terms: dict[str, Tensor] = field(default_factory=dict)
-    moved: Tensor = field(default_factory=partial(torch.zeros, 2))
 
 
 class PIRLLoss(nn.Module):
@@ -79,7 +64,8 @@ class PIRLLoss(nn.Module):
         norm_constant: Z for the ``nce`` estimator, a float; None until known.
         step: number of training steps so far, a key for drawing negatives.
         seed: seed for the initial rows and the draw; None (same as 0) until known.
-        last_step: values from the last step, for reports.
+        last_terms: unweighted L_NCE in the last step per output with a weight above 0, by name
+            (``invariance``, ``image``). The mean over ranks is the mean over all valid images.
 
     Raises:
         ValueError: an argument has the wrong type or is out of range.
@@ -134,7 +120,7 @@ class PIRLLoss(nn.Module):
         self.norm_constant = config.norm_constant
         self.seed = config.bank.seed
         self.step = 0
-        self.last_step = LastStep()
+        self.last_terms: dict[str, Tensor] = {}
         self._batches_since_update = 0
         self.resize(num_train_samples)
         # The paper has 2.5 %. Above 10 %, the noise term of nce is larger than the data term.
@@ -192,9 +178,10 @@ class PIRLLoss(nn.Module):
             valid = (index >= 0) & ~outside  # (B,)
             invalid = ~valid[:, None]  # (B, 1)
             rows = torch.where(valid, index, 0)  # (B,)
-            queries = torch.stack([at_least_float32(outputs[name]) for name in used], dim=1)
+            queries = torch.stack(list(map(outputs.__getitem__, used)), dim=1)
             # Invalid images become zeros, so they get no gradient: (B, T, D)
-            queries = normalize(queries.masked_fill(invalid[:, None], 0), dim=2)
+            queries = at_least_float32(queries).masked_fill(invalid[:, None], 0)
+            queries = normalize(queries, dim=2)
             scores = self._scores(queries, rows, valid, negatives)
             estimator = self._function
             if self._needs_norm_constant:
@@ -207,14 +194,16 @@ class PIRLLoss(nn.Module):
             sums = per_image.masked_fill(invalid, 0).sum(dim=0)  # (T,)
             means = sums * (world_size() / num_valid)  # (T,)
             terms = dict(zip(used, means.unbind(), strict=True))
-            loss = torch.stack([weight_of[name] * term for name, term in terms.items()]).sum()
-            # DistributedDataParallel waits for a gradient from every head, even an unused one. Zero
-            # times a non-finite output is NaN, so it also shows in the loss.
+            loss = means.new_zeros(())
             for name, output in outputs.items():
-                if name not in terms:
+                if name in terms:
+                    loss = loss + weight_of[name] * terms[name]
+                else:
+                    # DistributedDataParallel waits for a gradient from every head, even an unused
+                    # one. Zero times a non-finite output is NaN, so it also shows in the loss.
                     loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()
 
-        self.last_step.terms = dict(zip(used, means.detach().unbind(), strict=True))
+        self.last_terms = dict(zip(used, means.detach().unbind(), strict=True))
         self._note_batch(len(index))
         return loss.masked_fill(outside.any(), torch.nan)
 
@@ -231,7 +220,7 @@ class PIRLLoss(nn.Module):
             ValueError: an argument has the wrong type or shape, or on a CPU an index is outside the
                 data set.
         """
-        self.last_step.moved = self.bank.update(index, f_image)
+        self.bank.update(index, f_image)
         self.step += 1
         self._batches_since_update = 0
         if self.step == _MANY_STEPS:
@@ -336,7 +325,6 @@ class PIRLLoss(nn.Module):
             "seed": self.seed or 0,
             "norm_constant": self.norm_constant,
             "temperature": self.config.temperature,
-            "placement": self.config.bank.placement,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -344,15 +332,8 @@ class PIRLLoss(nn.Module):
 
         Arguments take precedence over the checkpoint. Z is a mean of exp(s/τ), so it is estimated
         again if τ differs.
-
-        Raises:
-            ValueError: only one of the two banks, the checkpoint's and this one, is sharded.
         """
         config = self.config
-        placement = config.bank.placement
-        fits = placement == state["placement"]
-        check("bank.placement", placement, fits, f"{state['placement']}, as in the checkpoint")
-
         self.step = state["step"]
         if config.bank.seed is None:
             self.seed = state["seed"]

@@ -16,8 +16,8 @@ from pirl_plugin.system.failures import Refused
 
 _SHARED = -2  # key for a draw shared by the batch
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
-_MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
-_SHIFTS = (30, 27, 31)
+# Shift and multiplier of each round of the finalizer.
+_ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64), (31, 1))
 _HALF_WORD = 0xFFFFFFFF
 
 
@@ -219,13 +219,8 @@ def _stream(seed: int, step: int) -> Tensor:
 
 def _mix(words: Tensor) -> Tensor:
     """Hash int64 words in place: the finalizer of SplitMix64."""
-    first, second, third = _SHIFTS
-    words = _shift_xor(words, first).mul_(_MULTIPLIERS[0])
-    words = _shift_xor(words, second).mul_(_MULTIPLIERS[1])
-    return _shift_xor(words, third)
-
-
-def _shift_xor(words: Tensor, shift: int) -> Tensor:
-    """Return words ^ (words >>> shift), in place; a mask removes the copied sign bits."""
-    shifted = (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
-    return words.bitwise_xor_(shifted)
+    for shift, multiplier in _ROUNDS:
+        # Shifting int64 copies the sign bit to the left; the mask removes the copies.
+        shifted = (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
+        words = words.bitwise_xor_(shifted).mul_(multiplier)
+    return words

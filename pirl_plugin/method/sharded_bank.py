@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.method.bank import MemoryBank, check_loaded_size
+from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, sha256_of
 from pirl_plugin.system.ranks import (
@@ -139,8 +139,6 @@ class ShardedMemoryBank(MemoryBank):
             images = torch.arange(state["first"], state["num_rows"], state["every"])
             rows = state["rows"]
             visited = state["visited"]
-            shape = (state["num_rows"], rows.shape[1])
-            check_loaded_size(shape, (self.num_rows, self.rows.shape[1]))
             local = self.local_index(images)
             is_local = local >= 0
             self.rows[local[is_local]] = rows[is_local].to(self.rows)

@@ -33,7 +33,7 @@ class NetworkConfig:
         origins: where the values above come from, by name; defaults are absent.
 
     Raises:
-        Refused: the dtype or the size is invalid.
+        Refused: the dtype is invalid.
 
     Example:
         >>> print(NetworkConfig().with_values("run", size=64))
@@ -52,20 +52,18 @@ class NetworkConfig:
         mean, std = _default_statistics(self.channels)
         object.__setattr__(self, "mean", self.mean or mean)
         object.__setattr__(self, "std", self.std or std)
-        if not isinstance(self.size, int) or self.size < 1:
-            raise Refused(f"size: expected a number of pixels, got {self.size!r}.")
         if self.dtype not in ("uint8", "uint16", "float32"):
             raise Refused(f"dtype: expected uint8, uint16 or float32, got {self.dtype!r}.")
 
     def __str__(self) -> str:
+        parts = [] if self.pixel_type == RGB else [str(self.pixel_type)]
         values = {
             "size": f"{self.size} px",
-            "mean": f"mean {_listed(self.mean)}",
-            "std": f"std {_listed(self.std)}",
+            "mean": " ".join(["mean", *map("{:.5g}".format, self.mean)]),
+            "std": " ".join(["std", *map("{:.5g}".format, self.std)]),
         }
-        parts = [f"{text} ({self.origins.get(name, 'default')})" for name, text in values.items()]
-        if self.pixel_type != RGB:
-            parts.insert(0, str(self.pixel_type))
+        for name, text in values.items():
+            parts.append(f"{text} ({self.origins.get(name, 'default')})")
         return ", ".join(parts)
 
     @property
@@ -129,7 +127,7 @@ class NetworkConfig:
         size: int | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
-        dtype: str | None = None,
+        dtype: torch.dtype | str | None = None,
     ) -> NetworkConfig:
         """Return a copy with new values; None keeps a value and its origin.
 
@@ -143,12 +141,11 @@ class NetworkConfig:
         values: dict[str, Any] = {}
         if size is not None:
             values["size"] = size
-        if mean is not None:
-            values["mean"] = tuple(map(float, mean))
-        if std is not None:
-            values["std"] = tuple(map(float, std))
         if dtype is not None:
-            values["dtype"] = dtype
+            values["dtype"] = str(dtype).removeprefix("torch.")
+        for name, statistics in (("mean", mean), ("std", std)):
+            if statistics is not None:
+                values[name] = tuple(map(float, statistics))
         origins = {**self.origins, **dict.fromkeys(values, origin)}
         return replace(self, **values, origins=origins)
 
@@ -177,7 +174,3 @@ def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, 
     if channels == 3:
         return IMAGENET_MEAN, IMAGENET_STD
     return (0.5,) * channels, (0.25,) * channels
-
-
-def _listed(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.5g}" for value in values)

@@ -18,7 +18,6 @@ from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import adapt_channels, evaluating, network_config_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
-from pirl_plugin.system.text import counted
 from pirl_plugin.views.base import Views
 
 _OF_DATA = "data"  # origin of statistics computed from the images
@@ -55,8 +54,8 @@ class PIRL(nn.Module):
 
     Raises:
         ValueError: ``data`` is not an ``ImageDataset``, no view is named ``images``, no image is
-            readable, the trunk does not return one vector per image or cannot read the images, or
-            ``loss`` is for a different number of images.
+            readable, the trunk does not return one vector per image, or ``loss`` is for a different
+            number of images.
 
     Example:
         >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
@@ -121,7 +120,7 @@ class PIRL(nn.Module):
         config = config.with_values("run", size=blank.shape[-1])
         if data.pixel_type != RGB and isinstance(data.views, Views):
             mean, std = data.source.statistics(data.pixel_type)
-            dtype = data.pixel_type.type_name
+            dtype = data.pixel_type.dtype
             config = config.with_values(_OF_DATA, mean=mean, std=std, dtype=dtype)
         elif not blank.is_floating_point():
             config = config.with_values("run", mean=config.mean, std=config.std)
@@ -166,13 +165,9 @@ class PIRL(nn.Module):
         With gradient accumulation, call this after each batch. Collective.
 
         Raises:
-            ValueError: there was no batch, in training mode, since the last update.
+            AssertionError: there was no batch, in training mode, since the last update.
         """
-        if self._last_batch is None:
-            raise Refused(
-                "There has been no batch since the last update(). Call update() once after each "
-                "model(batch), in training mode."
-            )
+        assert self._last_batch is not None, "model(batch) has not been called in training mode"
         index, f_image = self._last_batch
         self._last_batch = None
         self.loss.update(index, f_image)
@@ -211,25 +206,14 @@ def _feature_width(trunk: nn.Module, image: Tensor) -> int:
     """Return a trunk's feature width for an image ``(C, H, W)``; leaves the trunk unchanged.
 
     Raises:
-        Refused: the trunk cannot read the image, or does not return one vector per image.
+        Refused: the trunk does not return one vector per image.
     """
     parameter = next(trunk.parameters(), image)
     with evaluating(trunk):  # so that BatchNorm statistics do not change
         inputs = _normalized(image[None], network_config_of(trunk))
-        try:
-            features = trunk(inputs.to(parameter.device))
-        except RuntimeError as error:
-            reason = str(error).partition("\n")[0]
-            raise Refused(
-                f"The trunk cannot read images of shape {tuple(image.shape)}: {reason}. Pass a "
-                f"trunk for {counted(len(image), 'channel')} and this size."
-            ) from error
+        features = trunk(inputs.to(parameter.device))
     if isinstance(features, list) and len(features) == 1:
         (features,) = features
-    if not isinstance(features, Tensor):
-        raise Refused(
-            f"The trunk returned a {type(features).__name__}: expected a tensor of features (B, D)."
-        )
     width = features.flatten(1).shape[1]
     if features.shape[1] != width:  # other image sizes would give other widths
         raise Refused(

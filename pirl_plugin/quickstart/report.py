@@ -16,11 +16,10 @@ from torchvision.utils import make_grid
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.knn import find_neighbors
-from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import LINE_KEY
-from pirl_plugin.evaluation.next_commands import next_commands, program_name
+from pirl_plugin.evaluation.next_commands import next_commands
 from pirl_plugin.images.source import evenly_spaced
-from pirl_plugin.quickstart.images import Data, Split
+from pirl_plugin.quickstart.images import Data, Evaluated
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.system.files import read_json_lines
 from pirl_plugin.system.text import counted
@@ -40,9 +39,7 @@ def write_report(
     data: Data,
     checkpoints: dict[str, Path],
     results: dict[str, Any],
-    train: Split,
-    test: Split | None,
-    compared: LayerComparison | None,
+    evaluated: Evaluated,
 ) -> None:
     """Write ``report.html`` into ``out`` from a finished run.
 
@@ -51,9 +48,7 @@ def write_report(
         data: the images.
         checkpoints: the checkpoints ``random`` and ``pirl``.
         results: as in ``results.json``.
-        train: training image features.
-        test: test image features, if there are labels.
-        compared: the layer comparison, if there are labels.
+        evaluated: the images with their features.
     """
     # Losses and measures from the run's log.
     lines = read_json_lines(out / "pretrain" / "stdout.json")
@@ -66,39 +61,40 @@ def write_report(
     machine = "" if torch.cuda.is_available() else " +config/pirl/machines=cpu_small"
     test_of_labels = "There were no labels for a test"
     outcome: dict[str, Any] = {}
-    if test is not None and compared is not None:
+    held_out_of = None if data.labeled is None else data.labeled.held_out_of
+    if evaluated.test is not None and evaluated.layers is not None:
         test_of_labels = "Labels were used only for the test"
-        outcome = accuracy_facts(results, test.labels, compared.chart())
+        outcome = accuracy_facts(results, evaluated.test.labels, evaluated.layers.chart())
     page.write_page(
         out / "report.html",
         f"{method.name} quickstart",
-        introduction=f"A ResNet-{network['DEPTH']} saw {data.num_train:,} images without labels "
+        introduction=f"A ResNet-{network['DEPTH']} saw {len(data.train):,} images without labels "
         f"for {epochs}. {test_of_labels}.",
         training={
             "plots": _plots(losses, results["epochs"], measures),
             "task": method.task,
-            "samples": _samples(train, results["seed"], method.views),
+            "samples": _samples(evaluated.train, results["seed"], method.views),
         },
-        neighbors=show_neighbors(train, test, method.name),
+        neighbors=show_neighbors(evaluated, method.name),
         commands={
-            "The same on your images": f"{program_name()} quickstart --data DIR --out runs/mine",
+            "The same on your images": "pirl-plugin quickstart --data DIR --out runs/mine",
             "Train a larger network for longer, on these or other images": (
-                f"{program_name()} train config=pretrain/pirl/own_images{machine} "
+                f"pirl-plugin train config=pretrain/pirl/own_images{machine} "
                 f"'config.DATA.TRAIN.DATA_PATHS=[DIR]'"
             ),
-            **next_commands(checkpoints["pirl"], data.folder),
+            **next_commands(checkpoints["pirl"], held_out_of or Path(data.train.path)),
         },
-        settings=_settings(data, results, test),
+        settings=_settings(data, results, evaluated.test),
         **outcome,
     )
 
 
-def _settings(data: Data, results: dict[str, Any], test: Split | None) -> dict[str, str]:
+def _settings(data: Data, results: dict[str, Any], test: page.ShownImages | None) -> dict[str, str]:
     """Return the table at the report's end."""
     packages = ("pirl_plugin", "torch", "vissl")
     return {
-        "Data": f"{data.num_train:,} images in {data.train}",
-        "Test": "none" if test is None else f"{len(test.rows):,} images in {data.val}",
+        "Data": f"{len(data.train):,} images in {data.train.path}",
+        "Test": "none" if test is None else f"{len(test.rows):,} images in {test.source.path}",
         "Method": METHODS[results["method"]].name,
         "Configuration": f"pretrain/{RUN_CONFIG}, from config=pretrain/pirl/quick_jigsaw",
         "Evaluation": "frozen res5 features: VISSL's linear benchmark; kNN, k = 20, cosine",
@@ -164,23 +160,22 @@ def verdict(gains: Mapping[str, Sequence[float]], method: str = "PIRL") -> page.
     return page.Verdict("open", f"This run does not show that {method} learned. {advice}{details}")
 
 
-def show_neighbors(train: Split, test: Split | None, method: str = "PIRL") -> page.Neighbors:
+def show_neighbors(evaluated: Evaluated, method: str = "PIRL") -> page.Neighbors:
     """Show a few images with their nearest training images under each network.
 
     Args:
-        train: the images to search for neighbors.
-        test: the queries; None: the training images, each without itself.
+        evaluated: the images. Without test images, training images are shown, each without itself.
         method: the trained network's name.
     """
-    queries = test or train
+    train = evaluated.train
+    test = evaluated.test
     nearest = {}
     for name, title in (("pirl", method), ("random", "Random")):
-        features = queries.features[name]
-        gallery = train.features[name]
+        gallery, queries = evaluated.features[name]
         nearest[title], _ = find_neighbors(
-            features, gallery, page.NUM_NEIGHBORS, leave_one_out=test is None
+            queries, gallery, page.NUM_NEIGHBORS, leave_one_out=test is None
         )
-    return page.show_neighbors(train, queries, nearest)
+    return page.show_neighbors(train, test or train, nearest)
 
 
 def _plots(
@@ -206,7 +201,7 @@ def _plots(
     return plots
 
 
-def _samples(train: Split, seed: int, views: Views) -> list[dict[str, str]]:
+def _samples(train: page.ShownImages, seed: int, views: Views) -> list[dict[str, str]]:
     """Return network inputs for a few images: title → picture of the image and its views."""
     samples = []
     for row in evenly_spaced(len(train.rows), 3):

@@ -21,28 +21,22 @@ from pirl_plugin.checkpoints.read import CheckpointName
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import classify, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, vote
-from pirl_plugin.evaluation.layer_comparison import LayerComparison
 from pirl_plugin.evaluation.measures import paired_gain
-from pirl_plugin.images.opening import FolderSource
-from pirl_plugin.images.source import ImageSource
+from pirl_plugin.images.labeled import save_split
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.quickstart.images import (
     Data,
-    Split,
+    Evaluated,
     find_data,
     measure_labeled,
     read_unlabeled,
-    save_held_out,
 )
 from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.failures import FailedProcess
 from pirl_plugin.system.files import claim_folder, digest_of, read_json, write_json
-from pirl_plugin.system.processes import (
-    own_command,
-    processor_name,
-)
+from pirl_plugin.system.processes import own_command, processor_name
 from pirl_plugin.system.watcher import Interrupted, requested, run_command
 
 # The network learns the sample scenes in 32,000 images. Photos need more: with 3,000 photos, 10
@@ -51,28 +45,28 @@ _SAMPLE_EPOCHS = 16
 _FEW_PHOTOS = 1200  # fewer photos are not repeated more often
 
 
-def quick_epochs(data: Data, images_seen: int) -> int:
+def quick_epochs(num_images: int, images_seen: int) -> int:
     """Return the default number of epochs for photos.
 
     Args:
-        data: the photos.
+        num_images: number of photos.
         images_seen: number of images to train on; fewer for less than 1,200 photos.
 
     Example:
-        >>> [quick_epochs(Data(Path("a"), None, n), 120_000) for n in (50, 3000, 500_000)]
+        >>> [quick_epochs(number, 120_000) for number in (50, 3000, 500_000)]
         [100, 40, 1]
     """
-    return max(1, round(images_seen / max(data.num_train, _FEW_PHOTOS)))
+    return max(1, round(images_seen / max(num_images, _FEW_PHOTOS)))
 
 
-def quick_negatives(data: Data) -> str:
+def quick_negatives(num_images: int) -> str:
     """Return the override for N: at most half the number of images."""
-    return f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}"
+    return f"config.LOSS.pirl_loss.num_negatives={min(1024, num_images // 2)}"
 
 
-def list_overlay(data: Data) -> list[str]:
+def _list_overlay(data: Data) -> list[str]:
     """Return the overlay for images in lists, if the data are lists."""
-    return ["+config/pirl/datasets=filelist"] if data.train.is_file() else []
+    return ["+config/pirl/datasets=filelist"] if Path(data.train.path).is_file() else []
 
 
 def quick_linear(data: Data, checkpoint: Path) -> list[str]:
@@ -80,9 +74,9 @@ def quick_linear(data: Data, checkpoint: Path) -> list[str]:
     assert data.labeled is not None
     return [
         "config=benchmark/pirl/quick_linear",
-        *list_overlay(data),
-        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
-        f"config.DATA.TEST.DATA_PATHS=[{data.val}]",
+        *_list_overlay(data),
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train.path}]",
+        f"config.DATA.TEST.DATA_PATHS=[{data.labeled.test.path}]",
         f"config.MODEL.HEAD.NUM_CLASSES={len(data.labeled.classes)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
     ]
@@ -116,37 +110,38 @@ def run_quickstart(
         print(f"Generating sample images in {folder}", flush=True)
         write_sample_dataset(folder)
     data = find_data(folder)
-    epochs = epochs or quick_epochs(data, METHODS[method].images_seen)
+    epochs = epochs or quick_epochs(len(data.train), METHODS[method].images_seen)
     run = {
         "command": "quickstart",
-        "data": str(data.train),
+        "data": data.train.path,
         "digest of the images": _digest_of_images(data),
         "epochs": epochs,
         "seed": seed,
         "method": method,
     }
     claim_folder(out, run)
-    data = save_held_out(data, out)
+    if data.labeled is not None:
+        images = save_split(data.labeled, out)
+        data = Data(images.train, images)
     results_file = out / "results.json"
     if results_file.is_file() and (out / "report.html").is_file():
         _print_summary(read_json(results_file), out)
         return
 
     # Two networks: pre-trained, and before training.
-    print(f"{data.num_train:,} images in {data.train}; epochs: {epochs}", flush=True)
-    if data.val is None:
+    print(f"{len(data.train):,} images in {data.train.path}; epochs: {epochs}", flush=True)
+    if data.labeled is None:
         print("The images are not in class folders, so no accuracy is measured", flush=True)
     torch.manual_seed(seed)
     random_init = out / "random_init.torch"
-    source = data.labeled.train if data.labeled is not None else FolderSource(data.train)
-    channels = source.pixel_type().channels
+    channels = data.train.pixel_type.channels
     trunk = ResNetTrunk(10, 0.5, in_channels=channels)  # as in pretrain/pirl/quick_jigsaw
     save_trunk(trunk, random_init)
     pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
     checkpoints = {"pirl": pretrained, "random": random_init}
 
     print(f"Evaluating {METHODS[method].name} and random initialization", flush=True)
-    results, train, test, compared = _evaluate(data, checkpoints, out, seed, METHODS[method])
+    results, evaluated = _evaluate(data, checkpoints, out, seed, METHODS[method])
     results |= {
         "seed": seed,
         "epochs": epochs,
@@ -155,34 +150,34 @@ def run_quickstart(
         "threads": torch.get_num_threads(),  # the number changes the order of float sums
         "seconds": round(time.time() - start, 1),  # of this call
     }
-    write_report(out, data, checkpoints, results, train, test, compared)
+    write_report(out, data, checkpoints, results, evaluated)
     write_json(results_file, results)
     _print_summary(results, out)
 
 
 def _evaluate(
     data: Data, checkpoints: dict[str, Path], out: Path, seed: int, method: Method
-) -> tuple[dict[str, Any], Split, Split | None, LayerComparison | None]:
+) -> tuple[dict[str, Any], Evaluated]:
     """Measure the networks; without classes, only compute features for the report.
 
     Returns:
-        Accuracies for ``results.json``, the training and test images with their features, and the
-        layer accuracies; empty and None without classes.
+        Accuracies for ``results.json``, empty without classes; and the images with their features.
     """
     networks = {name: load_trunk(file) for name, file in checkpoints.items()}
     networks["random"].network_config = networks["pirl"].network_config
     if data.labeled is None:
-        return {}, read_unlabeled(data.train, networks), None, None
-    compared, train, test = measure_labeled(data.labeled, networks)
-    compared = replace(compared, networks=[method.name, "Random"])
+        return {}, read_unlabeled(data.train, networks)
+    evaluated = measure_labeled(data.labeled, networks)
+    assert evaluated.layers is not None
+    layers = replace(evaluated.layers, networks=[method.name, "Random"])
     _run_linear_benchmarks(data, checkpoints, out, seed)
-    print(compared.table(), flush=True)
-    results = _accuracies(train, test, out)
+    print(layers.table(), flush=True)
+    results = _accuracies(evaluated, out)
     results["layers"] = {
-        name: {layer: top1[number] for layer, top1 in compared.top1.items()}
+        name: {layer: top1[number] for layer, top1 in layers.top1.items()}
         for number, name in enumerate(networks)
     }
-    return results, train, test, compared
+    return results, replace(evaluated, layers=layers)
 
 
 def run_host(
@@ -234,9 +229,9 @@ def _digest_of_images(data: Data) -> str:
 
     VISSL compares only names when it resumes.
     """
-    sources: list[ImageSource] = [FolderSource(data.train)]
+    sources = [data.train]
     if data.labeled is not None:
-        sources = [data.labeled.train, data.labeled.test]
+        sources.append(data.labeled.test)
     return digest_of(digest for source in sources for digest in source.fingerprint())[:12]
 
 
@@ -244,15 +239,15 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
     """Train with VISSL's engine, which ends at once if the run is finished."""
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
-        *list_overlay(data),
+        *_list_overlay(data),
         *method.overrides,
-        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train.path}]",
         f"config.OPTIMIZER.num_epochs={epochs}",
         f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={max(1, epochs // 4)}",
         "config.LOG_FREQUENCY=5",
         f"config.SEED_VALUE={seed}",
         f"config.LOSS.pirl_loss.bank.seed={seed}",
-        quick_negatives(data),
+        quick_negatives(len(data.train)),
     ]
     run_host(overrides, out, "Pre-training", threads=torch.get_num_threads())
     return out / str(CheckpointName("phase", epochs - 1, is_final=True))
@@ -272,7 +267,7 @@ def _run_linear_benchmarks(data: Data, checkpoints: dict[str, Path], out: Path, 
         list(pool.map(run, checkpoints))  # raises a run's error
 
 
-def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any]]:
+def _accuracies(evaluated: Evaluated, out: Path) -> dict[str, dict[str, Any]]:
     """Return the networks' top-1 accuracies, and the gain from training.
 
     Returns:
@@ -281,16 +276,18 @@ def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any
     """
     results: dict[str, dict[str, Any]] = {}
     answers: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
-    for name, features in test.features.items():
-        rows, cosines = find_neighbors(features, train.features[name], 20)
-        is_right = vote(rows, cosines, train.labels) == test.labels
+    assert evaluated.test is not None
+    test_labels = evaluated.test.labels
+    for name, (train, test) in evaluated.features.items():
+        rows, cosines = find_neighbors(test, train, 20)
+        is_right = vote(rows, cosines, evaluated.train.labels) == test_labels
         folder = out / f"linear_{name}"
         results[name] = {
             "knn_top1": round(100 * is_right.double().mean().item(), 2),
             "linear_top1": round(linear_accuracy(folder)["res5"], 2),
         }
         answers["knn_top1"][name] = is_right
-        answers["linear_top1"][name] = classify(folder, features.float()) == test.labels
+        answers["linear_top1"][name] = classify(folder, test.float()) == test_labels
     results["gain"] = {}
     for measure, of_network in answers.items():
         gain, interval = paired_gain(of_network["pirl"], of_network["random"])

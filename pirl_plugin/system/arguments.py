@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from pirl_plugin.system.files import LOCK
 
 MAX_SEED = 2**32 - 1
 
@@ -36,76 +33,24 @@ def user_path(text: str) -> Path:
     return Path(text).expanduser()
 
 
-def weights_file(text: str) -> Path:
-    """Parse the path to a weights file; passing a run's folder is a common mistake."""
-    path = user_path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"{text} is a folder; choose a file, such as {Path(text, 'checkpoint.torch')}"
-        )
-    return input_file(text)
-
-
-def input_file(text: str) -> Path:
-    """Parse the path to an existing file."""
-    path = user_path(text)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"{text} does not exist")
-    return path
-
-
 def output_folder(text: str) -> Path:
-    """Parse the path to a folder that can be created and written to, as an absolute path."""
-    path = user_path(text).resolve()
-    _check_writable(path, text)
-    return path
+    """Parse the path to a folder, as an absolute path."""
+    return user_path(text).resolve()
 
 
 @dataclass(frozen=True)
 class OutputFile:
-    """An argument type: paths to writable files.
+    """An argument type: paths with one of these endings, such as ``.npz``."""
 
-    Attributes:
-        endings: allowed file name endings, such as ``.npz``; empty allows any.
-    """
-
-    endings: tuple[str, ...] = ()
+    endings: tuple[str, ...]
 
     def __call__(self, text: str) -> Path:
         """Parse a path."""
         path = user_path(text)
-        if path.is_dir():
-            raise argparse.ArgumentTypeError(f"{text}: expected a file, but this is a folder")
-        if self.endings and path.suffix not in self.endings:
+        if path.suffix not in self.endings:
             listed = ", ".join(self.endings)
             raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {listed}")
-        if path.suffix == ".parquet":
-            try:
-                import pyarrow.parquet  # noqa: F401
-            except ImportError as error:
-                raise argparse.ArgumentTypeError(
-                    f"{text}: a .parquet file needs pyarrow, which cannot be imported ({error}); "
-                    f"pip install pyarrow"
-                ) from error
-        _check_writable(path.parent, text)
-        # Pages are written again, and the content of a feature file is checked.
-        is_in_run = any((folder / LOCK).exists() for folder in path.resolve().parents)
-        if is_in_run and path.exists() and path.suffix not in (".html", ".npz"):
-            raise argparse.ArgumentTypeError(
-                f"{text} exists in a run's folder; choose another name, or delete it"
-            )
         return path
-
-
-def _check_writable(folder: Path, text: str) -> None:
-    """Raise an argparse error if a path is not a folder, or cannot be created or written to."""
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(
-            f"{text}: {folder} is {'read-only' if folder.is_dir() else 'a file'}; choose another "
-            f"path"
-        )
 
 
 def device(text: str) -> str:
@@ -136,7 +81,7 @@ Options = Mapping[str, Mapping[str, Any]]
 _DEFAULT = "(default: the one used in pre-training)"
 
 _FILES = "a file from this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
-CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=weights_file, help=_FILES)}
+CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=user_path, help=_FILES)}
 """A weights file."""
 
 _FETCHED = "instead of a file, let timm download the published weights for --timm NAME"
@@ -228,6 +173,7 @@ def command_parser(
         description=f"{description}\nExample: pirl-plugin {name} {example}",
         formatter_class=HelpFormatter,
     )
+    parser.set_defaults(command=name)
     if weights is not None:
         one_of = parser.add_mutually_exclusive_group(required=True)
         for option, settings in weights.items():

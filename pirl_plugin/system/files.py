@@ -47,7 +47,12 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-        _flush_folder(path.parent)
+        with suppress(OSError):  # flush the new name too, if the file system supports it
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager
@@ -69,25 +74,6 @@ def naming_failures(path: Path) -> Iterator[None]:
                 raise FailedWrite(cause.errno, cause.strerror, str(path)) from error
             cause = cause.__cause__ or cause.__context__
         raise
-
-
-def check_space(folder: Path, num_bytes: int, remedy: str) -> None:
-    """Check that a folder's disk has space for a file, before computing the content.
-
-    Args:
-        folder: an existing folder.
-        num_bytes: the file's size.
-        remedy: what to change, as a sentence.
-
-    Raises:
-        Refused: the file would be larger than the free space.
-    """
-    free = shutil.disk_usage(folder).free
-    if num_bytes > free:
-        raise Refused(
-            f"{folder} has {free / 1e6:,.1f} MB of free space, but the features need "
-            f"{num_bytes / 1e6:,.1f} MB. {remedy}"
-        )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -160,16 +146,6 @@ def link_relatively(target: Path, link: Path) -> None:
     unfinished.unlink(missing_ok=True)
     unfinished.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
     unfinished.replace(link)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush renames in ``folder`` to disk, if the file system supports it."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def remove_unfinished(folder: Path) -> None:

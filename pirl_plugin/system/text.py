@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
@@ -36,3 +37,13 @@ def span(seconds: float) -> str:
         ('0:03:20', '3 days, 11:20:00')
     """
     return str(datetime.timedelta(seconds=round(seconds)))
+
+
+def truncate(names: Sequence[str], most: int = 4) -> str:
+    """Join the names, or the first of them.
+
+    >>> truncate(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 TIMEOUT_MINUTES = 10.0
 """Maximum time that a command waits for one image."""
@@ -13,25 +13,19 @@ PAUSE_S = 0.5
 """Time between two looks at the waits, in seconds."""
 
 
-class Reader(Protocol):
-    """A source of images."""
-
-    def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers are reading now."""
-
-
 @dataclass(eq=False)
 class Wait:
     """A wait for images, which ends this process if none is read for too long.
 
     Attributes:
-        sources: where the images come from.
+        sources: where the images come from; ``being_read()`` of each returns the paths that this
+            process and its loader workers are reading.
         minutes: maximum time without progress.
         key: configuration key for the limit, if there is one.
         folder: folder for ``failure.txt``; None for a temporary folder.
     """
 
-    sources: Sequence[Reader]
+    sources: Sequence[Any]
     minutes: float
     key: str = ""
     folder: Path | None = None

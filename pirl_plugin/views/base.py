@@ -15,6 +15,8 @@ from pirl_plugin.views.photometric import Photometric, check_limits
 from pirl_plugin.views.pixels import as_generator, as_pixels, random_resized_crop
 
 _USUAL_SCALE = (0.08, 1.0)
+AREA_SHARES = "the smallest and the largest fraction of the image's area, such as [0.08, 1.0]"
+"""The expected value of a crop's scale, for messages."""
 _CORNER = np.zeros((1, 2), np.int32)
 _Self = TypeVar("_Self", bound="Views")
 
@@ -42,7 +44,7 @@ class Views(ABC):
         **photometric: Any,
     ) -> None:
         self.image_size = image_size
-        self.image_scale = area_shares("image_scale", image_scale)
+        self.image_scale = check_limits("image_scale", image_scale, 1, AREA_SHARES)
         self.photometric = Photometric(**photometric)
 
     def __call__(
@@ -134,9 +136,3 @@ def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
         448
     """
     return round(size * math.sqrt(_USUAL_SCALE[0] / scale[0]))
-
-
-def area_shares(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """Return two area fractions; raise ``ValueError`` unless 0 < low <= high <= 1."""
-    expected = "the smallest and the largest fraction of the image's area, such as [0.08, 1.0]"
-    return check_limits(name, value, 1, expected)

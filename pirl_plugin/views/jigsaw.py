@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import Refused, check, check_name
-from pirl_plugin.views.base import Views, area_shares, size_of_usual_crops
+from pirl_plugin.views.base import AREA_SHARES, Views, size_of_usual_crops
 from pirl_plugin.views.kernels import render
+from pirl_plugin.views.photometric import check_limits
 from pirl_plugin.views.pixels import random_resized_crop
 
 _FLIPS = ("patch", "image", "none")
@@ -95,7 +96,7 @@ class JigsawViews(Views):
         self.patches_crop_size = patches_crop_size
         self.patch_size = patch_size
         self.grid = grid
-        self.patches_scale = area_shares("patches_scale", patches_scale)
+        self.patches_scale = check_limits("patches_scale", patches_scale, 1, AREA_SHARES)
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
 

@@ -184,9 +184,9 @@ class Photometric:
     @functools.cached_property
     def _options(self) -> NDArray[Any]:
         """The options as a structured array (1,), for the compiled function."""
-        types = [
-            (field.name, np.float64, np.shape(getattr(self, field.name))) for field in fields(self)
-        ]
+        types = []
+        for field in fields(self):
+            types.append((field.name, np.float64, np.shape(getattr(self, field.name))))
         return np.array([astuple(self)], types)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from pirl_plugin.system.arguments import command_parser
@@ -30,11 +29,7 @@ def main(arguments: list[str]) -> int:
         _print_list()
     else:
         require_host()
-        from pirl_plugin.vissl.run.overrides import replaced_configs
-
         name = options.name.removeprefix("config=")
-        for file in replaced_configs():
-            print(f"{file} replaces this plugin's file", file=sys.stderr)
         print(composed_text([f"config={name}", *options.overrides]), end="")
     return 0
 

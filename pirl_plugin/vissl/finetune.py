@@ -30,11 +30,12 @@ def main(arguments: list[str]) -> int:
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
     from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, write_report
     from pirl_plugin.vissl.run import launch
 
     if options.report is not None:
         require_scikit_learn()
-    trunk, images = labeled_run.load_trunk_and_images(options)
+    trunk, images = load_trunk_and_images(options)
     print(labeled_run.UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
@@ -60,14 +61,14 @@ def main(arguments: list[str]) -> int:
         print(write_classifier(options.out, images.classes))
     if options.report is not None:
         # Fit logistic regressions to frozen features, on the images that the run trained on.
-        frozen = fit_layers(trunk, drawn_images(images, options.out), trunk.layers).best
-        layer = frozen.classifier.layer
-        frozen_top1 = frozen.test_top1
+        frozen = fit_layers(trunk, drawn_images(images, options.out), trunk.layers)
+        layer = frozen.chosen
+        frozen_top1 = frozen.test_top1(layer)
         accuracies[f"frozen, {layer}"] = frozen_top1
         print(f"Frozen, a logistic regression on {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier on frozen features"
         numbers = (num_images, num_tested(options.out))
-        labeled_run.write_report(options, title, trunk, images, accuracies, *numbers)
+        write_report(options, title, trunk, images, accuracies, *numbers)
     return 0
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from pathlib import Path
 
-from pirl_plugin.system.failures import MissingPackage, Refused
+from pirl_plugin.system.failures import MissingPackage
 
 NOT_INSTALLED = (
     "VISSL, or a package that it needs, is not installed: pip install 'pirl-plugin[vissl]', then "
@@ -20,10 +19,7 @@ def require_host() -> None:
 
     Raises:
         MissingPackage: it is not installed.
-        Refused: Python has removed docstrings, which Classy Vision reads as it is imported.
     """
-    if sys.flags.optimize > 1:
-        raise Refused("VISSL needs docstrings. Run Python without -OO and PYTHONOPTIMIZE=2.")
     if not all(map(importlib.util.find_spec, ("vissl", "hydra", "fvcore", "iopath"))):
         raise MissingPackage(NOT_INSTALLED)
 

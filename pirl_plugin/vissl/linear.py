@@ -45,10 +45,11 @@ def main(argv: list[str]) -> int:
         return 0
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, write_report
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.vissl.run import launch
 
-    trunk, images = labeled_run.load_trunk_and_images(options)
+    trunk, images = load_trunk_and_images(options)
     benchmark = choose_benchmark(trunk)
     print(labeled_run.UNCHECKED, flush=True)
     status = launch.main([*benchmark, *labeled_run.run_overrides(options, trunk, images)])
@@ -61,18 +62,19 @@ def main(argv: list[str]) -> int:
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
             num_train = int((images.train_labels != NO_CLASS).sum())
-            labeled_run.write_report(options, _TITLE, trunk, images, accuracies, num_train, tested)
+            write_report(options, _TITLE, trunk, images, accuracies, num_train, tested)
     return status
 
 
 def _fit_logistic(options: argparse.Namespace) -> None:
     """Fit logistic regressions, print accuracies, and save the classifier for the chosen layer."""
-    from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE
+    from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS
     from pirl_plugin.evaluation.logistic import fit_layers
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images
 
-    trunk, images = labeled_run.load_trunk_and_images(options)
+    trunk, images = load_trunk_and_images(options)
     trunk.to(arguments.device("auto"))
     layers = trunk.layers
     if options.layer is not None:
@@ -81,17 +83,18 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     file = options.out / CLASSIFIER_FILE
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers)
-        save_trunk(trunk.cpu(), file, fitted.best.classifier)
+        best = fitted.best
+        names = [images.classes[label] for label in best.labels]
+        classifier = Classifier(best.weight.float(), best.bias.float(), names, fitted.chosen)
+        save_trunk(trunk.cpu(), file, classifier)
         write_json(options.out / RESULTS, fitted.results())
     print(fitted.table())
     by_class = fitted.accuracy_by_class()
-    print("Accuracy (%) and number of test images by class:")
+    print("Accuracy (%) and number of test images by class, the least accurate first:")
     for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
         top1, count = by_class[label]
         print(f"  {top1:6.2f} {count:7,}  {printable(images.classes[label])}")
-    if len(by_class) > _MOST_CLASSES:
-        print(f"  and {len(by_class) - _MOST_CLASSES} classes that are at least as accurate")
-    print(f"{file}: the network with a classifier on {fitted.best.classifier.layer}")
+    print(f"{file}: the network with a classifier on {fitted.chosen}")
     next_command = (
         f"pirl-plugin embed --checkpoint {shlex.quote(str(file))} --data PHOTOS --out photos.csv "
         f"--no-features --sort-into sorted"
@@ -108,44 +111,53 @@ def _write_page(
     fitted: LogisticFits,
     commands: dict[str, str],
 ) -> None:
+    import numpy as np
     import torch
+    from sklearn.metrics import confusion_matrix
 
+    from pirl_plugin.evaluation.network_options import write_report
     from pirl_plugin.evaluation.page import Accuracy, Chart, ShownImages
 
+    layer = fitted.chosen
     accuracies = {}
-    for fit in fitted.fits:
-        chosen = " (chosen)" if fit is fitted.best else ""
-        accuracies[f"{fit.classifier.layer}{chosen}"] = fit.test_top1
+    for name in fitted.fits:
+        accuracies[f"{name} (chosen)" if name == layer else name] = fitted.test_top1(name)
     classes = images.classes
     bars = [
         Accuracy(classes[label], top1, count)
         for label, (top1, count) in fitted.accuracy_by_class().items()
     ]
-    rows = fitted.test_rows.tolist()
-    pictures = ShownImages(images.test, rows, torch.from_numpy(fitted.test_labels), classes)
+    labels = fitted.test_labels
+    pictures = ShownImages(
+        images.test, fitted.test_rows.tolist(), torch.from_numpy(labels), classes
+    )
+    predicted = fitted.predicted[layer]
+    probability = fitted.probability[layer]
+    wrong = np.flatnonzero(predicted != labels)
     mistakes = []
-    for number in fitted.confident_mistakes()[:_MISTAKES].tolist():
-        predicted = classes[fitted.best.predicted[number]]
-        probability = float(fitted.best.probability[number])
+    for number in wrong[np.argsort(-probability[wrong], kind="stable")][:_MISTAKES].tolist():
         picture = pictures.picture(number)
-        label = f"{picture.label}, predicted: {predicted}, {100 * probability:.0f} %"
+        label = (
+            f"{picture.label}, predicted: {classes[predicted[number]]}, "
+            f"{100 * probability[number]:.0f} %"
+        )
         mistakes.append(replace(picture, label=label))
-    best = fitted.best
-    labeled_run.write_report(
+    counts = confusion_matrix(labels, predicted, labels=range(len(classes)))
+    write_report(
         options,
         _TITLE,
         trunk,
         images,
         accuracies,
         fitted.num_train,
-        fitted.num_test,
-        [Chart(f"{best.classifier.layer} by class", bars)],
+        len(labels),
+        [Chart(f"{layer} by class", bars)],
         introduction=(
-            f"{options.out / 'classifier.torch'} contains the classifier on "
-            f"{best.classifier.layer}, the best layer on {fitted.num_held_out:,} held-out training "
-            f"images ({best.held_out_top1:.1f} % correct). The test images played no part in this."
+            f"{options.out / 'classifier.torch'} contains the classifier on {layer}, the best "
+            f"layer on {len(fitted.best.held_out_right):,} held-out training images "
+            f"({fitted.best.held_out_top1:.1f} % correct). The test images played no part in this."
         ),
-        confusion=dict(zip(classes, fitted.confusion(len(classes)).tolist(), strict=True)),
+        confusion=dict(zip(classes, counts.tolist(), strict=True)),
         mistakes=mistakes,
         commands=commands,
     )

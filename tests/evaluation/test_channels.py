@@ -44,7 +44,7 @@ def test_commands__adapt_to_image_channels(channels, dtype, network, tmp_path, c
     knn_command.main([*network, *data, "--k", "1", "--layer", "last"])
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     mean, std = open_source(tmp_path / "data" / "train").statistics(
-        open_source(tmp_path / "data" / "train").pixel_type()
+        open_source(tmp_path / "data" / "train").pixel_type
     )
     assert (results["mean"], results["std"], results["unreadable"]) == (mean, std, 0)
     printed = capsys.readouterr().out
@@ -61,7 +61,7 @@ def test_config__follows_training_or_images():
     deep = open_source([array(4, np.uint16, level) for level in range(3)])
     trunk = TimmTrunk("resnet10t", {"in_chans": 4})
     config = config_for(trunk, deep, rgb=False)
-    assert list(config.mean) == deep.statistics(deep.pixel_type())[0]
+    assert list(config.mean) == deep.statistics(deep.pixel_type)[0]
     assert config.origins["mean"] == "images"
     trained = trunk.network_config.with_values("run", mean=[9] * 4, std=[8] * 4, dtype="uint16")
     trunk.network_config = trained

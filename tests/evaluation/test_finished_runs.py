@@ -7,10 +7,10 @@ import torch
 
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from pirl_plugin.evaluation.network_options import write_report
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import choose_benchmark
-from pirl_plugin.vissl.run.labeled_run import write_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
 from tests.helpers.images import save_gray
 from tests.helpers.sweeps import finish

@@ -13,16 +13,13 @@ if TYPE_CHECKING:
 
 def loop_update(
     bank: Tensor, visited: Tensor, momentum: float, rows: Tensor, embeddings: Tensor
-) -> tuple[Tensor, int]:
-    """Update ``bank`` and ``visited``; return the sum of norms and the number of moved rows."""
-    norms = []
+) -> None:
+    """Update ``bank`` and ``visited``."""
     for row in sorted({int(row) for row in rows if row >= 0}):
         images = [
             normalize(f.double(), dim=0) for r, f in zip(rows, embeddings, strict=True) if r == row
         ]
         f = torch.stack(images).sum(dim=0) / len(images)
         moved = momentum * bank[row].double() + (1 - momentum) * f
-        norms.append(moved.norm())
         bank[row] = (moved / moved.norm()).to(bank.dtype)
         visited[row] = True
-    return torch.stack([torch.zeros((), dtype=torch.float64), *norms]).sum(), len(norms)

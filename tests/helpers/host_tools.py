@@ -10,7 +10,6 @@ from PIL import Image
 
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.vissl.adapters.networks import resnet_arguments
 
 CPU = ["+config/pirl/machines=cpu", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 LINEAR = ["+config/pirl/linear=resnet18", *CPU]
@@ -19,7 +18,8 @@ LINEAR = ["+config/pirl/linear=resnet18", *CPU]
 def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:
     """Write a random trunk in VISSL's format (default: ResNet-18)."""
     torch.manual_seed(seed)
-    save_trunk(ResNetTrunk(**resnet_arguments(section)), path)
+    section["width"] = section.pop("WIDTH_MULTIPLIER", 1)
+    save_trunk(ResNetTrunk(**{key.lower(): value for key, value in section.items()}), path)
     return path
 
 

@@ -193,15 +193,15 @@ def test_hugging_face__arrays_keep_channels_and_dtype(column):
     kinds = {"array": datasets.Array3D(arrays.shape[1:], "uint16"), "lists": lists}
     features = datasets.Features(image=kinds[column])
     source = open_source(datasets.Dataset.from_dict({"image": arrays.tolist()}, features))
-    assert source.pixel_type() == PixelType(5, torch.uint16)
-    np.testing.assert_array_equal(source[2].pixels.permute(1, 2, 0), arrays[2])
+    assert source.pixel_type == PixelType(5, torch.uint16)
+    np.testing.assert_array_equal(source[2][0].permute(1, 2, 0), arrays[2])
 
 
 def test_folder__stays_rgb_despite_arrays_beside_images(tmp_path):
     write_folder(tmp_path, [bands(5, np.uint8)] * 3)
     save_gray(tmp_path / "a" / "0.png", 9)
     source = open_source(tmp_path)
-    assert (len(source), source.pixel_type()) == (1, RGB)
+    assert (len(source), source.pixel_type) == (1, RGB)
     gray = np.full((4, 5), 300, np.uint16)
     Image.fromarray(gray).save(tmp_path / "a" / "1.png")
     Image.new("L", (5, 4), 7).save(tmp_path / "a" / "2.png")
@@ -215,21 +215,21 @@ def test_rgb__converts_only_on_request(tmp_path):
     data = ImageDataset(deep, VIEWS, rgb=True)
     assert data.pixel_type == RGB
     assert data[1]["images"].shape == (3, 8, 8)
-    assert int(data.source.load(2, 8, RGB).pixels[0, 0, 0]) == 2
+    assert int(data.source.load(2, 8, RGB)[0][0, 0, 0]) == 2
     assert ImageDataset(deep, VIEWS)[1]["images"].shape == (1, 8, 8)
 
 
 def test_statistics__are_per_channel():
     arrays = [bands(4, np.uint16, seed) for seed in range(6)]
     source = open_source(arrays)
-    mean, std = source.statistics(source.pixel_type())
+    mean, std = source.statistics(source.pixel_type)
     values = np.stack(arrays).reshape(-1, 4).astype(float)
     np.testing.assert_allclose(mean, values.mean(0))
     np.testing.assert_allclose(std, values.std(0))
     bytes_ = open_source([array.astype(np.uint8) for array in arrays])
-    np.testing.assert_allclose(bytes_.statistics(bytes_.pixel_type())[0], values.mean(0) / 255)
+    np.testing.assert_allclose(bytes_.statistics(bytes_.pixel_type)[0], values.mean(0) / 255)
     constant = open_source([np.full((4, 4, 2), 5, np.float32)])
-    assert constant.statistics(constant.pixel_type()) == ([5, 5], [1, 1])
+    assert constant.statistics(constant.pixel_type) == ([5, 5], [1, 1])
     assert open_source([png(3)] * 2).statistics(RGB)[0][0] == 0.485
 
 

@@ -134,13 +134,13 @@ def test_torchvision_names__are_kept_in_order():
         assert (source.classes, source.labels().tolist()) == (["plane", "car"], [1, 0, 1])
 
 
-def test_join__lists_three_unknown_classes_and_counts_the_rest():
+def test_join__lists_four_unknown_classes_and_counts_the_rest():
     for test, train, words in (
         ("abcd", "a", r"images: b, c, d\. The .* have a\."),
-        ("abcde", "a", r"images: b, c, d and 1 more\. The .* have a\."),
-        ("abcdef", "a", r"images: b, c, d and 2 more\. The .* have a\."),
+        ("abcde", "a", r"images: b, c, d, e\. The .* have a\."),
+        ("abcdef", "a", r"images: b, c, d, e and 1 more\. The .* have a\."),
         ("d", "abc", r"images: d\. The .* have a, b, c\."),
-        ("e", "abcd", r"images: e\. The .* have a, b, c …\."),
+        ("e", "abcd", r"images: e\. The .* have a, b, c, d\."),
     ):
         with pytest.raises(ValueError, match=words):
             join_classes(list(train), name_classes(test), "DIR/val")
@@ -203,7 +203,7 @@ def test_columns__may_hold_encoded_images(tmp_path):
         data = {"image": [image] * 2, "mask": [b"no image"] * 2, "name": ["a.png", "b.png"]}
         datasets.Dataset.from_dict(data).to_parquet(tmp_path / "a.parquet")
         assert open_source(tmp_path / "a.parquet")[1][0].unique().tolist() == [7]
-    assert open_source(tmp_path / "a.parquet", columns=Columns("image"))[0].is_readable
+    assert open_source(tmp_path / "a.parquet", columns=Columns("image"))[0][1]
     # Text cells are never opened as paths: the file would decide what is read.
     for column in ("name", "photo"):
         with pytest.raises(ValueError, match=f"image_column = {column} is not a column of images"):

@@ -91,12 +91,6 @@ def test_library__accepts_one_image(tmp_path):
         assert (tuple(features.shape), readable.tolist()) == ((1, 128), [True])
 
 
-@pytest.mark.parametrize("views", [pirl.JigsawViews, None, "jigsaw"])
-def test_dataset__refuses_views_that_are_not_callable(views):
-    with pytest.raises(ValueError, match="expected a function of an image"):
-        ImageDataset(PHOTOS, views)
-
-
 def test_subset__has_images_without_views():
     network = pirl.WideResNet(10, 0.25)
     data = ImageDataset([*PHOTOS, None], pirl.ImageViews(image_size=8))
@@ -110,8 +104,6 @@ def test_subset__has_images_without_views():
     assert [views[row]["index"] for row in range(3)] == [-1, 1, 2]
     assert views[1]["images"].shape == (3, 16, 16)
     assert views.source.unreadable_paths() == ["list[3]"]
-    with pytest.raises(ValueError, match=r"items in list are views.* Pass the ImageDataset itself"):
-        pirl.extract_features(network, list(data), size=32)
 
 
 def test_views__are_unaffected_by_feature_size(tmp_path):

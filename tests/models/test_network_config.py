@@ -31,16 +31,10 @@ def test_record__omits_defaults(tmp_path):
     assert (found.size, found.mean) == (48, NetworkConfig().mean)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"size": 0}, "size: expected a number of pixels, got 0"),
-        ({"dtype": "int8"}, "dtype: expected uint8, uint16 or float32, got 'int8'"),
-    ],
-)
-def test_with_values__refuses_impossible_values(values, message):
+def test_with_values__refuses_other_dtypes():
+    message = "dtype: expected uint8, uint16 or float32, got 'int8'"
     with pytest.raises(ValueError, match=message):
-        NetworkConfig("test_vit").with_values("test", **values)
+        NetworkConfig("test_vit").with_values("test", dtype="int8")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from pirl_plugin.evaluation import page
+from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.quickstart import report
-from pirl_plugin.quickstart.images import Split
+from pirl_plugin.quickstart.images import Evaluated
 from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 
 
@@ -46,11 +47,10 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
     # The ants are alike. The first bee is closer to them than to the second bee.
     pirl = torch.tensor([[1, 0.5, 0]] * 3 + [[0, 1, 0], [0, 0, 1]])
     labels = torch.tensor([0, 0, 0, 1, 1])
-    features = {"pirl": pirl, "random": pirl.flip(0)}
-    train = Split(source, [0, 1, 2, 10, 11], labels, source.classes, features)
-    features = {"pirl": pirl[[3, 0]], "random": pirl[[3, 0]]}
-    test = Split(source, [10, 0], labels[[3, 0]], source.classes, features)
-    neighbors = show_neighbors(train, test)
+    features = {"pirl": (pirl, pirl[[3, 0]]), "random": (pirl.flip(0), pirl[[3, 0]])}
+    train = page.ShownImages(source, [0, 1, 2, 10, 11], labels, source.classes)
+    test = page.ShownImages(source, [10, 0], labels[[3, 0]], source.classes)
+    neighbors = show_neighbors(Evaluated(train, test, features, None))
     assert [query.picture.label for query in neighbors.queries] == ["ants", "bees"]
     assert [query.num_same("PIRL") for query in neighbors.queries] == [3, 1]
     # In reverse order, the three images with equal features are one ant and two bees.
@@ -65,9 +65,10 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
 
 def test_neighbors__exclude_query_if_unlabeled(image_folder):
     source = FolderSource(image_folder / "train")
-    features = {name: torch.randn(len(source), 4) for name in ("pirl", "random")}
-    train = Split(source, range(len(source)), -torch.ones(len(source)).long(), [], features)
-    neighbors = show_neighbors(train, None)
+    features = {name: 2 * (torch.randn(len(source), 4),) for name in ("pirl", "random")}
+    labels = torch.full((len(source),), NO_CLASS)
+    train = page.ShownImages(source, range(len(source)), labels, [])
+    neighbors = show_neighbors(Evaluated(train, None, features, None))
     assert neighbors.shares == []
     for query in neighbors.queries:
         assert query.picture.image not in [near.image for near in query.neighbors["PIRL"]]

@@ -163,15 +163,16 @@ def test_run_host__quotes_error_of_failed_run(tmp_path):
 
 def test_find_data__recognizes_folder_layouts(image_folder, tmp_path):
     data = find_data(image_folder)
-    assert (data.train, data.val) == (image_folder / "train", image_folder / "val")
-    assert data.num_train == 20
-    assert find_data(image_folder / "train" / "ants").val is None
+    assert data.labeled.test.path == str(image_folder / "val")
+    assert data.train.path == str(image_folder / "train")
+    assert len(data.train) == 20
+    assert find_data(image_folder / "train" / "ants").labeled is None
     shutil.copytree(image_folder, tmp_path / "data")
     (tmp_path / "data" / "val" / "ants").rename(tmp_path / "data" / "val" / "wasps")
     with pytest.raises(ValueError, match="wasps"):
         find_data(tmp_path / "data")
     (tmp_path / "data" / "val").rename(tmp_path / "data" / "bus")  # now train is a class
-    assert find_data(tmp_path / "data").train == tmp_path / "data"
+    assert find_data(tmp_path / "data").labeled.held_out_of == tmp_path / "data"
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="image"):
         find_data(tmp_path / "empty")
@@ -185,7 +186,6 @@ def test_parse__photos_default_to_npid(tmp_path):
 
 def test_parse__refuses_invalid_options(tmp_path, capsys):
     for words, said in (
-        (["--data", str(tmp_path / "nowhere")], "expected an existing folder with images"),
         (["--method", "npid"], "--method npid: this option needs --data DIR"),
         (["--epochs=0"], "argument --epochs: 0: expected"),
     ):

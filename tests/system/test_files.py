@@ -8,10 +8,8 @@ import sys
 import pytest
 import torch
 
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
     atomic_write,
-    check_space,
     claim_folder,
     link_relatively,
     read_json_lines,
@@ -76,12 +74,6 @@ def test_claim__refuses_different_run(tmp_path):
         claim_folder(tmp_path / "out", {"seed": 0})
     with pytest.raises(ValueError, match=r"the run with seed 0 \(now 1\)"):
         claim_folder(tmp_path / "out", {"seed": 1})
-
-
-def test_check_space__names_folder_and_remedy(tmp_path):
-    check_space(tmp_path, 1, "")
-    with pytest.raises(Refused, match=f"{tmp_path} has .* MB of free space, .* Set TMPDIR."):
-        check_space(tmp_path, 1 << 60, "Set TMPDIR.")
 
 
 def test_json_lines__skip_incomplete_lines(tmp_path):

@@ -27,18 +27,6 @@ def test_configs__shows_composed_config_with_overrides(capsys):
     assert config["LOSS"]["pirl_loss"]["num_negatives"] == 1024
 
 
-def test_config__in_current_folder_is_named(tmp_path, monkeypatch, capsys):
-    mine = tmp_path / "configs" / "config" / "pirl" / "bank" / "sharded.yaml"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("# @package _global_\nconfig: {LOG_FREQUENCY: 77}\n")
-    monkeypatch.chdir(tmp_path)
-    words = ["pretrain/pirl/npid_8node", "+config/pirl/bank=sharded"]
-    assert run(["configs", *words]) == 0
-    printed = capsys.readouterr()
-    assert yaml.safe_load(printed.out)["LOG_FREQUENCY"] == 77
-    assert printed.err == f"{mine.relative_to(tmp_path)} replaces this plugin's file\n"
-
-
 def test_cli__prints_version_and_refuses_unknown_command(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"pirl-plugin {__version__}\n"

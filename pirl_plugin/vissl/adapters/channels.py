@@ -6,15 +6,13 @@ a new run computes them from a sample of the training images, and its checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from pirl_plugin.checkpoints.load import read_network_config
-from pirl_plugin.images.names import TRANSFORMS
 from pirl_plugin.images.source import RGB, ImageSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.system.console import put
@@ -48,26 +46,25 @@ def identify_images(config: AttrDict, source: ImageSource, checkpoint: str | Non
         if rank() == 0 and checkpoint is not None:
             images = read_network_config(Path(checkpoint))
         elif rank() == 0 and not config.DATA.get("RGB"):
-            pixel_type = source.pixel_type()
+            pixel_type = source.pixel_type
             mean, std = source.statistics(pixel_type)
             images = images.with_channels(pixel_type.channels)
-            images = images.with_values("images", mean=mean, std=std, dtype=pixel_type.type_name)
+            images = images.with_values("images", mean=mean, std=std, dtype=pixel_type.dtype)
     return gather_objects(images)[0]
 
 
 def set_images(config: AttrDict, images: NetworkConfig) -> None:
     """Set the channels, dtype and statistics in a configuration, unless they are given.
 
+    The configuration is complete for RGB in uint8. Call this for other images.
+
     Args:
-        config: VISSL's complete configuration, changed in place; for RGB in uint8 it stays as it
-            is.
+        config: VISSL's complete configuration, changed in place.
         images: from :func:`identify_images`.
 
     Raises:
         Refused: the trunk is VISSL's, which reads RGB only.
     """
-    if images.pixel_type == RGB:
-        return
     trunk = config.MODEL.TRUNK
     name = trunk.PIRL_ENSEMBLE.MEMBER if trunk.NAME == "pirl_ensemble" else trunk.NAME
     if name == "pirl_resnet":
@@ -92,9 +89,7 @@ def set_images(config: AttrDict, images: NetworkConfig) -> None:
 def show_images(config: AttrDict, dataset: PIRLDataset) -> None:
     """Print which images the network gets: channels, size, statistics, and options of the views."""
     images = run_network(nn.Identity(), config)
-    mean = " ".join(f"{value:.5g}" for value in images.mean)
-    std = " ".join(f"{value:.5g}" for value in images.std)
-    put(f"images    {images.pixel_type}, {images.size} px, mean {mean}, std {std}\n")
+    put(f"images    {images}\n")
     first = dataset.transform.transforms[0].transform
     if images.pixel_type != RGB and isinstance(first, PIRLTransform):
         put(f"views     {first.views.photometric.channel_options()}, and no color options\n")
@@ -108,15 +103,3 @@ def _normalizations(config: AttrDict) -> Iterator[dict[str, Any]]:
         for transform in config.DATA[split].get("TRANSFORMS") or ():
             if transform["name"] == "Normalize":
                 yield transform
-
-
-def dtype_of(config: Mapping[str, Any]) -> torch.dtype:
-    """Return the dtype of a run's images, after :func:`set_images`.
-
-    It is uint8 if the first transform is not from this plugin: other transforms give other images.
-    """
-    data = config.get("DATA") or {}
-    transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or [{}]
-    has_our_views = transforms[0].get("name") in TRANSFORMS
-    dtype: torch.dtype = getattr(torch, (has_our_views and data.get("DTYPE")) or "uint8")
-    return dtype

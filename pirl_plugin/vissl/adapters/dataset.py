@@ -16,7 +16,7 @@ from vissl.data.ssl_transforms import get_transform
 
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.names import SOURCES
-from pirl_plugin.images.source import RGB, PixelType
+from pirl_plugin.images.source import PixelType
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
@@ -59,11 +59,11 @@ class PIRLDataset(GenericSSLDataset):
         return data if isinstance(data, PIRLDiskDataset) else None
 
     def read_as(self, pixel_type: PixelType) -> None:
-        """Read images of this type, from a source of this plugin.
+        """Read images of this type other than RGB in uint8, from a source of this plugin.
 
-        Those other than RGB in uint8 are tensors, which torchvision's ``ToTensor`` refuses.
+        They are tensors, which torchvision's ``ToTensor`` refuses.
         """
-        if self.disk is not None and pixel_type != RGB:
+        if self.disk is not None:
             self.disk.pixel_type = pixel_type
             entries = self.cfg.DATA[self.split].TRANSFORMS
             kept = [entry for entry in entries if entry["name"] != "ToTensor"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,11 @@ import torch
 from classy_vision.dataset.transforms import ClassyTransform
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import default_collate
 
 from pirl_plugin.images import names
 from pirl_plugin.images.classes import join_classes
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.image_dataset import IGNORED_LABEL, JOINED_VIEWS
+from pirl_plugin.images.image_dataset import IGNORED_LABEL, collate_views
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.paper_datasets import NumberedSource
 from pirl_plugin.images.source import RGB
@@ -247,6 +247,6 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
         ``data_valid`` (B,). Each tensor is in a list of one, as in VISSL's collators.
     """
     collated = {}
-    for name, values in default_collate([sample["data"] for sample in batch]).items():
-        collated[name] = [values.flatten(0, 1) if name in JOINED_VIEWS else values]
+    for name, values in collate_views(list(map(itemgetter("data"), batch))).items():
+        collated[name] = [values]
     return collated

@@ -19,7 +19,7 @@ from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.networks import resnet_arguments, timm_arguments
+from pirl_plugin.vissl.adapters.networks import timm_arguments
 from pirl_plugin.vissl.adapters.weights import compare_with_model, vissl_state
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ class PIRLResNet(ResNetTrunk):
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_resnet") -> None:
-        super().__init__(**resnet_arguments(model_config.TRUNK.get("PIRL_RESNET") or {}))
+        arguments = {}
+        for key, value in (model_config.TRUNK.get("PIRL_RESNET") or {}).items():
+            arguments["width" if key == "WIDTH_MULTIPLIER" else key.lower()] = value
+        super().__init__(**arguments)
 
 
 class PIRLTimm(TimmTrunk):

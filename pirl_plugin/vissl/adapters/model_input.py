@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pirl_plugin.images.names import PREDICT_JIGSAW
+from pirl_plugin.images.names import PREDICT_JIGSAW, TRANSFORMS
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.vissl.adapters.channels import dtype_of
 from pirl_plugin.vissl.sections import InputSettings, num_micro_batches, read_section
 
 Inputs = Tensor | dict[str, Tensor]
@@ -38,7 +37,11 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     if not has_our_images and num_parts == 1:
         return
     settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
-    dtype = dtype_of(config)
+    # Other transforms than this plugin's give RGB in uint8.
+    data = config.get("DATA") or {}
+    transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or [{}]
+    has_our_views = transforms[0].get("name") in TRANSFORMS
+    dtype = getattr(torch, (has_our_views and data.get("DTYPE")) or "uint8")
     memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
     model.to(memory_format=memory_format)
     if settings.compile:
@@ -53,9 +56,8 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     if settings.autocast == "bfloat16":
         run = torch.autocast(device.type, torch.bfloat16)(run)
     if num_parts > 1:
-        data = config["DATA"]["TRAIN"]
-        largest = math.ceil(data["BATCHSIZE_PER_REPLICA"] / num_parts)
-        names = [transform.get("name") for transform in data["TRANSFORMS"] or []]
+        largest = math.ceil(data["TRAIN"]["BATCHSIZE_PER_REPLICA"] / num_parts)
+        names = [transform.get("name") for transform in transforms]
         run = in_micro_batches(run, model, largest, views=9 if PREDICT_JIGSAW in names else 1)
     model.forward = run
 

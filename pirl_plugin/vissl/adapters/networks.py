@@ -16,25 +16,9 @@ from pirl_plugin.models.trunks import network_config_of
 _TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
 
 
-def resnet_arguments(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments for ``ResNetTrunk`` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
-
-    All keys are optional.
-    """
-    arguments = {}
-    for key, value in section.items():
-        arguments["width" if key == "WIDTH_MULTIPLIER" else key.lower()] = value
-    return arguments
-
-
 def timm_arguments(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a network's name and options from a ``MODEL.TRUNK.PIRL_TIMM`` section."""
-
-    def plain(value: Any) -> object:
-        """Convert a configuration class to a plain dictionary or list."""
-        return dict(value) if hasattr(value, "keys") else list(value)
-
-    options = json.dumps(section.get("OPTIONS") or {}, default=plain)
+    options = json.dumps(section.get("OPTIONS") or {})  # to plain dictionaries, for checkpoints
     return str(section["NAME"]), json.loads(options)
 
 

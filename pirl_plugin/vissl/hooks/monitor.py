@@ -20,6 +20,7 @@ from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
+    from pirl_plugin.method.bank import MemoryBank
     from pirl_plugin.method.loss import PIRLLoss
     from pirl_plugin.vissl.sections import MonitorSettings
     from pirl_plugin.vissl.task import Task
@@ -57,10 +58,7 @@ class TestedHook(QuietHook):
 
 
 class PIRLReportHook(QuietHook):
-    """Logs the terms of Eq. 5 and memory bank statistics.
-
-    ``row norm`` is the mean norm of updated rows before normalization. It starts at 0.71
-    (orthogonal vectors, momentum 0.5), and approaches 1 as the embeddings converge.
+    """Logs the terms of Eq. 5, and the fraction of memory bank rows that have been updated.
 
     Args:
         every: steps between reports, ``LOG_FREQUENCY``.
@@ -77,7 +75,7 @@ class PIRLReportHook(QuietHook):
         loss: PIRLLoss = task.loss
         if not task.train or loss.step % self._every:
             return
-        values = _mean_terms(loss) | _bank_statistics(loss)
+        values = _mean_terms(loss) | {"rows visited": _share_visited(loss.bank)}
         if rank() == 0:
             phrases = [f"{name}: {value:.4f}" for name, value in values.items()]
             logging.info(f"PIRL: {'; '.join(phrases)}")
@@ -87,24 +85,18 @@ class PIRLReportHook(QuietHook):
 def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
     """Return each loss term, averaged over all ranks. Collective."""
     means = {}
-    for name, term in loss.last_step.terms.items():
+    for name, term in loss.last_terms.items():
         total = sum_over_ranks(term.clone())  # summed in place
         means[name] = float(total / world_size())
     return means
 
 
-def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
-    """Return the mean norm of updated rows and the fraction of visited rows. Collective."""
-    bank = loss.bank
-    sum_of_norms, num_moved = loss.last_step.moved
-    counts = torch.stack([sum_of_norms, num_moved, bank.visited.count_nonzero().float()])
+def _share_visited(bank: MemoryBank) -> float:
+    """Return the fraction of rows that have been updated. Collective."""
+    count = bank.visited.count_nonzero()
     if not bank.replicated:  # each rank counts its own rows
-        counts = sum_over_ranks(counts)
-    total_norm, total_moved, num_visited = counts.tolist()
-    return {
-        "row norm": total_norm / max(total_moved, 1),
-        "rows visited": num_visited / bank.num_rows,
-    }
+        count = sum_over_ranks(count)
+    return int(count) / bank.num_rows
 
 
 class MonitorHook(QuietHook):

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.checkpoints.read import final_checkpoint
 from pirl_plugin.evaluation.next_commands import next_commands
 from pirl_plugin.models.trunks import network_config_of
 from pirl_plugin.system.console import PROGRESS, put
@@ -105,7 +104,7 @@ class ProgressHook(QuietHook):
     def on_start(self, task: Task) -> None:
         """Show the number of images, epochs and steps."""
         self._began = time.monotonic()
-        steps_done = self._steps_done(task)
+        steps_done = int(task.num_updates) // self._images_per_step
         if steps_done:
             PROGRESS.print_line(f"resumed   at step {steps_done:,} of {task.max_iteration:,}")
         if "train" in task.datasets:
@@ -119,7 +118,8 @@ class ProgressHook(QuietHook):
         """Show the step, if the progress line is due."""
         if not task.train:
             return
-        steps_done = self._steps_done(task)
+        # In units of this run's batch; task.iteration counts batches of any size.
+        steps_done = int(task.num_updates) // self._images_per_step
         if task.train_phase_idx != self._epoch:  # not timed, because it starts the loader workers
             self._epoch = task.train_phase_idx
             self._first_step = (time.monotonic(), steps_done)
@@ -152,8 +152,8 @@ class ProgressHook(QuietHook):
         took = span(time.monotonic() - self._began)
         folder = Path(task.checkpoint_folder)
         PROGRESS.print_line(f"finished  in {took}; checkpoints and log.txt in {folder}")
-        checkpoint = newest_checkpoint(folder)
-        if checkpoint is None or self._export_to is None:
+        checkpoint = folder / "checkpoint.torch"
+        if self._export_to is None or not checkpoint.exists():
             return
         # From the configuration or a data set catalog.
         images = Path(task.datasets["train"].data_paths[0])
@@ -162,16 +162,3 @@ class ProgressHook(QuietHook):
             export_to = "safetensors"
         for command in next_commands(checkpoint, images, export_to).values():
             PROGRESS.print_line(f"next      {command}")
-
-    def _steps_done(self, task: Task) -> int:
-        """Return completed steps in units of this run's batch; ``iteration`` counts any batch."""
-        return int(task.num_updates) // self._images_per_step
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """Return a finished run's checkpoint: the link, or the file if there is no link.
-
-    Returns None if the run saved no checkpoint.
-    """
-    link = folder / "checkpoint.torch"
-    return link if link.exists() else final_checkpoint(folder)

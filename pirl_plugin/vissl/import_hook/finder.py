@@ -46,21 +46,14 @@ def install() -> ImportHook:
 
 
 def _execute(body: "Callable[[ModuleType], None]", module: "ModuleType") -> None:
-    """Execute a module's body, with our steps before and after."""
-    from pkgutil import resolve_name
-
-    for step in BEFORE.get(module.__name__, ()):
-        resolve_name(step)(module)
-    body(module)
-    _finish(module)
-
-
-def _finish(module: "ModuleType") -> None:
-    """Register our parts in a module, run its steps, and replace functions, as in the table."""
+    """Execute a module's body; register our parts, run steps, and replace functions."""
     from functools import partial, partialmethod
     from pkgutil import resolve_name
 
     module_name = module.__name__
+    for step in BEFORE.get(module_name, ()):
+        resolve_name(step)(module)
+    body(module)
     if module_name in PARTS:
         registry, parts = PARTS[module_name]
         for name, path in parts.items():

@@ -95,18 +95,11 @@ class ExchangeHook(QuietHook):
         sums = sum_over_ranks(counts.to(device)).cpu()
         is_requested = sums[2:] > 0
         self.agreed = int((requests * is_requested).max())
-        self._count(task, *sums[:2].tolist())
-
-    def _count(self, task: Task, unreadable: int, images: int) -> None:
-        """Add a batch from all ranks to the images read. Collective if the run stops.
-
-        Raises:
-            Refused: too many images are unreadable.
-        """
+        # Add the images to those read in the current window.
         split = "train" if task.train else "test"
         num_unreadable, num_images = self._read[split]
-        num_unreadable += unreadable
-        num_images += images
+        num_unreadable += int(sums[0])
+        num_images += int(sums[1])
         window = max(min(len(task.datasets[split]), _WINDOW), num_images)
         if num_unreadable <= self.max_share * window:
             self._read[split] = (num_unreadable, num_images) if num_images < window else (0, 0)

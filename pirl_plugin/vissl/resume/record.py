@@ -198,15 +198,10 @@ def refuse_other_images(
         if split in recorded and recorded[split] != now:
             kind = "training" if split == "TRAIN" else "test"
             raise Refused(
-                f"{checkpoint} is from a run with other {kind} images: "
-                f"{_format_images(recorded[split])}, now {_format_images(now)}. Use the same "
-                f"images (a moved folder is fine), or choose another folder."
+                f"{checkpoint} is from a run with other {kind} images or classes "
+                f"({recorded[split]['count']:,} images, now {now['count']:,}). Use the same images "
+                f"(a moved folder is fine), or choose another folder."
             )
-
-
-def _format_images(images: Images) -> str:
-    digests = [f", {name} {images[name][:12]}" for name in ("paths", "classes") if name in images]
-    return f"{images['count']:,} images{''.join(digests)}"
 
 
 def write_run_config(config: str, folder: Path) -> None:
@@ -222,9 +217,8 @@ def run_differences(
 ) -> Differences:
     """Compare two complete configurations, except for keys that may differ.
 
-    A value that the configuration repeats is reported once, under the key that a user can set:
-    ``DATA.TRAIN.VIEWS.patch_size``, not ``DATA.TRAIN.TRANSFORMS[0].patch_size``. Initial weights
-    are compared by file content.
+    A list entry that repeats another key's values is left out. Initial weights are compared by file
+    content.
 
     Args:
         config: the run's configuration.
@@ -238,8 +232,13 @@ def run_differences(
     settings = _settings(config, hash_weights(config))
     expected_settings = _settings(expected, expected_weights or hash_weights(expected))
     differs = differences(settings, expected_settings, free)
-    # Interpolations repeat values. Name the key that was set.
-    return {key: values for key, values in differs.items() if not _is_repeated(key, differs)}
+    # Interpolations repeat values in lists, such as TRANSFORMS[0].patch_size for VIEWS.patch_size.
+    outside_lists = [values for key, values in differs.items() if "[" not in key]
+    return {
+        key: values
+        for key, values in differs.items()
+        if "[" not in key or values not in outside_lists
+    }
 
 
 def read_composed(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,15 +260,17 @@ def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
     model = config.get("MODEL") or {}
     initial = model.get("WEIGHTS_INIT") or {}
     ensemble = (model.get("TRUNK") or {}).get("PIRL_ENSEMBLE") or {}
-    members = map(_content_of, ensemble.get("PARAMS_FILES") or [])
-    return {
-        "MODEL.WEIGHTS_INIT.PARAMS_FILE": _content_of(initial.get("PARAMS_FILE") or ""),
-        "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ", ".join(members),
+    files_of_key = {
+        "MODEL.WEIGHTS_INIT.PARAMS_FILE": [initial.get("PARAMS_FILE") or ""],
+        "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ensemble.get("PARAMS_FILES") or [],
     }
-
-
-def _content_of(file: str) -> str:
-    return sha256_of(Path(file)) if os.path.isfile(file) else file
+    hashes = {}
+    for key, files in files_of_key.items():
+        contents = []
+        for file in files:
+            contents.append(sha256_of(Path(file)) if os.path.isfile(file) else file)
+        hashes[key] = ", ".join(contents)
+    return hashes
 
 
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
@@ -284,18 +285,3 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
     settings.update(weights)
     settings[GLOBAL_BATCH] = global_batch(values)
     return settings
-
-
-def _is_repeated(key: str, differs: Differences) -> bool:
-    """Return whether another key with the same values is easier to set.
-
-    A list entry repeats any key outside lists. Outside lists, a key repeats a key with the same
-    name in a higher section, or an earlier one at the same level.
-    """
-    same = [name for name, values in differs.items() if values == differs[key]]
-    settable = [name for name in same if "[" not in name]
-    if "[" in key:
-        return bool(settable)
-    last_part = key.rpartition(".")[2].casefold()
-    namesakes = [name for name in settable if name.rpartition(".")[2].casefold() == last_part]
-    return key != min(namesakes, key=lambda name: name.count("."))

@@ -8,20 +8,18 @@ learning rates.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import hydra
-from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.plugins import Plugins
-from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from pirl_plugin.system.failures import Refused, in_one_sentence
-from pirl_plugin.vissl.host_config import config_root, literal
+from pirl_plugin.vissl.host_config import config_root, literal, quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
-from pirl_plugin.vissl.run.overrides import compose_overrides
 from pirl_plugin.vissl.run.rank import follow_torchrun
 from pirl_plugin.vissl.sections import RECORD, is_ours
 
@@ -29,24 +27,59 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 
-class PIRLSearchPath(SearchPathPlugin):
-    """Adds this plugin's ``configs/`` to Hydra's search path, after VISSL's folder."""
-
-    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Append the folder."""
-        search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
+_LISTED = "pirl-plugin configs lists all configs and groups."
+# Keys for one path or, for the first two, a list of paths.
+_PATH_KEYS = re.compile(
+    r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
+)
+# Values in Hydra's own syntax: a quoted string, an interpolation, nothing.
+_SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
 
 
 def compose(overrides: list[str]) -> DictConfig:
-    """Compose a configuration as VISSL does, but without importing torch."""
-    Plugins.instance().register(PIRLSearchPath)
+    """Compose a configuration as VISSL does, but without importing torch.
+
+    Raises:
+        SystemExit: an override has no value, or names a nonexistent config, group or key.
+    """
     for name, resolver in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
     with in_one_sentence(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
         warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
-        with hydra.initialize_config_module("vissl.config"):
-            return compose_overrides(overrides)
+        for override in overrides:
+            if "=" not in override and not override.startswith("~"):
+                raise Refused(f"{override}: expected config=NAME or KEY=VALUE. {_LISTED}")
+        try:
+            with hydra.initialize_config_module("vissl.config"):
+                our_configs = f"hydra.searchpath=[{quoted(f'file://{config_root()}')}]"
+                composed = hydra.compose(
+                    "defaults", [our_configs, *map(readable_override, overrides)]
+                )
+        except MissingConfigException as error:
+            names = f"Choose one of {', '.join(error.options)}." if error.options else _LISTED
+            raise Refused(f"There is no {error.missing_cfg_file}.yaml. {names}") from error
+        for key in map(str, composed):
+            if "/" in key:  # Hydra treats an unknown group as a key
+                raise Refused(f"+{key}: there is no such group. {_LISTED}")
+    return composed
+
+
+def readable_override(override: str) -> str:
+    """Return an override with the path quoted.
+
+    Hydra's syntax excludes many characters in file names, such as ``é``, and a comma ends a value.
+    The path stands alone, or in brackets, which VISSL's own configs need.
+    """
+    key, _, text = override.partition("=")
+    path = re.sub(r"^\[(.*)\]$", r"\1", text.strip(), flags=re.DOTALL)
+    is_in_brackets = path != text.strip()
+    # A single path, not a list; but a folder may be named "a,b".
+    is_one = not is_in_brackets or "," not in path or os.path.exists(os.path.expanduser(path))
+    if not _PATH_KEYS.fullmatch(key.lstrip("+")) or _SYNTAX.fullmatch(path) or not is_one:
+        return override
+    in_quotes = quoted(path)
+    return f"{key}=[{in_quotes}]" if is_in_brackets else f"{key}={in_quotes}"
 
 
 def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
@@ -103,16 +136,17 @@ def _expand_paths(config: DictConfig) -> None:
 
     A folder may be named ``a${x}``, which is not an interpolation.
     """
-    for split in ("TRAIN", "TEST"):
-        paths = config.DATA[split].DATA_PATHS
-        paths = [paths] if isinstance(paths, str) else list(paths or [])
-        config.DATA[split].DATA_PATHS = list(map(_expanded, paths))
-    folder = config.CHECKPOINT.DIR
-    config.SLURM.LOG_FOLDER = _expanded(config.SLURM.LOG_FOLDER or f"{folder}/slurm")
-    config.CHECKPOINT.DIR = _expanded(folder)
-    weights = config.MODEL.WEIGHTS_INIT
-    weights.PARAMS_FILE = _expanded(weights.PARAMS_FILE or "")
-
-
-def _expanded(path: object) -> str:
-    return literal(os.path.expanduser(str(path)))
+    slurm = config.SLURM
+    slurm.LOG_FOLDER = slurm.LOG_FOLDER or literal(f"{config.CHECKPOINT.DIR}/slurm")
+    for section, key in (
+        (config.DATA.TRAIN, "DATA_PATHS"),
+        (config.DATA.TEST, "DATA_PATHS"),
+        (config.CHECKPOINT, "DIR"),
+        (slurm, "LOG_FOLDER"),
+        (config.MODEL.WEIGHTS_INIT, "PARAMS_FILE"),
+    ):
+        paths = section[key]
+        expanded = []
+        for path in [paths] if isinstance(paths, str) else paths or []:
+            expanded.append(literal(os.path.expanduser(str(path))))
+        section[key] = expanded if key == "DATA_PATHS" else "".join(expanded)

@@ -34,7 +34,8 @@ def _timm_width(*, _root_: DictConfig) -> int:
     """``${pirl_timm_width:}``: pooled feature width for ``MODEL.TRUNK.PIRL_TIMM``."""
     from pirl_plugin.vissl.adapters.networks import timm_width
 
-    return timm_width(_root_.config.MODEL.TRUNK.PIRL_TIMM)
+    section: Any = OmegaConf.to_container(_root_.config.MODEL.TRUNK.PIRL_TIMM)
+    return timm_width(section)
 
 
 def _view_size(side: int, of: int, *, _root_: DictConfig) -> int:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.files import claim_folder, locked, locked_file
+from pirl_plugin.system.files import locked
 from pirl_plugin.vissl.host_config import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pirl_plugin.evaluation.page import Chart
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -50,67 +47,7 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", help=overrides)
-    parser.set_defaults(command=name)
     return parser
-
-
-def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabeledImages]:
-    """Load the trunk, open the images, and print a summary.
-
-    Raises:
-        Refused: the ``--out`` folder belongs to another command.
-    """
-    from pirl_plugin.evaluation.network_options import load_network
-    from pirl_plugin.images.columns import Columns
-    from pirl_plugin.images.labeled import open_labeled, save_split
-
-    columns = Columns(options.image_column, options.label_column)
-    images = open_labeled(options.data, options.train, options.val, columns)
-    trunk = load_network(options, images.train)
-    with locked(options.out, "--out"):
-        claim_folder(options.out, {"command": options.command})
-        images = save_split(images, options.out)
-    print(images.summary(), flush=True)
-    return trunk, images
-
-
-def write_report(
-    options: argparse.Namespace,
-    title: str,
-    trunk: AnyTrunk,
-    images: LabeledImages,
-    accuracies: Mapping[str, float],
-    num_train: int,
-    num_tested: int,
-    charts: Sequence[Chart] = (),
-    **sections: Any,
-) -> None:
-    """Write ``--report``: accuracies, image counts, and charts.
-
-    The other sections are arguments for :func:`~pirl_plugin.evaluation.page.write_page`.
-    """
-    import numpy as np
-
-    from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
-    from pirl_plugin.images.classes import NO_CLASS
-
-    labels = images.test_labels
-    counts = np.bincount(labels[labels != NO_CLASS])
-    bars = [Accuracy(name, top1, num_tested) for name, top1 in accuracies.items()]
-    settings = {
-        "Checkpoint": arguments.weights_name(options),
-        "Training images": f"{num_train:,} in {images.train.path}",
-        "Test images": f"{num_tested:,} in {images.test.path}",
-        "Images": trunk.network_config,
-        "Folder": options.out,
-    }
-    chance = 100 * counts.max() / counts.sum()
-    charts = [Chart("", bars), *charts]
-    with locked_file(options.report, "--report"):
-        write_page(
-            options.report, title, charts=charts, chance=chance, settings=settings, **sections
-        )
-    print(f"{options.report}: accuracies")
 
 
 def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:

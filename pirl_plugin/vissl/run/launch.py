@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pirl_plugin.system.console import prepare_streams, put
+from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.processes import describe_exit, share_import_path
@@ -114,7 +114,6 @@ def launch_distributed(
     from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.transfers import link_checkpoint
     from pirl_plugin.vissl.resume.folder import resume_point
-    from pirl_plugin.vissl.run.overrides import replaced_configs
 
     prepare_streams()
     share_import_path()
@@ -138,8 +137,6 @@ def launch_distributed(
                 _begin_extraction(cfg, folder)
         # Find the checkpoint to resume from.
         show_start(cfg, is_first)
-        for file in replaced_configs() if is_first else ():
-            put(f"config    {file} replaces this plugin's file\n")
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
         if point.is_finished:

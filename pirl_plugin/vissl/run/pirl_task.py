@@ -12,6 +12,7 @@ from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.checkpoint import get_checkpoint_folder
 
+from pirl_plugin.images.source import RGB
 from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.waits import Wait
@@ -59,9 +60,10 @@ class PIRLTask(SelfSupervisionTask):
         first = datasets["train" if "train" in datasets else "test"]
         if first.disk is not None:
             images = identify_images(self.config, first.disk.source, self.checkpoint_path)
-            set_images(self.config, images)
-            for dataset in datasets.values():
-                dataset.read_as(images.pixel_type)
+            if images.pixel_type != RGB:
+                set_images(self.config, images)
+                for dataset in datasets.values():
+                    dataset.read_as(images.pixel_type)
             if rank() == 0:
                 show_images(self.config, first)
         return datasets

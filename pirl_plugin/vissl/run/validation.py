@@ -52,13 +52,7 @@ def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(kind, config, key)
-    _check_rates(composed, overrides)
-
-
-def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check that learning rates are positive, and that overrides set the ones in use."""
-    from omegaconf import OmegaConf
-
+    # Overrides must set the learning rate that is in use.
     section = OmegaConf.select(composed, _LR)
     scales = section.auto_lr_scaling.auto_scale
     used = _BASE_RATE if scales else _RATES.get(section.name)

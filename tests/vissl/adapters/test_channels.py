@@ -11,6 +11,7 @@ import torch
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.source import RGB
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.channels import identify_images, set_images
@@ -45,9 +46,10 @@ def opened(data, *overrides, checkpoint=None):
     splits = ["TRAIN", "TEST"] if LINEAR in overrides else ["TRAIN"]
     datasets = open_datasets(config, splits)
     images = identify_images(config, datasets["train"].data_objs[0].source, checkpoint)
-    set_images(config, images)
-    for dataset in datasets.values():
-        dataset.read_as(images.pixel_type)
+    if images.pixel_type != RGB:
+        set_images(config, images)
+        for dataset in datasets.values():
+            dataset.read_as(images.pixel_type)
     return config, datasets
 
 
@@ -58,13 +60,13 @@ def test_pretraining__reads_image_channels(channels, dtype, tmp_path):
     data = save_arrays(tmp_path, channels, dtype)
     config, datasets = opened(data, QUICK)
     source = open_source(data / "train")
-    mean, std = source.statistics(source.pixel_type())
+    mean, std = source.statistics(source.pixel_type)
     network = run_network(torch.nn.Identity(), config)
     assert (network.mean, network.std) == (tuple(mean), tuple(std))
     assert network.dtype == np.dtype(dtype).name
     assert config.MODEL.TRUNK.PIRL_RESNET.IN_CHANNELS == channels
     views = datasets["train"][0]["data"]["images"]
-    assert (views.shape[0], views.dtype) == (channels, source.pixel_type().dtype)
+    assert (views.shape[0], views.dtype) == (channels, source.pixel_type.dtype)
     model = torch.nn.Flatten()
     prepare_model(model, config, torch.device("cpu"))
     white = 255 if dtype == np.uint8 else 1
@@ -91,7 +93,7 @@ def test_benchmark__reads_images_as_recorded_with_weights(tmp_path):
     normalize = config.DATA.TEST.TRANSFORMS[-1]
     assert (
         normalize["mean"]
-        == open_source(data / "train").statistics(open_source(data / "train").pixel_type())[0]
+        == open_source(data / "train").statistics(open_source(data / "train").pixel_type)[0]
     )
 
 

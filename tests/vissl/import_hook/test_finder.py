@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 import pytest
 
 from pirl_plugin.vissl.import_hook import finder, table
-from pirl_plugin.vissl.import_hook.finder import _finish
+from pirl_plugin.vissl.import_hook.finder import _execute
 from pirl_plugin.vissl.import_hook.table import PARTS
 from tests.helpers.programs import run_python
 
@@ -63,7 +63,7 @@ def test_registration__is_complete_and_idempotent(subtests):
             host = importlib.import_module(module)
             where, parts = PARTS[module]
             before = dict(resolve_name(where))
-            _finish(host)
+            _execute(id, host)
             assert resolve_name(where) == before
             assert {
                 name: resolve_name(part) for name, part in parts.items()

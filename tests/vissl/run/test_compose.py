@@ -1,16 +1,12 @@
 """Command lines as users write them: unquoted paths, and mistakes with remedies."""
 
-from types import SimpleNamespace
-
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl import host_config
 from pirl_plugin.vissl.host_config import quoted
+from pirl_plugin.vissl.run.compose import readable_override
 from pirl_plugin.vissl.run.computed import RESOLVERS
-from pirl_plugin.vissl.run.overrides import readable_override
 from tests.helpers.configs import compose
 
 DATA = "config.DATA.TRAIN.DATA_PATHS"
@@ -73,11 +69,3 @@ def test_workers__leave_one_thread_on_cpu(monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", limit)
         config = OmegaConf.create({"config": section})
         assert RESOLVERS["pirl_cpu_workers"](_root_=config) == workers
-
-
-def test_host__is_refused_without_docstrings(monkeypatch):
-    """Classy Vision reads docstrings on import."""
-    flags = SimpleNamespace(optimize=2)  # as with python -OO
-    monkeypatch.setattr(host_config, "sys", SimpleNamespace(flags=flags))
-    with pytest.raises(Refused, match="without -OO"):
-        host_config.require_host()
