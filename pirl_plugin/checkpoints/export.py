@@ -137,7 +137,7 @@ def main(argv: list[str]) -> int:
     )
     add = parser.add_argument
     add("--to", choices=FORMATS, required=True, help="output format")
-    add("--out", type=arguments.user_path, required=True, help="output file; for timm, a folder")
+    add("--out", type=arguments.OutputFile(), required=True, help="output file; for timm, a folder")
     options = parser.parse_args(argv)
     with locked_file(options.out, "--out"):
         trunk = export_checkpoint(

@@ -83,7 +83,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         networks["untrained"] = untrained(trunk).to(options.device)
     measured, compared = _measure(options, networks, images, layer)
     accuracies, nearest = _classify(options, measured)
-    measured.warn_about_shared_images(images)
+    measured.warn_about_equal_images(images)
     results = {
         **accuracies,
         "layer": layer,

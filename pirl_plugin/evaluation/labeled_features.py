@@ -33,6 +33,7 @@ class LabeledFeatures:
         test_labels: int64 ``(M,)``.
         num_unreadable: number of labeled, unreadable images, if all images were read.
         is_shared: bool ``(M,)``, whether a test image's pixels equal a training image's.
+        is_contradicted: bool ``(N + M,)``, whether an equal image has another label.
     """
 
     features: list[tuple[Tensor, Tensor]]
@@ -42,6 +43,7 @@ class LabeledFeatures:
     test_labels: Tensor
     num_unreadable: int
     is_shared: Tensor
+    is_contradicted: Tensor
 
     @classmethod
     def of_rows(
@@ -73,6 +75,8 @@ class LabeledFeatures:
             train, test = part.tensor_split([num_train])
             pairs.append((train, test))
         train_digests, test_digests = digests.tensor_split([num_train])
+        different = torch.stack([digests, labels]).unique(dim=1)
+        values, num_labels = different[0].unique(return_counts=True)
         return cls(
             features=pairs,
             train_rows=train_rows,
@@ -81,6 +85,7 @@ class LabeledFeatures:
             test_labels=test_labels,
             num_unreadable=int((images.labels != NO_CLASS).sum()) - len(rows),
             is_shared=torch.isin(test_digests, train_digests),
+            is_contradicted=torch.isin(digests, values[num_labels > 1]),
         )
 
     def shown(self, images: LabeledImages) -> tuple[ShownImages, ShownImages]:
@@ -91,13 +96,21 @@ class LabeledFeatures:
             ShownImages(images.test, self.test_rows.tolist(), self.test_labels, classes),
         )
 
-    def warn_about_shared_images(self, images: LabeledImages) -> None:
-        """Log how many test images are also training images."""
+    def warn_about_equal_images(self, images: LabeledImages) -> None:
+        """Log the numbers of test images in the training set, and of images with two labels."""
         rows = self.test_rows[self.is_shared].tolist()
         if rows:
             logging.root.warning(
                 f"{len(rows)} of {len(self.test_rows)} test images are also training images, so "
                 f"accuracies are too high (first: {printable(images.test.path_of(rows[0]))})."
+            )
+        of_train, of_test = self.is_contradicted.tensor_split([len(self.train_rows)])
+        contradicted = [images.train.path_of(row) for row in self.train_rows[of_train].tolist()]
+        contradicted += [images.test.path_of(row) for row in self.test_rows[of_test].tolist()]
+        if contradicted:
+            logging.root.warning(
+                f"{len(contradicted)} of {len(self.is_contradicted)} images have the same pixels "
+                f"as an image with another label (first: {printable(contradicted[0])})."
             )
 
 

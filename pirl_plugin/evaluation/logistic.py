@@ -285,7 +285,7 @@ def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) ->
         predicted[layer] = fit.labels[column.numpy()]
         probabilities[layer] = probability.numpy()
         held_out_right[layer] = torch.from_numpy(fit.held_out_right)
-    measured.warn_about_shared_images(images)
+    measured.warn_about_equal_images(images)
     return LogisticFits(
         fits=fits,
         predicted=predicted,

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
+
+
+def program_name() -> str:
+    """Return how to start ``pirl-plugin`` in a shell: by its path, unless it is on PATH."""
+    script = Path(sys.executable).with_name("pirl-plugin")
+    on_path = shutil.which("pirl-plugin")
+    if not script.is_file() or (on_path is not None and script.samefile(on_path)):
+        return "pirl-plugin"
+    return shlex.quote(str(script))
 
 
 def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:
@@ -15,6 +26,7 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
             ``train.csv``, beside a ``val`` of the same kind.
         to: export format, torchvision, safetensors or timm.
     """
+    program = program_name()
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
     data = "--data DIR"
     test = images.with_stem("val")
@@ -25,7 +37,7 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
     names = {"torchvision": "trunk.pth", "safetensors": "trunk.safetensors", "timm": "timm"}
     export = shlex.quote(str(checkpoint.with_name(names[to])))
     return {
-        "kNN accuracy on labeled images": f"pirl-plugin knn {file} {data}",
-        "Linear classifier on labeled images": f"pirl-plugin linear {file} {data} --out {linear}",
-        "The network for other programs": f"pirl-plugin export {file} --to {to} --out {export}",
+        "kNN accuracy on labeled images": f"{program} knn {file} {data}",
+        "Linear classifier on labeled images": f"{program} linear {file} {data} --out {linear}",
+        "The network for other programs": f"{program} export {file} --to {to} --out {export}",
     }

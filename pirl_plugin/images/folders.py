@@ -163,9 +163,7 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
 
 def find_splits(root: str | os.PathLike[str]) -> tuple[Path | None, Path | None]:
     """Find the folder ``train`` and the first of :data:`TEST_FOLDERS` in a folder, in any case."""
-    folders = {}
-    for name in class_folders(root):
-        folders[name.lower()] = Path(root, name)
+    folders = {name.lower(): Path(root, name) for name in class_folders(root)}
     for name in TEST_FOLDERS:
         if name in folders:
             return folders.get("train"), folders[name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch.utils.data import Dataset, default_collate
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import LARGEST_SIDE
+from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.source import RGB, evenly_spaced
 from pirl_plugin.system.failures import Refused
@@ -134,9 +134,9 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         if is_valid:
             epoch = int(self._epoch)
             rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
-            sample = dict(self.views(pixels, rng))
+            sample = Sample(self.views(pixels, rng))
         else:
-            sample = self.blank_views()
+            sample = Sample(self.blank_views())
         sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
         sample["data_valid"] = torch.tensor(is_valid)
         return sample
@@ -194,7 +194,7 @@ def collate_views(samples: Sequence[Any]) -> Any:
         return [collate_views(views), *(default_collate(list(values)) for values in items)]
     batch: dict[str, Any] = {}
     for name, first in samples[0].items():
-        values = list(map(itemgetter(name), samples))
+        values = [sample[name] for sample in samples]
         if isinstance(first, (torch.Tensor, bool, int, float, np.number)):
             joined = default_collate(values)  # in a worker, directly into shared memory
             batch[name] = joined.flatten(0, 1) if name in JOINED_VIEWS else joined

@@ -124,8 +124,10 @@ def _hold_out(folder: Path) -> LabeledImages:
     labels = source.labels()
     shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
     is_test = (shares < _HELD_OUT) & (labels != NO_CLASS)
-    for label in range(len(source.classes)):
+    for label, name in enumerate(source.classes):
         rows = np.flatnonzero(labels == label)
+        if len(rows) == 1:
+            print(f"{printable(name)} has one image, which is used for training only")
         if is_test[rows].all() or not is_test[rows].any():
             is_test[rows] = False
             is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1

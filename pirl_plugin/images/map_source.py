@@ -33,6 +33,10 @@ class WrongItems(Refused):
     """No item in the data set is usable, whichever row is read."""
 
 
+class Sample(dict[str, torch.Tensor]):
+    """The views of one image in an ``ImageDataset``."""
+
+
 class MapSource(ImageSource):
     """Any map-style data set of images.
 
@@ -108,7 +112,7 @@ class MapSource(ImageSource):
 
         Raises:
             OSError: the file cannot be read.
-            WrongItems: the item has several images without a recognized name.
+            WrongItems: the item has several images without a recognized name, or contains views.
             UnreadableImageError: the data set raises an error for the item, or it has no image.
         """
         try:
@@ -128,9 +132,14 @@ class MapSource(ImageSource):
 
         Raises:
             OSError: the file cannot be read.
-            WrongItems: the item has several images without a recognized name.
+            WrongItems: the item has several images without a recognized name, or contains views.
             UnreadableImageError: it has no image.
         """
+        if isinstance(item, Sample):  # results for random views would be silently wrong
+            raise WrongItems(
+                f"the items in {self.path} are views from an ImageDataset. Pass the ImageDataset "
+                f"itself, or a Subset of it."
+            )
         if isinstance(item, (tuple, list)):
             item = dict(enumerate(item))
         if isinstance(item, Mapping):

@@ -288,5 +288,4 @@ def evenly_spaced(total: int, count: int) -> list[int]:
         [0, 1, 3, 5, 7, 9, 11, 13]
     """
     count = min(count, total)
-    rows: list[int] = (np.arange(count) * total // max(count, 1)).tolist()
-    return rows
+    return [i * total // count for i in range(count)]

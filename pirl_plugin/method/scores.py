@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.method import cpu_kernels
+from pirl_plugin.system.failures import Refused
 
 _MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # per block, for rows or scores
 _CONVERTED = 2**13  # rows per conversion on a CPU
@@ -153,6 +154,7 @@ class _Estimate(torch.autograd.Function):
             negatives = score(scaled[images]).flatten(0, 1).requires_grad_()  # b·T×N
             with torch.enable_grad():
                 value = estimator(positive, negatives)  # b·T
+                _check_value(value, positive)
                 by_positive, by_negatives = torch.autograd.grad(
                     value,
                     (positive, negatives),
@@ -172,6 +174,16 @@ class _Estimate(torch.autograd.Function):
     def backward(ctx: Any, *by_values: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
         return by_values[0][:, :, None] * gradient, None, None
+
+
+def _check_value(value: object, positive: Tensor) -> None:
+    """Raise ``ValueError`` unless an estimator returns one value per image."""
+    if not isinstance(value, Tensor) or value.shape != positive.shape:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise Refused(
+            f"The estimator returned {shape}: expected a tensor {tuple(positive.shape)}, one value "
+            f"per image. Reduce over dimension 1, the negatives."
+        )
 
 
 def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:

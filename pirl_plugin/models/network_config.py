@@ -59,8 +59,8 @@ class NetworkConfig:
         parts = [] if self.pixel_type == RGB else [str(self.pixel_type)]
         values = {
             "size": f"{self.size} px",
-            "mean": " ".join(["mean", *map("{:.5g}".format, self.mean)]),
-            "std": " ".join(["std", *map("{:.5g}".format, self.std)]),
+            "mean": f"mean {_listed(self.mean)}",
+            "std": f"std {_listed(self.std)}",
         }
         for name, text in values.items():
             parts.append(f"{text} ({self.origins.get(name, 'default')})")
@@ -174,3 +174,7 @@ def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, 
     if channels == 3:
         return IMAGENET_MEAN, IMAGENET_STD
     return (0.5,) * channels, (0.25,) * channels
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.5g}" for value in values)

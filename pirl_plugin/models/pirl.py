@@ -165,9 +165,13 @@ class PIRL(nn.Module):
         With gradient accumulation, call this after each batch. Collective.
 
         Raises:
-            AssertionError: there was no batch, in training mode, since the last update.
+            ValueError: there was no batch, in training mode, since the last update.
         """
-        assert self._last_batch is not None, "model(batch) has not been called in training mode"
+        if self._last_batch is None:
+            raise Refused(
+                "There has been no batch since the last update(). Call update() once after each "
+                "model(batch), in training mode."
+            )
         index, f_image = self._last_batch
         self._last_batch = None
         self.loss.update(index, f_image)

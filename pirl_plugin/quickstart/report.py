@@ -17,7 +17,7 @@ from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
-from pirl_plugin.evaluation.next_commands import next_commands
+from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.quickstart.images import Data, Evaluated
 from pirl_plugin.quickstart.methods import METHODS
@@ -77,9 +77,9 @@ def write_report(
         },
         neighbors=show_neighbors(evaluated, method.name),
         commands={
-            "The same on your images": "pirl-plugin quickstart --data DIR --out runs/mine",
+            "The same on your images": f"{program_name()} quickstart --data DIR --out runs/mine",
             "Train a larger network for longer, on these or other images": (
-                f"pirl-plugin train config=pretrain/pirl/own_images{machine} "
+                f"{program_name()} train config=pretrain/pirl/own_images{machine} "
                 f"'config.DATA.TRAIN.DATA_PATHS=[DIR]'"
             ),
             **next_commands(checkpoints["pirl"], held_out_of or Path(data.train.path)),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pirl_plugin.system.files import LOCK
 
 MAX_SEED = 2**32 - 1
 
@@ -40,16 +43,31 @@ def output_folder(text: str) -> Path:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """An argument type: paths with one of these endings, such as ``.npz``."""
+    """An argument type: paths to writable files, except for a run's own files.
 
-    endings: tuple[str, ...]
+    Attributes:
+        endings: allowed file name endings, such as ``.npz``; empty allows any.
+    """
+
+    endings: tuple[str, ...] = ()
 
     def __call__(self, text: str) -> Path:
         """Parse a path."""
         path = user_path(text)
-        if path.suffix not in self.endings:
+        if self.endings and path.suffix not in self.endings:
             listed = ", ".join(self.endings)
             raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {listed}")
+        folder = path.resolve().parent
+        # Pages are written again, and the content of a feature file is checked.
+        is_replaceable = not path.is_file() or path.suffix in (".html", ".npz")
+        if not is_replaceable and any((run / LOCK).exists() for run in (folder, *folder.parents)):
+            raise argparse.ArgumentTypeError(
+                f"{text} exists in a run's folder; choose another name, or delete it"
+            )
+        while not folder.exists():
+            folder = folder.parent
+        if not os.access(folder, os.W_OK):  # found now, not after hours of computing
+            raise argparse.ArgumentTypeError(f"{text}: {folder} is read-only; choose another path")
         return path
 
 

@@ -148,11 +148,19 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
     [
         (["embed", "--out", "f.txt"], "--out: f.txt: expected a name that ends in .npz, .csv"),
         (["knn", "--report", "run/config.yaml"], "--report: run/config.yaml: expected a name that"),
+        (["knn", "--report", "/proc/page.html"], "--report: /proc/page.html: /proc is read-only"),
+        (["export", "--out", "run/log.txt"], "--out: run/log.txt exists in a run's folder; "),
     ],
 )
-def test_commands__refuse_before_computing_features(words, sentence, capsys):
+def test_commands__refuse_before_computing_features(words, sentence, tmp_path, monkeypatch, capsys):
+    (tmp_path / "run").mkdir()
+    for name in (".lock", "log.txt"):
+        (tmp_path / "run" / name).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda folder, mode: str(folder) != "/proc")  # also for root
+    other_options = ["--to", "torchvision"] if words[0] == "export" else ["--data", "no_folder"]
     with pytest.raises(SystemExit) as ended:
-        run([*words, "--checkpoint", "file", "--data", "no_folder"])
+        run([*words, "--checkpoint", "file", *other_options])
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert f"argument {sentence}" in error
@@ -185,6 +193,7 @@ def test_knn__counts_shared_test_images(in_file, checkpoint, data, tmp_path, mon
     knn(checkpoint, folder, tmp_path / "out", *options)
     message = f"1 of 7 test images are also training images.*first: {folder}/val/class1/copy.png"
     assert len(re.findall(message, caplog.text)) == 1
+    assert "another label" not in caplog.text
     assert len(read) == 19
 
 
@@ -253,3 +262,16 @@ def test_knn__uses_recorded_size_and_statistics(checkpoint, data, tmp_path, monk
     results = knn(tmp_path / "checkpoint.torch", data, tmp_path / "out", "--no-untrained")
     assert (results["size"], results["untrained_top1"]) == (64, None)
     torch.testing.assert_close(torch.cat(seen)[-6:], expected)
+
+
+def test_knn__counts_conflicting_labels(checkpoint, data, tmp_path, caplog):
+    """Files are matched by content, not name: here, the second one is a symbolic link."""
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    link = folder / "train" / "class0" / "link.png"
+    link.symlink_to(folder / "train" / "class1" / "1.png")
+    knn(checkpoint, folder, tmp_path / "out", "--size", "32", "--no-untrained", "--workers", "0")
+    assert (
+        "2 of 19 images have the same pixels as an image with another label "
+        f"(first: {link})." in caplog.text
+    )

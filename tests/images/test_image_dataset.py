@@ -104,6 +104,8 @@ def test_subset__has_images_without_views():
     assert [views[row]["index"] for row in range(3)] == [-1, 1, 2]
     assert views[1]["images"].shape == (3, 16, 16)
     assert views.source.unreadable_paths() == ["list[3]"]
+    with pytest.raises(ValueError, match=r"items in list are views.* Pass the ImageDataset itself"):
+        pirl.extract_features(network, list(data), size=32)
 
 
 def test_views__are_unaffected_by_feature_size(tmp_path):

@@ -84,6 +84,7 @@ def test_class_folders__hold_out_a_fifth_of_each_class(photos, capsys):
     assert train[None] == {70}
     assert set(test) == {"none", "-1"}
     out = capsys.readouterr().out
+    assert "one has one image, which is used for training only" in out
     assert "of 45 images in" in out
     assert "pass --train and --val" in out
 

@@ -137,3 +137,9 @@ def test_new_estimator__is_one_function(function, listed, monkeypatch):
     expected.backward()
     for mine, theirs in zip(ours, loops, strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("wrong", [lambda p, n: n, lambda p, n: n.sum(), lambda p, n: 1.0])
+def test_new_estimator__returns_one_value_per_image(wrong):
+    with pytest.raises(ValueError, match=r"expected a tensor \(10,\), one value per image"):
+        make_loss(estimator=wrong)(*embeddings(), torch.arange(5))

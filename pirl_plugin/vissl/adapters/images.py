@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,6 +246,6 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
         ``data_valid`` (B,). Each tensor is in a list of one, as in VISSL's collators.
     """
     collated = {}
-    for name, values in collate_views(list(map(itemgetter("data"), batch))).items():
+    for name, values in collate_views([sample["data"] for sample in batch]).items():
         collated[name] = [values]
     return collated
