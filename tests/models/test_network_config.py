@@ -37,6 +37,12 @@ def test_with_values__refuses_other_dtypes():
         NetworkConfig("test_vit").with_values("test", dtype="int8")
 
 
+@pytest.mark.parametrize("changed", [{"depth": 10}, {"width": 0.5}, {"small_stem": True}])
+def test_timm_name__is_empty_for_unusual_resnets(changed):
+    options = {"depth": 18, "width": 1, "small_stem": False, **changed}
+    assert not NetworkConfig("pirl_resnet", options).timm_name
+
+
 @pytest.mark.parametrize(
     ("name", "options", "size", "mean"),
     [
