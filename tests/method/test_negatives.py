@@ -88,7 +88,7 @@ def test_per_batch_draw__counts_repeated_images_once():
         drawn = draw_for_batch(index, 5, 3, 0, 0, replacement)
         assert set(drawn[0].tolist()) <= {0, 1, 3}
     assert sorted(drawn[0].tolist()) == [0, 1, 3]  # without replacement
-    with pytest.raises(ValueError, match="0 of 2 are available"):
+    with pytest.raises(ValueError, match="of 2 images, only 0 can be drawn"):
         draw_negatives(torch.tensor([0, 1, 1]), 2, 3, seed=0, step=0, per_batch=True)
 
 

@@ -1,10 +1,13 @@
 """Reports from several ranks, and what a run shows on the console."""
 
+import sysconfig
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.system.console import PROGRESS
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
@@ -130,11 +133,18 @@ def test_hook__prints_commands_with_existing_files(clock, capsys, tmp_path):
     hook.on_end(finished)
     *_, knn, linear, export = capsys.readouterr().out.splitlines()
     given = f"--checkpoint {checkpoint}"
-    program = "next      pirl-plugin"
+    program = f"next      {program_name()}"
     lists = f"--train {tmp_path}/train.csv --val {tmp_path}/val.csv"
     assert knn == f"{program} knn {given} {lists}"
     assert linear == f"{program} linear {given} {lists} --out {tmp_path}/linear"
     assert export == f"{program} export {given} --to torchvision --out {tmp_path}/trunk.pth"
+
+
+def test_commands__name_full_script_path_if_not_on_path(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    knn, *_ = next_commands(Path("a.torch"), Path("photos")).values()
+    script = Path(sysconfig.get_path("scripts"), "pirl-plugin")
+    assert knn == f"{script} knn --checkpoint a.torch --data DIR"
 
 
 def test_hook__gets_batch_and_export_from_config(monkeypatch):
