@@ -204,7 +204,7 @@ def test_checkpoint__contains_record_position_and_scaler(tmp_path):
     hook.on_start(task)
     assert scaler.get_scale() == 8.0
     task.datasets = {"train": Images(21)}
-    with pytest.raises(Refused, match="20 images, now 21 images"):
+    with pytest.raises(Refused, match="20 images, now 21"):
         hook.on_start(task)
 
 
