@@ -57,5 +57,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             f"--method {options.method}: this option needs --data DIR with your own images"
         )
     if options.data is not None:
+        if not options.data.is_dir():  # quickstart.sh asks before the installation
+            parser.error(f"--data = {options.data}: expected an existing folder with images")
         options.data = options.data.resolve()
     return options

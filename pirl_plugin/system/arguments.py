@@ -36,6 +36,18 @@ def user_path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def input_file(text: str) -> Path:
+    """Parse the path to an existing file; passing a run's folder is a common mistake."""
+    path = user_path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{text} is a folder; choose a file, such as {Path(text, 'checkpoint.torch')}"
+        )
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
+    return path
+
+
 def output_folder(text: str) -> Path:
     """Parse the path to a folder, as an absolute path."""
     return user_path(text).resolve()
@@ -66,8 +78,10 @@ class OutputFile:
             )
         while not folder.exists():
             folder = folder.parent
-        if not os.access(folder, os.W_OK):  # found now, not after hours of computing
-            raise argparse.ArgumentTypeError(f"{text}: {folder} is read-only; choose another path")
+        # Found now, not after hours of computing.
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            reason = "read-only" if folder.is_dir() else "a file"
+            raise argparse.ArgumentTypeError(f"{text}: {folder} is {reason}; choose another path")
         return path
 
 
@@ -99,7 +113,7 @@ Options = Mapping[str, Mapping[str, Any]]
 _DEFAULT = "(default: the one used in pre-training)"
 
 _FILES = "a file from this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
-CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=user_path, help=_FILES)}
+CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=input_file, help=_FILES)}
 """A weights file."""
 
 _FETCHED = "instead of a file, let timm download the published weights for --timm NAME"

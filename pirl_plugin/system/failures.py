@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import errno
 import math
+import re
 import sys
 import tempfile
 import traceback
@@ -63,7 +64,15 @@ class FailedProcess(RuntimeError):
 
 
 # Beside refusals; the message names the file or the process.
-_NEED_NO_TRACEBACK = (FailedWrite, FailedProcess, FileNotFoundError, IsADirectoryError)
+# Errors whose sentence names the file or the process, and says everything.
+_NEED_NO_TRACEBACK = (
+    FailedWrite,
+    FailedProcess,
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
 
 
 def check(name: str, value: object, fits: bool, expected: str) -> None:
@@ -120,6 +129,7 @@ def sentence(error: BaseException) -> str:
     if "Original Traceback" in text:  # an error in a loader worker: the last line has the cause
         kind = type(error)
         text = text.splitlines()[-1].removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")
+    text = re.sub(r"^\[Errno \d+\] ", "", text)
     first_paragraph = text.split("\n\n")[0]
     text = printable(" ".join(first_paragraph.split()))
     torch = sys.modules.get("torch")

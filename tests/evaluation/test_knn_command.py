@@ -147,6 +147,11 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
     ("words", "sentence"),
     [
         (["embed", "--out", "f.txt"], "--out: f.txt: expected a name that ends in .npz, .csv"),
+        (
+            ["knn", "--checkpoint", "."],
+            "--checkpoint: . is a folder; choose a file, such as checkpoint",
+        ),
+        (["knn", "--checkpoint", "gone.torch"], "--checkpoint: gone.torch does not exist"),
         (["knn", "--report", "run/config.yaml"], "--report: run/config.yaml: expected a name that"),
         (["knn", "--report", "/proc/page.html"], "--report: /proc/page.html: /proc is read-only"),
         (["export", "--out", "run/log.txt"], "--out: run/log.txt exists in a run's folder; "),
@@ -160,7 +165,7 @@ def test_commands__refuse_before_computing_features(words, sentence, tmp_path, m
     monkeypatch.setattr("os.access", lambda folder, mode: str(folder) != "/proc")  # also for root
     other_options = ["--to", "torchvision"] if words[0] == "export" else ["--data", "no_folder"]
     with pytest.raises(SystemExit) as ended:
-        run([*words, "--checkpoint", "file", *other_options])
+        run([words[0], "--checkpoint", "run/log.txt", *words[1:], *other_options])
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert f"argument {sentence}" in error

@@ -1,6 +1,7 @@
 """Command-line errors are one sentence; their type decides whether a traceback is kept."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 from omegaconf.errors import ConfigKeyError
@@ -21,6 +22,12 @@ def test_refusal__prints_only_a_sentence(capsys, subtests):
             with pytest.raises(SystemExit) as ended, in_one_sentence():
                 raise kind("a = 2: at most 1")
             assert ended.value.code == "pirl_plugin: a = 2: at most 1"
+
+
+def test_missing_file__prints_only_a_sentence():
+    with pytest.raises(SystemExit) as ended, in_one_sentence():
+        Path("gone").read_text()
+    assert ended.value.code == "pirl_plugin: No such file or directory: 'gone'"
 
 
 def test_other_error__saves_traceback(tmp_path, subtests):
