@@ -127,7 +127,7 @@ def test_class_folders__are_split_by_knn(tmp_path, capsys):
     assert [len(lines) for lines in lists] == [results["train_images"], results["test_images"]]
     assert "are held out for testing" in capsys.readouterr().out
     other = write_classes(tmp_path / "other", {"": 4}, separable=True)
-    with pytest.raises(ValueError, match=r"out belongs to the run with data .*/data \(now .*other"):
+    with pytest.raises(ValueError, match="out belongs to the run with data "):
         run([*words, "--data", str(other)])
 
 
