@@ -77,7 +77,7 @@ def test_module__ignores_modules_in_current_folder(tmp_path):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')")
     words = ["export", "--checkpoint", "gone.pth", "--to", "vissl", "--out", "out.torch"]
     done = run_python("-m", "pirl_plugin", *words, folder=tmp_path, check=False)
-    assert done.stderr.endswith("No such file or directory: 'gone.pth'\n")
+    assert done.stderr.endswith("argument --checkpoint: gone.pth does not exist\n")
 
 
 def test_interrupt__after_command_leaves_no_traceback():
