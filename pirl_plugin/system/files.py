@@ -178,7 +178,7 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
     recorded = read_json(file) if file.is_file() else new
     differs = differences(new, recorded)
     if differs:
-        values = format_differences(differs, "{key} {expected} (now {value})")
+        values = format_differences(differs, "{key} {expected} (now {value})", width=250)
         raise Refused(
             f"{folder} belongs to the run with {values}. To start another run, choose another "
             f"folder, or delete this one."

@@ -71,13 +71,14 @@ def test_workers__end_before_error_leaves_the_block():
     def fail():
         with loader.reading(batches_of(torch.zeros(100, 1)), Wait([], 1)) as batches:
             next(batches)
-            (worker,) = multiprocessing.active_children()
+            (worker,) = set(multiprocessing.active_children()) - of_other_tests
             try:
                 raise OSError("full disk")
             finally:
                 workers.append(worker)
 
     workers = []
+    of_other_tests = set(multiprocessing.active_children())
     with watching():
         with pytest.raises(OSError, match="full disk"):
             fail()
@@ -91,8 +92,9 @@ def test_unwatched_worker__ends_with_torchs_signal():
         def __getitem__(self, row):
             time.sleep(100)
 
+    of_other_tests = set(multiprocessing.active_children())
     batches = iter(batches_of(Hangs()))
-    (worker,) = multiprocessing.active_children()
+    (worker,) = set(multiprocessing.active_children()) - of_other_tests
     time.sleep(0.5)
     worker.terminate()
     worker.join(10)
