@@ -178,7 +178,7 @@ class PIRLLoss(nn.Module):
             valid = (index >= 0) & ~outside  # (B,)
             invalid = ~valid[:, None]  # (B, 1)
             rows = torch.where(valid, index, 0)  # (B,)
-            queries = torch.stack(list(map(outputs.__getitem__, used)), dim=1)
+            queries = torch.stack([outputs[name] for name in used], dim=1)
             # Invalid images become zeros, so they get no gradient: (B, T, D)
             queries = at_least_float32(queries).masked_fill(invalid[:, None], 0)
             queries = normalize(queries, dim=2)

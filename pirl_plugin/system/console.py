@@ -23,7 +23,11 @@ def put(text: str, stream: str = "stdout") -> None:
 
 
 def prepare_streams() -> None:
-    """Let standard streams escape unsupported characters."""
+    """Replace missing standard streams, and let streams escape unsupported characters."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as under cron or by >&-
+            # The system assigns the lowest free number, so no later file gets a stream's output.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's streams accept all characters
             stream.reconfigure(errors="backslashreplace")

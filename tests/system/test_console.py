@@ -25,6 +25,22 @@ def test_progress__is_on_stderr_and_sparse_in_logs(monkeypatch, capsys):
     assert len(lines) == 6
 
 
+def test_streams__may_be_closed_when_a_command_starts(tmp_path):
+    """As under cron; a file that is opened next must not receive the output."""
+    code = """
+import os, sys
+from pirl_plugin.system.console import prepare_streams
+prepare_streams()
+with open("file", "w"):
+    sys.stdout.flush()
+    os.write(1, b"out")
+    os.write(2, b"err")
+"""
+    command = ["sh", "-c", '"$0" "$@" <&- >&- 2>&-', sys.executable, "-c", code]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    assert (tmp_path / "file").read_text() == ""
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_put__ignores_closed_stream(stream):
     code = f"from pirl_plugin.system.console import put\nput('a', '{stream}')"

@@ -136,17 +136,16 @@ def _expand_paths(config: DictConfig) -> None:
 
     A folder may be named ``a${x}``, which is not an interpolation.
     """
-    slurm = config.SLURM
-    slurm.LOG_FOLDER = slurm.LOG_FOLDER or literal(f"{config.CHECKPOINT.DIR}/slurm")
-    for section, key in (
-        (config.DATA.TRAIN, "DATA_PATHS"),
-        (config.DATA.TEST, "DATA_PATHS"),
-        (config.CHECKPOINT, "DIR"),
-        (slurm, "LOG_FOLDER"),
-        (config.MODEL.WEIGHTS_INIT, "PARAMS_FILE"),
-    ):
-        paths = section[key]
-        expanded = []
-        for path in [paths] if isinstance(paths, str) else paths or []:
-            expanded.append(literal(os.path.expanduser(str(path))))
-        section[key] = expanded if key == "DATA_PATHS" else "".join(expanded)
+    for split in ("TRAIN", "TEST"):
+        paths = config.DATA[split].DATA_PATHS
+        paths = [paths] if isinstance(paths, str) else list(paths or [])
+        config.DATA[split].DATA_PATHS = [_expanded(path) for path in paths]
+    folder = config.CHECKPOINT.DIR
+    config.SLURM.LOG_FOLDER = _expanded(config.SLURM.LOG_FOLDER or f"{folder}/slurm")
+    config.CHECKPOINT.DIR = _expanded(folder)
+    weights = config.MODEL.WEIGHTS_INIT
+    weights.PARAMS_FILE = _expanded(weights.PARAMS_FILE or "")
+
+
+def _expanded(path: object) -> str:
+    return literal(os.path.expanduser(str(path)))
