@@ -17,10 +17,10 @@ from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
 from pirl_plugin.checkpoints.load import NETWORK, find_trunk
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.tensors import COUNTER
-from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, create_network
-from pirl_plugin.models.trunks import AnyTrunk, network_config_of
+from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
 from pirl_plugin.system.text import counted

@@ -16,14 +16,13 @@ from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.source import RGB, PixelType
-from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import (
     AnyTrunk,
     evaluating,
     first_convolution,
     layer_features,
-    network_config_of,
 )
 from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.failures import Refused

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from pirl_plugin.images.source import RGB, PixelType
 from pirl_plugin.system.failures import Refused
@@ -57,10 +58,11 @@ class NetworkConfig:
 
     def __str__(self) -> str:
         parts = [] if self.pixel_type == RGB else [str(self.pixel_type)]
+        short = "{:.5g}".format
         values = {
             "size": f"{self.size} px",
-            "mean": f"mean {_listed(self.mean)}",
-            "std": f"std {_listed(self.std)}",
+            "mean": f"mean {' '.join(map(short, self.mean))}",
+            "std": f"std {' '.join(map(short, self.std))}",
         }
         for name, text in values.items():
             parts.append(f"{text} ({self.origins.get(name, 'default')})")
@@ -169,12 +171,21 @@ class NetworkConfig:
         return record
 
 
+def network_config_of(network: nn.Module) -> NetworkConfig:
+    """Return the record of a network, or of the first trunk in it; defaults if there is none.
+
+    A network from ``timm.create_model`` stores its name in one of timm's attributes.
+    """
+    for module in network.modules():
+        config = getattr(module, "network_config", None)
+        if isinstance(config, NetworkConfig):
+            return config
+    timms = getattr(network, "pretrained_cfg", None) or {}
+    return NetworkConfig(timms.get("architecture", ""))
+
+
 def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the default mean and standard deviation, for images with unknown statistics."""
     if channels == 3:
         return IMAGENET_MEAN, IMAGENET_STD
     return (0.5,) * channels, (0.25,) * channels
-
-
-def _listed(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.5g}" for value in values)

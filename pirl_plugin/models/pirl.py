@@ -13,9 +13,9 @@ from pirl_plugin.images.source import RGB
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.models.trunks import adapt_channels, evaluating, network_config_of
+from pirl_plugin.models.trunks import adapt_channels, evaluating
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.views.base import Views

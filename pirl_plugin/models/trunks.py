@@ -1,4 +1,4 @@
-"""Helpers for any trunk: network record, layer features, an untrained copy."""
+"""Helpers for any trunk: input channels, layer features, an untrained copy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
-from pirl_plugin.models.network_config import RESNET, NetworkConfig
+from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.resnet import LAST as LAST
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
@@ -20,19 +20,6 @@ from pirl_plugin.system.text import counted
 AnyTrunk = ResNetTrunk | TimmTrunk
 
 _GRID_DIMENSIONS = 9216  # layer feature size: "about 9,000" (Sec. 4.2, App. C)
-
-
-def network_config_of(network: nn.Module) -> NetworkConfig:
-    """Return the record of a network, or of the first trunk in it; defaults if there is none.
-
-    A network from ``timm.create_model`` stores its name in one of timm's attributes.
-    """
-    for module in network.modules():
-        config = getattr(module, "network_config", None)
-        if isinstance(config, NetworkConfig):
-            return config
-    timms = getattr(network, "pretrained_cfg", None) or {}
-    return NetworkConfig(timms.get("architecture", ""))
 
 
 def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:

@@ -1,8 +1,11 @@
-"""This plugin's configuration sections as dataclasses; does not import VISSL."""
+"""This plugin's configuration sections as dataclasses, and values from VISSL's sections.
+
+Does not import VISSL.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +19,7 @@ RECORD = "PIRL_RECORD"
 """Key for the run's record in VISSL's configuration, which reaches all ranks and jobs."""
 TIMEOUT = "config.HOOKS.PIRL_RUN.timeout_minutes"
 """Key for the time that a rank waits for other ranks and for images."""
+_SIZE_KEYS = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
 
 
 @dataclass(frozen=True)
@@ -124,3 +128,23 @@ def num_ranks(config: Mapping[str, Any]) -> int:
     """Return the number of processes across all nodes."""
     section = config["DISTRIBUTED"]
     return int(section["NUM_NODES"] * section["NUM_PROC_PER_NODE"])
+
+
+def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the image size after a configuration's ``TRANSFORMS``, in pixels.
+
+    Returns:
+        The size; None if no transform sets one.
+
+    Example:
+        >>> size_of_transforms([{"name": "Resize", "size": 73}, {"name": "CenterCrop", "size": 64}])
+        64
+    """
+    for transform in reversed(transforms):  # a crop follows resizing
+        for key in _SIZE_KEYS:
+            size = transform.get(key)
+            if isinstance(size, Sequence) and len(set(size)) == 1:
+                size = size[0]
+            if isinstance(size, int):
+                return size
+    return None

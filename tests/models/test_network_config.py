@@ -6,10 +6,10 @@ import torchvision
 from torch import nn
 
 import pirl_plugin as pirl
-from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.models.trunks import network_config_of, untrained
+from pirl_plugin.models.trunks import untrained
 
 PHOTOS = list(torch.full((6, 3, 60, 80), 128, dtype=torch.uint8))
 

@@ -23,7 +23,7 @@ from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
 from pirl_plugin.views.rotation import RotationTask, RotationViews
-from pirl_plugin.vissl.adapters.networks import size_of_transforms
+from pirl_plugin.vissl.sections import size_of_transforms
 
 
 class SourceImage(NamedTuple):

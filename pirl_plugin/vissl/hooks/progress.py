@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.next_commands import next_commands
-from pirl_plugin.models.trunks import network_config_of
+from pirl_plugin.models.network_config import network_config_of
 from pirl_plugin.system.console import PROGRESS, put
 from pirl_plugin.system.text import counted, span
 from pirl_plugin.vissl.task import QuietHook

@@ -20,7 +20,7 @@ from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
 from pirl_plugin.system import watcher
 from pirl_plugin.system.files import remove_unfinished
 from pirl_plugin.system.ranks import errors_on_all_ranks, rank, world_size
-from pirl_plugin.vissl.adapters.networks import run_network
+from pirl_plugin.vissl.adapters.run_images import run_network
 from pirl_plugin.vissl.repairs.transfers import link_checkpoint
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step

@@ -17,9 +17,9 @@ from pirl_plugin.system.loader import start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.waits import Wait
 from pirl_plugin.system.watcher import current
-from pirl_plugin.vissl.adapters.channels import identify_images, set_images, show_images
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
+from pirl_plugin.vissl.adapters.run_images import identify_images, set_images, show_images
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, PIRLReportHook, TestedHook

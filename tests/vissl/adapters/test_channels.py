@@ -14,10 +14,9 @@ from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import RGB
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.channels import identify_images, set_images
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
-from pirl_plugin.vissl.adapters.networks import run_network
+from pirl_plugin.vissl.adapters.run_images import identify_images, run_network, set_images
 from tests.helpers import faults
 from tests.helpers.configs import compose
 from tests.helpers.host_runs import run, settings

@@ -1,10 +1,11 @@
-"""Networks in VISSL's configuration."""
+"""The record of a run's network, from VISSL's configuration."""
 
 import pytest
 from torch import nn
 
 from pirl_plugin.models.network_config import NetworkConfig
-from pirl_plugin.vissl.adapters.networks import run_network, size_of_transforms
+from pirl_plugin.vissl.adapters.run_images import run_network
+from pirl_plugin.vissl.sections import size_of_transforms
 
 RUN = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
 OTHER = {"mean": [0.9] * 3, "std": [0.8] * 3}

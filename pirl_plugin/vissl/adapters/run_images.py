@@ -6,7 +6,7 @@ a new run computes them from a sample of the training images, and its checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ from torch import nn
 
 from pirl_plugin.checkpoints.load import read_network_config
 from pirl_plugin.images.source import RGB, ImageSource
-from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.system.console import put
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import errors_on_all_ranks, gather_objects, rank
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.adapters.images import PIRLTransform
-from pirl_plugin.vissl.adapters.networks import run_network
+from pirl_plugin.vissl.sections import size_of_transforms
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -45,11 +45,11 @@ def identify_images(config: AttrDict, source: ImageSource, checkpoint: str | Non
     with errors_on_all_ranks():
         if rank() == 0 and checkpoint is not None:
             images = read_network_config(Path(checkpoint))
-        elif rank() == 0 and not config.DATA.get("RGB"):
-            pixel_type = source.pixel_type
-            mean, std = source.statistics(pixel_type)
-            images = images.with_channels(pixel_type.channels)
-            images = images.with_values("images", mean=mean, std=std, dtype=pixel_type.dtype)
+        elif rank() == 0 and not config.DATA.get("RGB") and source.pixel_type != RGB:
+            channels, dtype = source.pixel_type
+            mean, std = source.statistics(source.pixel_type)
+            images = images.with_channels(channels)
+            images = images.with_values("images", mean=mean, std=std, dtype=dtype)
     return gather_objects(images)[0]
 
 
@@ -93,6 +93,35 @@ def show_images(config: AttrDict, dataset: PIRLDataset) -> None:
     first = dataset.transform.transforms[0].transform
     if images.pixel_type != RGB and isinstance(first, PIRLTransform):
         put(f"views     {first.views.photometric.channel_options()}, and no color options\n")
+
+
+def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
+    """Return the record of a run's network, including the images that the run trains on.
+
+    Pre-training reads ``HOOKS.PIRL_INPUT``. Benchmarks and VISSL's own approaches use a
+    ``Normalize`` transform.
+
+    Args:
+        model: VISSL's model.
+        config: the run's configuration.
+    """
+    data = config.get("DATA") or {}
+    transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or []
+    section = (config.get("HOOKS") or {}).get("PIRL_INPUT") or {}
+    # The first with values: our hook, a transform, VISSL's defaults.
+    mean = section.get("mean")
+    std = section.get("std")
+    for transform in transforms:
+        if transform.get("name") == "Normalize":
+            mean = mean or transform.get("mean")
+            std = std or transform.get("std")
+    return network_config_of(model).with_values(
+        "run",
+        size=size_of_transforms(transforms),
+        mean=mean or data.get("MEAN") or None,
+        std=std or data.get("STD") or None,
+        dtype=data.get("DTYPE"),
+    )
 
 
 def _normalizations(config: AttrDict) -> Iterator[dict[str, Any]]:
