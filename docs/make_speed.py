@@ -118,18 +118,6 @@ def startup() -> Cells:
     return lines
 
 
-def threads() -> Cells:
-    """Images per second of a training run."""
-    rows = by_name(speed("threads")["rows"], "setting", "one_core_busy")
-    lines = [["", "idle machine", "beside a process that keeps one core busy"]]
-    for setting, is_busy in rows:
-        if not is_busy:
-            rates = [f"{rows[setting, busy]['images_per_s']:.0f}" for busy in (False, True)]
-            what = rows[setting, False]["what"]
-            lines.append([f"`{setting}`" + (f", {what}" if what else ""), *rates])
-    return lines
-
-
 def gpu_loss() -> Cells:
     """Loss and bank on a GPU."""
     figures = json.loads(GPU.read_text())
@@ -176,7 +164,7 @@ def gpu_step() -> Cells:
 
 
 PAGES: dict[Path, list[Callable[[], Cells]]] = {
-    DOCS / "speed.md": [pipeline, pipeline_parts, loss, startup, threads],
+    DOCS / "speed.md": [pipeline, pipeline_parts, loss, startup],
     DOCS / "guides" / "gpu.md": [gpu_loss, gpu_step],
 }
 

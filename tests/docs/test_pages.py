@@ -77,7 +77,7 @@ def test_other_commands__accept_their_options(monkeypatch):
     # Scripts are imported by name, as from their own folders.
     scripts = [w[1:] for _, w in COMMANDS if w[0] == "python" and "extra_scripts/" in w[1]]
     scripts = [words for words in scripts if "claims" not in words[0]]
-    assert len({script for script, *_ in scripts}) == 9
+    assert len({script for script, *_ in scripts}) == 8
     for script, *words in scripts:
         with pytest.raises(ParsedError):
             importlib.import_module(Path(script).stem).main(words)

@@ -33,7 +33,6 @@ QUICK = {  # command or script -> more words
                                         "--batch", "4", "--negatives", "100", "--rows", "4000",
                                         "--steps", "1"],
     "extra_scripts/benchmark/startup.py": ["--rows", "4000", "--rounds", "1"],
-    "extra_scripts/benchmark/threads.py": ["--images", "64", "--epochs", "1", "--rounds", "1"],
     "extra_scripts/claims/run.py": ["--methods", "random", "pirl_jigsaw", "--sweeps", "--seeds",
                                     "1", "--images-seen", "32"],
     "extra_scripts/claims/peers.py": ["--methods", "pirl_jigsaw", "npid", *PEERS],
