@@ -15,7 +15,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,6 @@ from pirl_plugin.system.text import printable
 
 _PROGRESS = "progress.json"
 _BLOCK = 4096  # images at a time when reading or writing a file
-_MOST_HALF = torch.finfo(torch.float16).max
 
 
 class Batch(NamedTuple):
@@ -135,13 +134,9 @@ class FeatureFile:
         """Digest of each readable image, int64 ``(N,)``."""
         return np.memmap(self._files[-1], np.int64, "r+")
 
-    def require_readable(self) -> None:
-        """Raise ``Refused``, and remove the parts, if no image could be read."""
-        try:
-            require_readable(self.readable)
-        except Refused:
-            remove(self._parts)
-            raise
+    def discard(self) -> None:
+        """Remove the parts of an incomplete file."""
+        remove(self._parts)
 
     def write(
         self,
@@ -248,36 +243,6 @@ def require_same(
         raise Refused(f"{file} was computed for a different {keys}. {remedy}")
 
 
-def require_readable(readable: Tensor) -> None:
-    """Raise ``Refused`` if none of the images could be read."""
-    if not readable.any():
-        raise Refused(
-            f"None of the {len(readable):,} images could be read; see the warnings above."
-        )
-
-
-def gather(batches: Iterable[Batch]) -> Batch:
-    """Return the readable images' features in memory, as float16 ``(N, D)``.
-
-    Args:
-        batches: features for all images.
-
-    Raises:
-        Refused: no image could be read.
-    """
-    halves = []
-    readable = []
-    digests = []
-    for batch in batches:
-        halves.append([to_half(part[batch.readable]).cpu() for part in batch.features])
-        readable.append(batch.readable)
-        digests.append(batch.digests[batch.readable])
-    is_readable = torch.cat(readable)
-    require_readable(is_readable)
-    features = [torch.cat(parts) for parts in zip(*halves, strict=True)]
-    return Batch(features, is_readable, torch.cat(digests))
-
-
 def describe_images(source: ImageSource) -> dict[str, Any]:
     """Return JSON that identifies a source's images and labels."""
     names, content = source.fingerprint()
@@ -356,12 +321,3 @@ def _write_parquet(
         columns[name] = pyarrow.FixedSizeListArray.from_arrays(values, matrix.shape[1])
     with atomic_write(path) as file:
         parquet.write_table(pyarrow.table(columns), file, row_group_size=_BLOCK)
-
-
-def to_half(features: Tensor) -> Tensor:
-    """Round ``(N, D)`` to float16; scale rows that would overflow, which keeps their cosines.
-
-    Deep networks with random weights produce features up to 1e12.
-    """
-    largest = features.abs().amax(dim=1, keepdim=True)
-    return (features / (largest / _MOST_HALF).clamp(min=1)).half()

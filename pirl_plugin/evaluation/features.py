@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -39,6 +39,7 @@ _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a proc
 _CPU_BATCH = 16
 _ANOTHER_NETWORK = "Choose a network for these images."
 _LONGEST_STRIP = 100  # times the shorter side, before resizing
+_MOST_HALF = torch.finfo(torch.float16).max
 
 
 def center_crop(image: Tensor, size: int) -> Tensor:
@@ -220,7 +221,9 @@ def fill(
         config = trunks[0].network_config
         for part in compute_features(trunks, [source], config, rows, batch, workers, [layer]):
             file.append(part)
-    file.require_readable()
+    if not file.readable.any():
+        file.discard()
+    _require_readable(file.readable)
 
 
 @torch.no_grad()
@@ -278,3 +281,42 @@ def compute_features(
                 features.append(torch.cat(parts_of_layer).flatten(1))
             yield Batch(features, valid, digests)
             progress.update(len(valid))
+
+
+def gather(batches: Iterable[Batch]) -> Batch:
+    """Return the readable images' features in memory, as float16 ``(N, D)``.
+
+    Args:
+        batches: features for all images.
+
+    Raises:
+        Refused: no image could be read.
+    """
+    halves = []
+    readable = []
+    digests = []
+    for batch in batches:
+        halves.append([_to_half(part[batch.readable]).cpu() for part in batch.features])
+        readable.append(batch.readable)
+        digests.append(batch.digests[batch.readable])
+    is_readable = torch.cat(readable)
+    _require_readable(is_readable)
+    features = [torch.cat(parts) for parts in zip(*halves, strict=True)]
+    return Batch(features, is_readable, torch.cat(digests))
+
+
+def _require_readable(readable: Tensor) -> None:
+    """Raise ``Refused`` if none of the images could be read."""
+    if not readable.any():
+        raise Refused(
+            f"None of the {len(readable):,} images could be read; see the warnings above."
+        )
+
+
+def _to_half(features: Tensor) -> Tensor:
+    """Round ``(N, D)`` to float16; scale rows that would overflow, which keeps their cosines.
+
+    Deep networks with random weights produce features up to 1e12.
+    """
+    largest = features.abs().amax(dim=1, keepdim=True)
+    return (features / (largest / _MOST_HALF).clamp(min=1)).half()

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.feature_store import gather
-from pirl_plugin.evaluation.features import compute_features
+from pirl_plugin.evaluation.features import compute_features, gather
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.feature_store import gather
-from pirl_plugin.evaluation.features import compute_features
+from pirl_plugin.evaluation.features import compute_features, gather
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.page import ShownImages

@@ -12,11 +12,8 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.feature_store import (
-    Batch,
-    gather,
-)
-from pirl_plugin.evaluation.features import Crops, compute_features
+from pirl_plugin.evaluation.feature_store import Batch
+from pirl_plugin.evaluation.features import Crops, compute_features, gather
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
