@@ -14,7 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import hydra
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
 from hydra.errors import MissingConfigException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from pirl_plugin.system.failures import Refused, in_one_sentence
@@ -36,12 +39,25 @@ _PATH_KEYS = re.compile(
 _SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
 
 
+class PIRLSearchPath(SearchPathPlugin):
+    """Adds this plugin's ``configs/`` to Hydra's search path, after VISSL's folder.
+
+    An override ``hydra.searchpath`` would do so too, but Hydra uses only the first one, and users
+    pass their own.
+    """
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Append the folder."""
+        search_path.append("pirl_plugin", f"file://{config_root()}")
+
+
 def compose(overrides: list[str]) -> DictConfig:
     """Compose a configuration as VISSL does, but without importing torch.
 
     Raises:
         SystemExit: an override has no value, or names a nonexistent config, group or key.
     """
+    Plugins.instance().register(PIRLSearchPath)
     for name, resolver in RESOLVERS.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
     with in_one_sentence(), warnings.catch_warnings():
@@ -52,10 +68,7 @@ def compose(overrides: list[str]) -> DictConfig:
                 raise Refused(f"{override}: expected config=NAME or KEY=VALUE. {_LISTED}")
         try:
             with hydra.initialize_config_module("vissl.config"):
-                our_configs = f"hydra.searchpath=[{quoted(f'file://{config_root()}')}]"
-                composed = hydra.compose(
-                    "defaults", [our_configs, *map(readable_override, overrides)]
-                )
+                composed = hydra.compose("defaults", list(map(readable_override, overrides)))
         except MissingConfigException as error:
             names = f"Choose one of {', '.join(error.options)}." if error.options else _LISTED
             raise Refused(f"There is no {error.missing_cfg_file}.yaml. {names}") from error

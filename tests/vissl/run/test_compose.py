@@ -53,6 +53,14 @@ def test_path__expands_home_and_current_folder(monkeypatch, tmp_path):
     assert config.MODEL.WEIGHTS_INIT.PARAMS_FILE == "2024"
 
 
+def test_overlay__may_be_in_any_folder(tmp_path):
+    overlay = tmp_path / "config/mine/short.yaml"
+    overlay.parent.mkdir(parents=True)
+    overlay.write_text("# @package _global_\nconfig: {OPTIMIZER: {num_epochs: 3}}\n")
+    config = compose(QUICK, f"hydra.searchpath=[file://{tmp_path}]", "+config/mine=short")
+    assert config.OPTIMIZER.num_epochs == 3
+
+
 @pytest.mark.parametrize("cores", [1, 6, 64])
 def test_workers__are_limited_to_cores(cores, monkeypatch):
     monkeypatch.setattr("pirl_plugin.vissl.run.computed.usable_cores", lambda: cores)
