@@ -21,7 +21,8 @@ from pirl_plugin.system.kernel_cache import compiled
 _UNBOUNDED = ("brightness", "contrast", "saturation", "noise")
 
 # The uniform draws for a view, in generator order. A new option takes the next one, so that views
-# with a given seed stay the same. More names than draws are an error at import.
+# with a given seed stay the same. Some are still unused. More names than draws are an error at
+# import; a larger number of draws would change the views for every seed.
 _NUM_DRAWS = 20
 _DRAWS = {
     "flip_p": "f8",

@@ -2,9 +2,11 @@
 
 import itertools
 import zlib
+from dataclasses import fields
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from pirl_plugin.views.kernels import render as render_fused
@@ -136,10 +138,28 @@ def test_sample__has_documented_distributions():
 
 
 def test_sample__draws_independent_parameters():
-    sample = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000, RGB)
+    options = {field.name: 0.5 for field in fields(Photometric) if field.name.endswith("_p")}
+    sample = Photometric(**options).sample(np.random.default_rng(1), 20_000, RGB)
     varied = [name for name in sample.dtype.names if name != "order" and np.ptp(sample[name])]
     correlation = np.corrcoef([sample[name] for name in varied]) - np.eye(len(varied))
     assert np.abs(correlation).max() < 0.035
+
+
+def test_option__changes_views(subtests):
+    """An option that is accepted, but not implemented, would go unnoticed."""
+    options = {field.name: 0.5 for field in fields(Photometric) if field.name.endswith("_p")}
+
+    def views(canvas, **changed):
+        rows = Photometric(**options | changed).sample(np.random.default_rng(0), 40, canvas)
+        return render_fused(canvas, np.zeros((40, 2), np.int32), rows, 16)
+
+    canvases = [RGB, RGB.astype(np.uint16)]
+    unchanged = [views(canvas) for canvas in canvases]
+    for field in fields(Photometric):
+        value = (3.0, 9.0) if field.name == "blur_sigma" else 0.25
+        with subtests.test(option=field.name):
+            changed = [views(canvas, **{field.name: value}) for canvas in canvases]
+            assert not all(map(torch.equal, changed, unchanged))
 
 
 def test_sample__consumes_same_draws_for_any_options():
