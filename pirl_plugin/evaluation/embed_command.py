@@ -73,6 +73,8 @@ def _embed(
 
     if options.out.suffix == ".parquet":
         import pyarrow  # noqa: F401 (fails before the features are computed)
+    # A complete file is reused only with an equal identity, so all options that change its content
+    # belong in it.
     network = identify_features(options, trunk, layer)
     identity: dict[str, Any] = {**network, **describe_images(source)}
     gallery = None

@@ -49,7 +49,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """A source that reads and decodes each image once.
 
     To add a source, write a subclass. It finds the images and passes them to this constructor; its
-    method ``_find_classes`` returns the classes.
+    method ``_find_classes`` returns the classes. If several images share a file, it also overrides
+    ``read``, ``path_of`` and ``files``.
 
     An unreadable file yields a gray image and ``False``. The first loader worker that reads it logs
     one warning with the path and the reason.
@@ -197,7 +198,10 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return self.path_of(row).removeprefix(os.path.join(self._root, ""))
 
     def files(self) -> list[str]:
-        """Return the paths of the files that hold the images, in order."""
+        """Return the paths of the files that hold the images, in order.
+
+        Their sizes and times show whether images have changed, see :meth:`fingerprint`.
+        """
         return self.paths()
 
     def fingerprint(self) -> tuple[str, str]:

@@ -90,8 +90,9 @@ class PIRL(nn.Module):
         }
         if "images" not in views:
             raise Refused(
-                f"The views are {', '.join(views) or 'none'}, but PIRL needs one named images, the "
-                f"untransformed view. Rename a view."
+                f"The views are {', '.join(views) or 'not tensors'}, but PIRL needs one named "
+                f"images. Let the views function return a dictionary of tensors, such as "
+                f"{{'images': image, 'transformed': rotated}}."
             )
         blank = views.pop("images")  # (C, S, S)
         if loss is None:
