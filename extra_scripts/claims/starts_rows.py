@@ -18,12 +18,12 @@ FROM_SCRATCH = {
 }
 VARIANT_LABELS = {
     "no_flip": "no flips",
-    "wide": "crops of 50 to 100 %",
-    "small_crops": "crops of 20 to 100 %",
+    "wide": "large crops",  # 50 to 100 % of the area
+    "small_crops": "small crops",  # 20 to 100 %
     "no_jitter": "no photometric changes",
-    "plain": "crops of 50 to 100 %, no photometric changes",
-    "jitter": "brightness and contrast changed",
-    "as_photos": "crops of 20 to 100 %, brightness and contrast changed",
+    "plain": "plain views",  # large crops, no photometric changes
+    "jitter": "brightness and contrast jitter",
+    "as_photos": "photo views",  # small crops, brightness and contrast jitter
     "four": "4 of 9 patches",
     "mlp_blur": "MLP heads and blur",
     "cold": "temperature 0.07",
