@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
-from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import ImageSource, open_source
 from pirl_plugin.images.source import RGB, PixelType
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
@@ -62,27 +61,25 @@ def center_crop(image: Tensor, size: int) -> Tensor:
 
 
 class Crops(Dataset[tuple[Tensor, bool, int]]):
-    """Center crops of images from several sources.
+    """Center crops of a source's images.
 
     Args:
-        sources: image sources.
+        source: the images.
         size: side of the crops in pixels.
         pixel_type: channels and dtype of the images; others are unreadable.
     """
 
-    def __init__(
-        self, sources: Sequence[ImageSource], size: int, pixel_type: PixelType = RGB
-    ) -> None:
-        self._images = JoinedSource("the images", sources)
+    def __init__(self, source: ImageSource, size: int, pixel_type: PixelType = RGB) -> None:
+        self._source = source
         self._size = size
         self._pixel_type = pixel_type
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self._source)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
         """Return ``(C, size, size)``, whether the image is readable, and a digest."""
-        image, is_valid = self._images.load(row, self._size, self._pixel_type)
+        image, is_valid = self._source.load(row, self._size, self._pixel_type)
         crop = center_crop(image, self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
@@ -184,7 +181,7 @@ def extract_features(
     readable = torch.empty(len(rows), dtype=torch.bool)
     start = 0
     with evaluating(trunk):
-        for (part,), valid, _ in compute_features([trunk], [source], config, rows, batch, workers):
+        for (part,), valid, _ in compute_features([trunk], source, config, rows, batch, workers):
             if start == 0:  # one tensor, because joining parts would need twice the memory
                 features = torch.empty(len(rows), part.shape[1])
             end = start + len(valid)
@@ -219,7 +216,7 @@ def fill(
     rows = range(len(file.readable), len(source))
     if rows:
         config = trunks[0].network_config
-        for part in compute_features(trunks, [source], config, rows, batch, workers, [layer]):
+        for part in compute_features(trunks, source, config, rows, batch, workers, [layer]):
             file.append(part)
     if not file.readable.any():
         file.discard()
@@ -229,7 +226,7 @@ def fill(
 @torch.no_grad()
 def compute_features(
     trunks: Sequence[Any],
-    images: Sequence[ImageSource],
+    source: ImageSource,
     config: NetworkConfig,
     rows: Sequence[int],
     batch: int = 128,
@@ -241,9 +238,9 @@ def compute_features(
     Args:
         trunks: modules that map images to features ``(B, …)``, or to a list of such tensors, in
             evaluation mode, on one device; with ``layers``, trunks of :mod:`pirl_plugin.models`.
-        images: sources, which are concatenated.
+        source: the images.
         config: the images that the trunks expect.
-        rows: N rows in the concatenated sources.
+        rows: N rows in the source.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
         layers: layer names; None: the modules' outputs.
@@ -256,13 +253,13 @@ def compute_features(
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # no faster than this process
             workers = 0
-    crops = Crops(images, config.size, config.pixel_type)
+    crops = Crops(source, config.size, config.pixel_type)
     loader: DataLoader[Any] = DataLoader(
         crops, batch, sampler=rows, num_workers=workers, worker_init_fn=start_worker
     )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    wait = Wait(images, TIMEOUT_MINUTES)
+    wait = Wait([source], TIMEOUT_MINUTES)
     with closing(Progress("features", len(rows))) as progress, reading(loader, wait) as batches:
         for pixels, valid, digests in batches:
             parts = []

@@ -149,9 +149,8 @@ def _features_of_file(
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.images.classes import NO_CLASS
-    from pirl_plugin.images.joined import JoinedSource
 
-    source = JoinedSource("the images", [images.train, images.test])
+    source = images.joined()
     arrays = ["features", "untrained"][: len(trunks)]
     identity = {**identify_features(options, trunks[0], layer), **describe_images(source)}
     identity["arrays"] = arrays

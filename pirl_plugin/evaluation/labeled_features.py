@@ -137,8 +137,7 @@ def labeled_features(
     """
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
-    sources = [images.train, images.test]
     config = networks[0].network_config
-    batches = compute_features(networks, sources, config, rows, batch, workers, layers)
+    batches = compute_features(networks, images.joined(), config, rows, batch, workers, layers)
     features, readable, digests = gather(batches)
     return LabeledFeatures.of_rows(images, torch.tensor(rows)[readable], features, digests)

@@ -55,6 +55,10 @@ class LabeledImages:
         """One class per test image, int64 (M,)."""
         return self.labels[len(self.train) :]
 
+    def joined(self) -> JoinedSource:
+        """Return all images as one source, training images first."""
+        return JoinedSource("the images", [self.train, self.test])
+
     def summary(self) -> str:
         """Return a description in three lines."""
         return (
@@ -103,14 +107,14 @@ def open_labeled(
 
 
 def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
-    classes = train.classes
+    classes, train_labels, _ = train.named_classes
     if len(classes) < 2:
         raise Refused(
             f"{train.path} has {len(classes)} classes, but a classifier needs two. Make one folder "
             f"per class, or pass a list with labels."
         )
     test_labels = join_classes(classes, test.named_classes, test.path)
-    return LabeledImages(train, test, classes, np.concatenate([train.labels(), test_labels]))
+    return LabeledImages(train, test, classes, np.concatenate([train_labels, test_labels]))
 
 
 def _hold_out(folder: Path) -> LabeledImages:

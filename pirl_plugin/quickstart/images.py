@@ -84,7 +84,7 @@ def read_unlabeled(source: ImageSource, networks: Mapping[str, AnyTrunk]) -> Eva
     """Compute each network's features for at most 2,000 images, evenly spread over a source."""
     rows = evenly_spaced(len(source), _UNLABELED)
     trunks = list(networks.values())
-    batches = compute_features(trunks, [source], trunks[0].network_config, rows, workers=0)
+    batches = compute_features(trunks, source, trunks[0].network_config, rows, workers=0)
     gathered = gather(batches)
     readable_rows = torch.tensor(rows)[gathered.readable].tolist()
     labels = torch.full((len(readable_rows),), NO_CLASS)

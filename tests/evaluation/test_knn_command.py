@@ -88,9 +88,9 @@ def test_knn__finds_separable_classes(checkpoint, data, tmp_path, capsys):
 def test_compute_features__match_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
-    batches = compute_features([trunk], [source], NetworkConfig(size=32), range(12), batch=5)
+    batches = compute_features([trunk], source, NetworkConfig(size=32), range(12), batch=5)
     gathered = gather(batches)
-    expected = trunk(normalize_images(pixels(Crops([source], 32))), ["flatten"])[0]
+    expected = trunk(normalize_images(pixels(Crops(source, 32))), ["flatten"])[0]
     torch.testing.assert_close(gathered.features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert gathered.readable.all()
 
@@ -252,7 +252,7 @@ def test_knn__uses_recorded_size_and_statistics(checkpoint, data, tmp_path, monk
         "test", size=64, mean=[0.1, 0.2, 0.3], std=[0.5, 0.6, 0.7]
     )
     save_trunk(trunk, tmp_path / "checkpoint.torch")
-    images = pixels(Crops([FolderSource(data / "val")], 64))
+    images = pixels(Crops(FolderSource(data / "val"), 64))
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     seen, forward = [], ResNetTrunk.forward
 
