@@ -112,10 +112,15 @@ def config_for(
     is_trained_on_others = "dtype" in config.origins and config.pixel_type != pixel_type
     if config.channels != pixel_type.channels or is_trained_on_others:
         read = config.pixel_type if is_trained_on_others else counted(config.channels, "channel")
-        is_convertible = config.pixel_type == RGB and pixel_type.channels in (1, 4)
+        is_convertible = pixel_type.channels in (1, 3, 4) and pixel_type.dtype != torch.float32
+        reads_rgb = config.pixel_type == RGB
         raise Refused(
             f"The network reads images with {read}, but {source.path} has {pixel_type}. "
-            + (f"Pass {rgb_argument} to convert them." if is_convertible else _ANOTHER_NETWORK)
+            + (
+                f"Pass {rgb_argument} to convert them."
+                if reads_rgb and is_convertible
+                else _ANOTHER_NETWORK
+            )
         )
     is_known = pixel_type == RGB or "mean" in config.origins
     if config.pixel_type == pixel_type and is_known:
@@ -150,7 +155,7 @@ def extract_features(
         std: per-channel standard deviation; None as for ``mean``.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
-        rgb: convert images with one or four channels to RGB in uint8.
+        rgb: convert images with one or four channels, or 16 bits, to RGB in uint8.
 
     Returns:
         float32 ``(N, D)`` on the CPU, and bool ``(N,)``, whether each image is readable. Features

@@ -64,6 +64,7 @@ _APP1 = 0xE1
 # Arguments for torchvision's operator: ImageReadMode.RGB, and apply the EXIF orientation.
 _RGB = 3
 _UPRIGHT = True
+_PNG_BITS = 24  # position of the bits per sample in a PNG
 # TIFF tags, some of their values, and EXIF's orientation tag.
 _BITS_PER_SAMPLE = 258
 _PHOTOMETRIC_INTERPRETATION = 262
@@ -112,8 +113,8 @@ def decode_image(
 
     torchvision decodes JPEGs, because it is faster; the pixels equal PIL's bit for bit. PIL decodes
     all other ordinary images (CMYK JPEGs, PNG, GIF, WebP, …) to RGB: the first frame of an
-    animation, without transparency. Grayscale images with 16 bits or floats have one channel.
-    tifffile decodes TIFFs with other bands.
+    animation, without transparency. Grayscale images with 16 bits or floats have one channel. RGB
+    PNGs and TIFFs keep 16 bits. tifffile decodes TIFFs with other bands.
 
     Args:
         data: the file's content; a ``bytearray`` saves a copy.
@@ -156,11 +157,7 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
     height, width, channels = _jpeg_size(data) or (0, 0, 0)
     is_usual = channels in (1, 3) and height * width <= max_pixels
     if decode_jpeg is not None and is_usual and min(height, width) < 2 * needed_side:
-        writable = data if isinstance(data, bytearray) else bytearray(data)  # avoids a warning
-        encoded = torch.frombuffer(writable, dtype=torch.uint8)
-        pixels: torch.Tensor = decode_jpeg(encoded, _RGB, _UPRIGHT)
-        return pixels
-
+        return decode_jpeg(_encoded(data), _RGB, _UPRIGHT)
     if data.startswith(_NPY):
         array = np.load(io.BytesIO(data), allow_pickle=False)
         return as_pixels(array)
@@ -177,6 +174,8 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
                 f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with pirl-plugin "
                 f"prepare"
             )
+        if image.format == "PNG" and image.mode[:3] == "RGB" and data[_PNG_BITS] == 16:
+            return torch.ops.image.decode_png(_encoded(data), _RGB, _UPRIGHT)  # PIL keeps 8 bits
         image.load()  # the EXIF tag may follow the pixels
         upright: Image.Image = image
         with suppress(Exception):  # a damaged tag raises one of many types
@@ -185,15 +184,28 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         return as_pixels(upright)
 
 
+def _encoded(data: bytes | bytearray) -> torch.Tensor:
+    """Return an encoded image as a tensor, for torchvision's operators."""
+    writable = data if isinstance(data, bytearray) else bytearray(data)  # avoids a warning
+    return torch.frombuffer(writable, dtype=torch.uint8)
+
+
 def _fits_pil(data: bytes | bytearray) -> bool:
     """Return whether PIL decodes all channels of a TIFF, with the right values."""
     try:
         with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
-            has_other_bands = _UNSPECIFIED in image.tag_v2.get(_EXTRA_SAMPLES, ())
-            is_stack = getattr(image, "n_frames", 1) > 1 and image.mode[0] in "LIF"
-            return not (has_other_bands or is_stack or _is_misread(image))
+            tags = image.tag_v2
+            is_gray = image.mode[0] in "LIF"
+            has_other_bands = _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ())
+            is_stack = getattr(image, "n_frames", 1) > 1 and is_gray
+            is_deep = max(tags.get(_BITS_PER_SAMPLE, (8,))) > 8
+            is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
+            is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
     except Image.UnidentifiedImageError:
         return False
+    # PIL misreads TIFFs with two of these, and keeps 8 bits of colors.
+    is_misread = is_deep + is_planar + is_inverted > 1 or (is_deep and not is_gray)
+    return not (has_other_bands or is_stack or is_misread)
 
 
 def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
@@ -217,18 +229,6 @@ def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
         array = np.iinfo(array.dtype).max - array
     bands_first = np.moveaxis(np.atleast_3d(array), axes, (-2, -1))
     return as_pixels(torch.from_numpy(np.array(bands_first, bands_first.dtype.name)))
-
-
-def _is_misread(image: Image.Image) -> bool:
-    """Return whether PIL decodes a TIFF wrongly, according to comparisons with known values."""
-    tags = image.tag_v2  # type: ignore[attr-defined]
-    bits = tags.get(_BITS_PER_SAMPLE, (8,))
-    is_deep = max(bits) > 8
-    is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
-    is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
-    if is_inverted:
-        return is_planar or is_deep
-    return is_planar and is_deep
 
 
 def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int] | None:

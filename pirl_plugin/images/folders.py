@@ -194,11 +194,12 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Return whether a folder is read: not a system folder, and readable."""
+    """Return whether a folder is read: no system folder, readable, no link to a parent folder."""
     if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
         return False
+    folder = Path(path, name)
     try:
-        os.scandir(os.path.join(path, name)).close()
+        os.scandir(folder).close()
     except PermissionError:
         return False
-    return True
+    return not (folder.is_symlink() and Path(path).resolve().is_relative_to(folder.resolve()))

@@ -48,8 +48,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         image_column: name or position of the image in an item, or name of the column with images or
             paths; None: ``image`` or a similar name, or else the only image.
         label_column: name of the label column; None: ``label`` or a similar name.
-        rgb: convert images with one or four channels to RGB in uint8. Otherwise images keep the
-            most common channels and dtype; ordinary image files are RGB in any case.
+        rgb: convert images with one or four channels, or 16 bits, to RGB in uint8. Otherwise images
+            keep the most common channels and dtype; ordinary image files are RGB in any case.
 
     Raises:
         FileNotFoundError: the folder or list does not exist, or the files in the list do not.

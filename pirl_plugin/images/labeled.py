@@ -110,7 +110,7 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
     classes, train_labels, _ = train.named_classes
     if len(classes) < 2:
         raise Refused(
-            f"{train.path} has {len(classes)} classes, but a classifier needs two. Make one folder "
+            f"A classifier needs two classes, but {train.path} has {len(classes)}. Make one folder "
             f"per class, or pass a list with labels."
         )
     test_labels = join_classes(classes, test.named_classes, test.path)

@@ -96,8 +96,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             size: side of the views in pixels. Large JPEGs are decoded at a smaller size that leaves
                 these views as sharp as :data:`~pirl_plugin.images.decode.NEEDED_SIDE` leaves 224-px
                 views.
-            pixel_type: for RGB, images with one or four channels are converted; images with any
-                other type are unreadable.
+            pixel_type: for RGB, images with one or four channels or 16 bits are converted; images
+                with any other type are unreadable.
 
         Returns:
             The pixels ``(C, H, W)``, and whether the image is readable; if not, they are gray.

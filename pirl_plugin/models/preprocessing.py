@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.text import counted
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 
@@ -30,7 +31,7 @@ def normalize_images(
 
     Raises:
         ValueError: the images have the wrong shape or dtype, or not as many channels as ``mean``
-            and ``std``; or, for uint8, a mean or standard deviation is above 1.
+            and ``std``; a standard deviation is not above 0; or, for uint8, a value is above 1.
 
     Example:
         >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
@@ -45,8 +46,8 @@ def normalize_images(
         )
     if not images.shape[1] == len(mean) == len(std):
         raise Refused(
-            f"images: expected {len(mean)} channels, as in mean and std, got {images.shape[1]} in "
-            f"{tuple(images.shape)}."
+            f"mean and std have {len(mean)} and {len(std)} values, but the images have "
+            f"{counted(images.shape[1], 'channel')}."
         )
     white = 255 if images.dtype == torch.uint8 else 1
     constants = _scale_and_shift(tuple(map(float, mean)), tuple(map(float, std)), white)
@@ -61,6 +62,8 @@ def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], white: int
     # In float64, so that each is rounded only once.
     levels = torch.tensor(mean, dtype=torch.float64, device="cpu")
     deviations = torch.tensor(std, dtype=torch.float64, device="cpu")
+    if not (deviations > 0).all():
+        raise Refused(f"mean and std: expected standard deviations above 0, got {std}.")
     # Statistics for levels from 0 to 255 would make all images nearly the same.
     if white == 255 and not ((levels >= 0) & (levels <= 1) & (deviations <= 1)).all():
         raise Refused(

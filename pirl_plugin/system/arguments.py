@@ -69,6 +69,8 @@ class OutputFile:
         if self.endings and path.suffix not in self.endings:
             listed = ", ".join(self.endings)
             raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {listed}")
+        if self.endings and path.is_dir():
+            raise argparse.ArgumentTypeError(f"{text} is a folder; choose another name")
         folder = path.resolve().parent
         # Pages are written again, and the content of a feature file is checked.
         is_replaceable = not path.is_file() or path.suffix in (".html", ".npz")
@@ -103,8 +105,11 @@ def key_and_value(text: str) -> tuple[str, object]:
     """
     import yaml
 
-    key, value = text.split("=", 1)
-    return key, yaml.safe_load(value)
+    try:
+        key, value = text.split("=", 1)
+        return key, yaml.safe_load(value)
+    except (ValueError, yaml.YAMLError):
+        raise argparse.ArgumentTypeError(f"{text}: expected KEY=VALUE, in YAML") from None
 
 
 Options = Mapping[str, Mapping[str, Any]]
@@ -159,7 +164,8 @@ IMAGES: Options = {
     ),
     "--rgb": dict(
         action="store_true",
-        help="convert images with one or four channels to RGB (default: keep all channels)",
+        help="convert images with one or four channels, or 16 bits, to 8-bit RGB (default: keep "
+        "channels and bits)",
     ),
     "--size": dict(type=WholeNumber(1, 4096), help=f"image size in pixels {_DEFAULT}"),
     "--mean": dict(type=float, nargs="+", metavar="M", help=f"per-channel mean {_DEFAULT}"),
@@ -177,7 +183,7 @@ FEATURES: Options = {
     "--layer": dict(metavar="NAME", help=_LAYERS),
     "--batch": dict(type=WholeNumber(1), default=128, help="batch size"),
     "--workers": dict(
-        type=WholeNumber(0),
+        type=WholeNumber(0, 1024),
         help="worker processes that decode images (default: based on the number of cores)",
     ),
     "--device": dict(

@@ -53,10 +53,10 @@ class FailedWrite(OSError):
     def __str__(self) -> str:
         if self.errno is None:  # it comes from a loader worker
             return super().__str__()
-        remedy = ""
+        remedy = "Choose another path."
         if self.errno in _FULL_DISK:
-            remedy = ". Free some space there, or choose another folder."
-        return f"{self.strerror}: {self.filename}{remedy}"
+            remedy = "Free some space there, or choose another folder."
+        return f"{self.strerror}: {self.filename}. {remedy}"
 
 
 class FailedProcess(RuntimeError):

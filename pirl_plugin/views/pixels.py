@@ -95,13 +95,13 @@ def as_rgb(image: Any) -> torch.Tensor:
     """Return an image of one, three or four channels as a uint8 tensor (3, H, W), RGB.
 
     Args:
-        image: as in :func:`as_pixels`. Alpha is dropped, and 16-bit gray is scaled to 8 bits.
+        image: as in :func:`as_pixels`. Alpha is dropped, and 16 bits are scaled to 8.
 
     Raises:
         ValueError: the type or shape is wrong.
     """
     pixels = as_pixels(image)
-    if pixels.dtype == torch.uint16 and len(pixels) == 1:
+    if pixels.dtype == torch.uint16:
         pixels = (pixels.float() / 257).round().to(torch.uint8)
     if pixels.dtype != torch.uint8 or len(pixels) not in (1, 3, 4):
         raise Refused(

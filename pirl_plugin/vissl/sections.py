@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 Settings = TypeVar("Settings")
@@ -60,6 +60,10 @@ class MonitorSettings:
     rows: int = 2048
     k: int = 20
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():  # otherwise the first epoch would be lost
+            check(name, value, name == "enabled" or value > 0, "a whole number above 0")
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -90,7 +94,7 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
 
     section: Any = config
     for name in key.split("."):
-        section = section.get(name) if hasattr(section, "get") else None
+        section = (section or {}).get(name)
     if hasattr(section, "to_dict"):  # OmegaConf does not take VISSL's dictionaries
         section = section.to_dict()
     try:

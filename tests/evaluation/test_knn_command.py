@@ -150,12 +150,16 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
         ),
         (["knn", "--checkpoint", "gone.torch"], "--checkpoint: gone.torch does not exist"),
         (["knn", "--report", "run/config.yaml"], "--report: run/config.yaml: expected a name that"),
+        (["knn", "--report", "pages.html"], "--report: pages.html is a folder; choose another"),
+        (["knn", "--timm-option", "size"], "--timm-option: size: expected KEY=VALUE, in YAML"),
+        (["knn", "--timm-option", "a=["], "--timm-option: a=[: expected KEY=VALUE, in YAML"),
         (["knn", "--report", "/proc/page.html"], "--report: /proc/page.html: /proc is read-only"),
         (["export", "--out", "run/log.txt"], "--out: run/log.txt exists in a run's folder; "),
     ],
 )
 def test_commands__refuse_before_computing_features(words, sentence, tmp_path, monkeypatch, capsys):
     (tmp_path / "run").mkdir()
+    (tmp_path / "pages.html").mkdir()
     for name in (".lock", "log.txt"):
         (tmp_path / "run" / name).touch()
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,9 @@
 """Images with any number of channels, in uint8, uint16 and float32, in every format."""
 
 import io
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -109,6 +111,29 @@ def test_gray__keeps_16_bits():
         pixels = decode_image(file.getvalue())
         np.testing.assert_array_equal(pixels[0], values)
     assert decode_image(tiff(values, photometric="miniswhite"))[0, 0, 1] == 65535 - 3000
+
+
+def deep_png(array):
+    """Return a PNG of an RGB or RGBA array (H, W, C) in uint16, which PIL cannot write."""
+    height, width, channels = array.shape
+    header = struct.pack(">IIBBBBB", width, height, 16, {3: 2, 4: 6}[channels], 0, 0, 0)
+    lines = b"".join(b"\0" + line.tobytes() for line in array.astype(">u2"))
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")):
+        checksum = struct.pack(">I", zlib.crc32(kind + data))
+        content += struct.pack(">I", len(data)) + kind + data + checksum
+    return content
+
+
+def test_rgb__keeps_16_bits():
+    array = bands(4, np.uint16) * 16  # 12 bits
+    rgb = np.ascontiguousarray(array[..., :3])
+    for content in (deep_png(rgb), deep_png(array), tiff(rgb, photometric="rgb")):
+        np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), rgb)
+    with pytest.raises(UnreadableImageError, match="12 pixels: expected at most"):
+        decode_image(deep_png(rgb), max_pixels=9)
+    converted, _ = open_source([rgb]).load(0, 8, RGB)
+    np.testing.assert_array_equal(converted.permute(1, 2, 0), np.round(rgb / 257))
 
 
 def write_folder(root, arrays):

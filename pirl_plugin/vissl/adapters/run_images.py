@@ -77,7 +77,7 @@ def set_images(config: AttrDict, images: NetworkConfig) -> None:
         raise Refused(
             f"config.MODEL.TRUNK.NAME = {name}: this trunk reads 3 channels, but the images have "
             f"{images.pixel_type}. Add +config/pirl/models=resnet18 or timm, or "
-            f"+config.DATA.RGB=true to convert images of one or four channels."
+            f"+config.DATA.RGB=true to convert images of one or four channels or 16 bits."
         )
     config.DATA.DTYPE = images.dtype
     for section in _normalizations(config):

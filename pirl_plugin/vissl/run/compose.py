@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import hydra
@@ -99,7 +100,7 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
     """Complete and validate a run with this plugin; report mistakes in one sentence."""
     from pirl_plugin.vissl.run.validation import validate
 
-    with in_one_sentence():
+    with in_one_sentence(), _refusing_values_for_sections(composed, overrides):
         if not is_ours(composed.config):
             OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
             return composed
@@ -109,6 +110,21 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
         OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
         validate(composed, overrides)
     return composed
+
+
+@contextmanager
+def _refusing_values_for_sections(composed: DictConfig, overrides: list[str]) -> Iterator[None]:
+    """If a block fails, raise ``Refused`` for the first override that replaces a section."""
+    try:
+        yield
+    except Exception:
+        values = [override for override in overrides if override.startswith("config.")]
+        before = compose([override for override in overrides if override not in values])
+        for override in values:
+            key = override.partition("=")[0]
+            if OmegaConf.is_dict(OmegaConf.select(before, key)) and "{" not in override:
+                raise Refused(f"{override}: {key} is a section. Set the keys in it.") from None
+        raise
 
 
 def compose_completely(overrides: list[str], *, original: object) -> DictConfig:
@@ -155,7 +171,7 @@ def _expand_paths(config: DictConfig) -> None:
         config.DATA[split].DATA_PATHS = [_expanded(path) for path in paths]
     folder = config.CHECKPOINT.DIR
     config.SLURM.LOG_FOLDER = _expanded(config.SLURM.LOG_FOLDER or f"{folder}/slurm")
-    config.CHECKPOINT.DIR = _expanded(folder)
+    config.CHECKPOINT.DIR = _expanded(folder or "")
     weights = config.MODEL.WEIGHTS_INIT
     weights.PARAMS_FILE = _expanded(weights.PARAMS_FILE or "")
 
