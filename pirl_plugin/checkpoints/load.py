@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,15 +152,14 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
     Raises:
         Refused: the record is damaged, or its description of the network is unsafe.
     """
-    described = path
+    recorded_in = path
+    origin = "file"
     timm_config = path.with_name("config.json")
     try:
         if path.name == _TIMM_FILE and timm_config.is_file():
-            described = timm_config
-            record = json.loads(timm_config.read_text())
-            images = record["pretrained_cfg"]
-            size = (images.get("input_size") or [None])[-1]
-            record |= {**images, "options": record.get("model_args") or {}, "size": size}
+            recorded_in = timm_config
+            origin = timm_config.name
+            record = _read_timm_record(timm_config)
         else:
             record = section_of(_opened(path) if content is None else content).get(NETWORK)
         if record is None:
@@ -168,18 +167,22 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         architecture = record["architecture"]
         options = record["options"]
         if architecture not in ("", RESNET):
-            architecture, options = check_description(architecture, options, str(described))
-        return NetworkConfig(architecture, options).with_values(
-            described.name if described is timm_config else "file",
-            size=record.get("size"),
-            mean=record.get("mean"),
-            std=record.get("std"),
-            dtype=record.get("dtype"),
-        )
+            architecture, options = check_description(architecture, options, str(recorded_in))
+        values = {name: record.get(name) for name in ("size", "mean", "std", "dtype")}
+        return NetworkConfig(architecture, options).with_values(origin, **values)
     except Refused:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Refused(f"{described}: the network record is damaged ({error!r}).") from error
+        raise Refused(f"{recorded_in}: the network record is damaged ({error!r}).") from error
+
+
+def _read_timm_record(file: Path) -> dict[str, Any]:
+    """Read timm's ``config.json``, and return a record with this package's keys."""
+    content = json.loads(file.read_text())
+    images = content["pretrained_cfg"]
+    size = (images.get("input_size") or [None])[-1]  # (C, H, W)
+    options = content.get("model_args") or {}
+    return {**content, **images, "options": options, "size": size}
 
 
 def _opened(path: Path) -> Mapping[str, Any]:
@@ -217,21 +220,24 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
         else:
             ignored.append(name)
 
-    # Use the depth with the most similar block counts; conv1's shape gives width and stem.
-    block = Bottleneck if "layer1.0.conv3.weight" in state else BasicBlock
-    blocks = {tuple(name.split(".")[:2]) for name in state if name.startswith("layer")}
+    usual_stem = torch.empty(64, 3, 7, 7)  # for an incomplete file, as the comparison reports
+    width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
+    trunk = ResNetTrunk(_most_similar_depth(state), width / 64, side == 3, channels)
+    remedy = "If it is another network, pass its timm name."
+    _load_complete(trunk, state, ignored, file, remedy)
+    return trunk
+
+
+def _most_similar_depth(names: Collection[str]) -> int:
+    """Return the depth of the ResNet with the same kind, and about the same number, of blocks."""
+    block = Bottleneck if "layer1.0.conv3.weight" in names else BasicBlock
+    blocks = {tuple(name.split(".")[:2]) for name in names if name.startswith("layer")}
 
     def distance(depth: int) -> tuple[bool, int]:
         kind, stages = STAGES[depth]
         return kind is not block, abs(sum(stages) - len(blocks))
 
-    depth = min(STAGES, key=distance)
-    usual_stem = torch.empty(64, 3, 7, 7)  # for an incomplete file, as the comparison reports
-    width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
-    trunk = ResNetTrunk(depth, width / 64, side == 3, channels)
-    remedy = "If it is another network, pass its timm name."
-    _load_complete(trunk, state, ignored, file, remedy)
-    return trunk
+    return min(STAGES, key=distance)
 
 
 def _load_timm_network(
@@ -249,13 +255,9 @@ def _load_timm_network(
     """
     trunk = TimmTrunk(timm, options)
     expected = trunk.net.state_dict()
-    num_tensors: Counter[str] = Counter()  # per prefix
-    for full_name in tensors:
-        for match in re.finditer(r"(?:^|(?<=\.))(?=.)", full_name):
-            num_tensors[full_name[: match.start()]] += 1
-    converted = {}
-    num_fitting = {}
-    for candidate, count in num_tensors.items():
+    converted = {}  # prefix → tensors under timm's names, and names of the others
+    num_fitting = {}  # prefix → number of tensors that fit
+    for candidate, count in _count_by_prefix(tensors).items():
         if 2 * count >= len(expected):
             state, ignored = _as_timm(trunk.net, select_prefix(tensors, candidate))
             converted[candidate] = state, ignored
@@ -264,7 +266,7 @@ def _load_timm_network(
                 for name, tensor in state.items()
             )
     most = max(num_fitting.values(), default=0)
-    if 2 * most < len(expected):
+    if 2 * most < len(expected):  # the file holds another network
         advice = "It is another network: check its timm name."
         raise Refused(
             f"{file} holds no {timm}: most of its {len(expected)} tensors, such as "
@@ -282,6 +284,15 @@ def _load_timm_network(
     remedy = "Check the timm name and its options, such as img_size=384."
     _load_complete(trunk, state, ignored, file, remedy)
     return trunk
+
+
+def _count_by_prefix(names: Iterable[str]) -> Counter[str]:
+    """Return prefix → number of names, for the empty prefix and each that ends with a dot."""
+    counts: Counter[str] = Counter()
+    for name in names:
+        for match in re.finditer(r"(?:^|(?<=\.))(?=.)", name):
+            counts[name[: match.start()]] += 1
+    return counts
 
 
 def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:

@@ -76,13 +76,13 @@ def open_source(
     own_source = getattr(images, "source", None)
     if isinstance(own_source, ImageSource):  # from an ImageDataset, whose items are views
         return own_source
-    kind = type(images)
-    if kind is Subset:
+    # Not isinstance, because a subclass may change the items.
+    if type(images) is Subset:
         parts = [open_source(images.dataset, columns=columns)]
-        return JoinedSource(kind.__name__, parts, images.indices)
-    if kind is ConcatDataset:
+        return JoinedSource("Subset", parts, images.indices)
+    if type(images) is ConcatDataset:
         parts = [open_source(part, columns=columns) for part in images.datasets]
-        return JoinedSource(kind.__name__, parts)
+        return JoinedSource("ConcatDataset", parts)
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, os.PathLike)):
         return _source_of_paths(images)
     if not isinstance(images, (str, os.PathLike)):

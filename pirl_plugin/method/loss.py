@@ -171,7 +171,7 @@ class PIRLLoss(nn.Module):
         if index.device.type == "cpu":
             check_range(index, self.bank.num_rows)
 
-        used = list(filter(weight_of.get, outputs))  # T of them, with a weight above 0
+        used = [name for name in outputs if weight_of[name] > 0]  # T of them
         # The caller's autocast would compute the scores in half precision.
         with torch.autocast(device_type=index.device.type, enabled=False):
             outside = index != index.clamp(-1, self.bank.num_rows - 1)  # (B,)

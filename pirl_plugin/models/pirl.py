@@ -95,21 +95,7 @@ class PIRL(nn.Module):
                 f"{{'images': image, 'transformed': rotated}}."
             )
         blank = views.pop("images")  # (C, S, S)
-        if loss is None:
-            loss = PIRLLoss(
-                len(data),
-                estimator="info_nce",
-                temperature=0.2,
-                num_negatives=min(1024, len(data) // 2),
-                lambda_invariance=0.75 if views else 0,
-            )
-            if rank() == 0:
-                logging.root.warning(
-                    f"PIRL uses its default loss for small data sets: estimator info_nce, "
-                    f"temperature 0.2, {loss.config.num_negatives:,} negatives, lambda_invariance "
-                    f"{loss.config.lambda_invariance:g}. For the paper's, pass "
-                    f"loss=PIRLLoss(len(data))."
-                )
+        loss = loss or _loss_for_few_images(len(data), 0.75 if views else 0)
         if loss.bank.num_rows != len(data):  # rows without an image would stay random, as negatives
             raise Refused(
                 f"The loss has {loss.bank.num_rows:,} rows, but data has {len(data):,} images. "
@@ -117,15 +103,7 @@ class PIRL(nn.Module):
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
         adapt_channels(trunk, len(blank))
-        config = network_config_of(trunk).with_channels(len(blank))
-        config = config.with_values("run", size=blank.shape[-1])
-        if data.pixel_type != RGB and isinstance(data.views, Views):
-            mean, std = data.source.statistics(data.pixel_type)
-            dtype = data.pixel_type.dtype
-            config = config.with_values(_OF_DATA, mean=mean, std=std, dtype=dtype)
-        elif not blank.is_floating_point():
-            config = config.with_values("run", mean=config.mean, std=config.std)
-        self.trunk.network_config = config  # type: ignore[assignment]
+        self.trunk.network_config = _config_for(trunk, data, blank)  # type: ignore[assignment]
         width = _feature_width(self.trunk, blank)
         embedding_dim = loss.config.embedding_dim
         self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim)
@@ -197,6 +175,42 @@ class PIRL(nn.Module):
         images = images.to(self.bank.rows.device, non_blocking=True)
         features: Tensor = self.trunk(_normalized(images, network_config_of(self.trunk)))
         return features
+
+
+def _loss_for_few_images(num_images: int, lambda_invariance: float) -> PIRLLoss:
+    """Return a loss for small data sets and short runs, and log its settings."""
+    loss = PIRLLoss(
+        num_images,
+        estimator="info_nce",
+        temperature=0.2,
+        num_negatives=min(1024, num_images // 2),
+        lambda_invariance=lambda_invariance,
+    )
+    if rank() == 0:
+        logging.root.warning(
+            f"PIRL uses its default loss for small data sets: estimator info_nce, temperature 0.2, "
+            f"{loss.config.num_negatives:,} negatives, lambda_invariance {lambda_invariance:g}. "
+            f"For the paper's, pass loss=PIRLLoss(len(data))."
+        )
+    return loss
+
+
+def _config_for(trunk: nn.Module, data: ImageDataset, image: Tensor) -> NetworkConfig:
+    """Return the trunk's record, with the images that it is trained on.
+
+    Args:
+        trunk: the trunk.
+        data: the images.
+        image: a view ``images`` from them, ``(C, S, S)``.
+    """
+    config = network_config_of(trunk).with_channels(len(image))
+    config = config.with_values("run", size=image.shape[-1])
+    if data.pixel_type != RGB and isinstance(data.views, Views):
+        mean, std = data.source.statistics(data.pixel_type)
+        return config.with_values(_OF_DATA, mean=mean, std=std, dtype=data.pixel_type.dtype)
+    if image.is_floating_point():  # normalized by the user's own views, if at all
+        return config
+    return config.with_values("run", mean=config.mean, std=config.std)
 
 
 def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:

@@ -63,8 +63,7 @@ class FailedProcess(RuntimeError):
     """A child process failed; the message has the error, or what killed it."""
 
 
-# Beside refusals; the message names the file or the process.
-# Errors whose sentence names the file or the process, and says everything.
+# Besides refusals: their sentence names the file or the process, and says everything.
 _NEED_NO_TRACEBACK = (
     FailedWrite,
     FailedProcess,

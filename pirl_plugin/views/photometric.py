@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pirl_plugin.system.failures import check, is_number
 from pirl_plugin.system.kernel_cache import compiled
 
-_UNBOUNDED = ("brightness", "contrast", "saturation", "noise")
+# The largest values of options; all others are at most 1.
+_LIMITS = dict.fromkeys(("brightness", "contrast", "saturation", "noise"), math.inf) | {"hue": 0.5}
 
 # The uniform draws for a view, in generator order. A new option takes the next one, so that views
 # with a given seed stay the same. Some are still unused. More names than draws are an error at
@@ -120,7 +121,7 @@ class Photometric:
             if field.name == "blur_sigma":
                 continue
             value = getattr(self, field.name)
-            limit = math.inf if field.name in _UNBOUNDED else 0.5 if field.name == "hue" else 1.0
+            limit = _LIMITS.get(field.name, 1.0)
             fits = is_number(value) and 0 <= value <= limit
             check(field.name, value, fits, f"a number in [0, {limit:g}]; 0 disables it")
         limits = "two standard deviations in pixels, such as [0.1, 2.0]; blur_p = 0 disables it"
