@@ -1,4 +1,4 @@
-"""Which images are decoded or refused: deep TIFFs, large images, other files."""
+"""Which images are decoded, by what, or refused: JPEGs, deep TIFFs, large images, other files."""
 
 import io
 import os
@@ -7,8 +7,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import (
+    UnreadableImageError,
+    decode_image,
+    decode_jpeg,
+    read_file,
+)
 from pirl_plugin.images.opening import FolderSource
+
+
+@pytest.mark.skipif(decode_jpeg is None, reason="this torchvision has no image operators")
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_ordinary_jpeg__is_decoded_and_turned_without_pil(mode, monkeypatch):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: a quarter turn
+    file = io.BytesIO()
+    Image.new(mode, (40, 30)).save(file, "JPEG", exif=exif)
+    monkeypatch.setattr(Image, "open", None)
+    assert decode_image(file.getvalue()).shape == (3, 40, 30)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
