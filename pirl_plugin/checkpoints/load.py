@@ -232,12 +232,8 @@ def _most_similar_depth(names: Collection[str]) -> int:
     """Return the depth of the ResNet with the same kind, and about the same number, of blocks."""
     block = Bottleneck if "layer1.0.conv3.weight" in names else BasicBlock
     blocks = {tuple(name.split(".")[:2]) for name in names if name.startswith("layer")}
-
-    def distance(depth: int) -> tuple[bool, int]:
-        kind, stages = STAGES[depth]
-        return kind is not block, abs(sum(stages) - len(blocks))
-
-    return min(STAGES, key=distance)
+    depths = [depth for depth, (kind, _) in STAGES.items() if kind is block]
+    return min(depths, key=lambda depth: abs(sum(STAGES[depth][1]) - len(blocks)))
 
 
 def _load_timm_network(

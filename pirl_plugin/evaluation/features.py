@@ -36,7 +36,6 @@ _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a proc
 # than on the layers: with EfficientNet-Lite0 at 128 px, 26 ms per image for batches of 128 images,
 # and 8 ms for 16.
 _CPU_BATCH = 16
-_ANOTHER_NETWORK = "Choose a network for these images."
 _LONGEST_STRIP = 100  # times the shorter side, before resizing
 _MOST_HALF = torch.finfo(torch.float16).max
 
@@ -119,7 +118,7 @@ def config_for(
             + (
                 f"Pass {rgb_argument} to convert them."
                 if reads_rgb and is_convertible
-                else _ANOTHER_NETWORK
+                else "Choose a network for these images."
             )
         )
     is_known = pixel_type == RGB or "mean" in config.origins

@@ -29,6 +29,17 @@ def main(argv: list[str]) -> None:
         ValueError: there is only one class, ``val`` has a class that ``train`` lacks, no image is
             readable, or another command wrote to ``--out``.
     """
+    options = _parse(argv)
+    results_file = None if options.out is None else options.out / RESULTS
+    outputs = {"--out": results_file, "--features": options.features}
+    with ExitStack() as locks:
+        for option, file in outputs.items():
+            if file is not None:
+                locks.enter_context(locked_file(file, option))
+        _measure_and_write(options)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
     parser = arguments.command_parser(
         "knn",
         "Evaluate a k-nearest-neighbor classifier on frozen features from a checkpoint and from an "
@@ -58,15 +69,7 @@ def main(argv: list[str]) -> None:
     features = "save one layer's features to NAME.npz, to reuse them later and to resume"
     add("--features", type=arguments.OutputFile((".npz",)), help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")
-    options = parser.parse_args(argv)
-
-    results_file = None if options.out is None else options.out / RESULTS
-    outputs = {"--out": results_file, "--features": options.features}
-    with ExitStack() as locks:
-        for option, file in outputs.items():
-            if file is not None:
-                locks.enter_context(locked_file(file, option))
-        _measure_and_write(options)
+    return parser.parse_args(argv)
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
@@ -107,9 +110,9 @@ def _measure_and_write(options: argparse.Namespace) -> None:
             trunk,
             images,
             bars,
-            results["train_images"],
-            results["test_images"],
-            [] if compared is None else [compared.chart()],
+            num_train=results["train_images"],
+            num_tested=results["test_images"],
+            charts=[] if compared is None else [compared.chart()],
             neighbors=show_neighbors(gallery, queries, {"": nearest}),
         )
     if options.out is not None:
@@ -124,17 +127,26 @@ def _measure(
     from pirl_plugin.evaluation.layer_comparison import compare_layers
 
     trunks = list(networks.values())
-    loading = (options.batch, options.workers)
     if options.features is not None:
         print(f"layers are not compared, because --features holds only {layer}")
         return _features_of_file(options, trunks, images, layer), None
     compared = None
     if options.layer is None:
-        compared = compare_layers(networks, images, options.k[0], options.temperature, *loading)
+        compared = compare_layers(
+            networks,
+            images,
+            options.k[0],
+            options.temperature,
+            options.batch,
+            options.workers,
+        )
         print(compared.table())
         if compared.pooled is not None:
             return compared.pooled, compared
-    return labeled_features(trunks, [layer], images, None, *loading), compared
+    measured = labeled_features(
+        trunks, [layer], images, batch=options.batch, workers=options.workers
+    )
+    return measured, compared
 
 
 def _features_of_file(
@@ -162,9 +174,8 @@ def _features_of_file(
     rows = file.readable.nonzero()[:, 0]
     is_labeled = torch.from_numpy(images.labels)[rows] != NO_CLASS
     content = np.load(options.features)
-    *features, digests = (
-        torch.from_numpy(content[name])[is_labeled] for name in (*arrays, "digests")
-    )
+    features = [torch.from_numpy(content[name])[is_labeled] for name in arrays]
+    digests = torch.from_numpy(content["digests"])[is_labeled]
     return LabeledFeatures.of_rows(images, rows[is_labeled], features, digests)
 
 

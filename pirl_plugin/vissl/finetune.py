@@ -67,8 +67,15 @@ def main(arguments: list[str]) -> int:
         accuracies[f"frozen, {layer}"] = frozen_top1
         print(f"Frozen, a logistic regression on {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier on frozen features"
-        numbers = (num_images, num_tested(options.out))
-        write_report(options, title, trunk, images, accuracies, *numbers)
+        write_report(
+            options,
+            title,
+            trunk,
+            images,
+            accuracies,
+            num_train=num_images,
+            num_tested=num_tested(options.out),
+        )
     return 0
 
 

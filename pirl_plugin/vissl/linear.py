@@ -149,9 +149,9 @@ def _write_page(
         trunk,
         images,
         accuracies,
-        fitted.num_train,
-        len(labels),
-        [Chart(f"{layer} by class", bars)],
+        num_train=fitted.num_train,
+        num_tested=len(labels),
+        charts=[Chart(f"{layer} by class", bars)],
         introduction=(
             f"{options.out / 'classifier.torch'} contains the classifier on {layer}, the best "
             f"layer on {len(fitted.best.held_out_right):,} held-out training images "

@@ -51,7 +51,9 @@ class TestedHook(QuietHook):
 
     def on_phase_end(self, task: Task) -> None:
         """Write the image count for all ranks, which VISSL has just summed."""
-        for meter in () if task.train or rank() else task.meters:
+        if task.train or rank() != 0:
+            return
+        for meter in task.meters:
             if meter.name == "accuracy_list_meter":
                 number = int(meter._meters[0]._total_sample_count)
                 write_json(Path(task.checkpoint_folder, TESTED), {"images": number})

@@ -43,7 +43,9 @@ def hide_log_behind_progress(
 ) -> None:
     """If progress is shown, send VISSL's log only to ``log.txt``; wraps ``setup_logging``."""
     original(name, *args, **kwargs)
-    for handler in logging.getLogger(name).handlers if shows_progress() else ():
+    if not shows_progress():
+        return
+    for handler in logging.getLogger(name).handlers:
         if getattr(handler, "stream", None) is sys.stdout:
             handler.addFilter(_is_shown_beside_progress)
             handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))

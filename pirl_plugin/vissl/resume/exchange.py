@@ -77,24 +77,13 @@ class ExchangeHook(QuietHook):
         Raises:
             Refused: too many images in the window are unreadable; all ranks raise it.
         """
-        valid = sample.get("data_valid")
-        if isinstance(valid, list):  # VISSL uses both forms
-            valid = valid[0]
         # One sum of integers: the image counts, and the number of ranks with each request.
-        images = [0, 0]  # a benchmark's batch may have no validity
-        if isinstance(valid, torch.Tensor):
-            images = [int((valid.long() < 1).sum()), valid.numel()]
-        own_request = watcher.requested()
-        # Rank 0 decides, because clocks differ between ranks. Nothing is saved during a test.
-        if not own_request and task.train and rank() == 0:
-            is_time = time.monotonic() - self.saved_at >= self.save_after_s
-            own_request = SAVE if is_time else 0
         requests = torch.tensor(_REQUESTS)
-        counts = torch.cat([torch.tensor(images), requests == own_request])
+        is_own_request = requests == self._own_request(task)
+        counts = torch.cat([torch.tensor(_count_images(sample)), is_own_request])
         device = task.device if world_size() > 1 else "cpu"
         sums = sum_over_ranks(counts.to(device)).cpu()
-        is_requested = sums[2:] > 0
-        self.agreed = int((requests * is_requested).max())
+        self.agreed = int((requests * (sums[2:] > 0)).max())
         # Add the images to those read in the current window.
         split = "train" if task.train else "test"
         num_unreadable, num_images = self._read[split]
@@ -114,6 +103,14 @@ class ExchangeHook(QuietHook):
             f"again."
         )
 
+    def _own_request(self, task: Task) -> int:
+        """Return this rank's request: a signal, ``SAVE`` on rank 0 when it is time, or 0."""
+        number = watcher.requested()
+        # Rank 0 decides, because clocks differ between ranks. Nothing is saved during a test.
+        if number or not task.train or rank() != 0:
+            return number
+        return SAVE if time.monotonic() - self.saved_at >= self.save_after_s else 0
+
     def _name_unreadable(self, task: Task) -> None:
         """Log each unreadable file once, on rank 0. Collective."""
         data = task.datasets["train" if task.train else "test"]
@@ -122,3 +119,13 @@ class ExchangeHook(QuietHook):
         self._named.update(new)
         if new and rank() == 0:
             logging.warning(f"Unreadable files ({len(new)}): {', '.join(new)}")
+
+
+def _count_images(sample: Mapping[str, object]) -> list[int]:
+    """Return how many images in a batch are unreadable, and their total number."""
+    valid = sample.get("data_valid")
+    if isinstance(valid, list):  # VISSL uses both forms
+        valid = valid[0]
+    if isinstance(valid, torch.Tensor):
+        return [int((valid.long() < 1).sum()), valid.numel()]
+    return [0, 0]  # a benchmark's batch may have no validity

@@ -154,11 +154,11 @@ def launch_distributed(
         run_id = host.get_dist_run_id(cfg, cfg.DISTRIBUTED.NUM_NODES)
         host._copy_to_local(cfg)
         stack.callback(host._cleanup_local_dir, cfg)
-        work = (cfg, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
+        arguments = (cfg, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
         if local_rank is not None or cfg.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
-            run_rank(local_rank or 0, *work)
+            run_rank(local_rank or 0, *arguments)
         else:
-            _start_ranks(cfg, folder, node_id, work)
+            _start_ranks(cfg, folder, node_id, arguments)
         host.shutdown_logging()
 
 
@@ -173,14 +173,14 @@ def _begin_extraction(config: AttrDict, folder: Path) -> None:
     write_json(folder / RUN_WEIGHTS, config[RECORD].weights)
 
 
-def _start_ranks(config: AttrDict, folder: Path, node_id: int, work: tuple[Any, ...]) -> None:
+def _start_ranks(config: AttrDict, folder: Path, node_id: int, arguments: tuple[Any, ...]) -> None:
     """Start the ranks on this node, each in its own process, and wait for them.
 
     Args:
         config: VISSL's configuration.
         folder: the run's folder; ``failure.txt`` in it records the ranks' failures.
         node_id: this node's number.
-        work: arguments for :func:`run_rank` after the rank's number.
+        arguments: for :func:`run_rank`, after the rank's number.
 
     Raises:
         SystemExit: a rank failed; with the cause.
@@ -195,7 +195,9 @@ def _start_ranks(config: AttrDict, folder: Path, node_id: int, work: tuple[Any, 
     number = config.DISTRIBUTED.NUM_PROC_PER_NODE
     try:
         with deferring():
-            ranks = start_processes(_start_rank, work, number, join=False, start_method="spawn")
+            ranks = start_processes(
+                _start_rank, arguments, number, join=False, start_method="spawn"
+            )
         while not ranks.join(grace_period=GRACE_S):
             pass
     except ProcessExitedException as error:
@@ -243,8 +245,8 @@ def _end(exit_code: int, rank: int, causes: list[str], minutes: float) -> NoRetu
     raise SystemExit(f"{PREFIX}rank {rank} {reason}") from None
 
 
-def _start_rank(local_rank: int, *work: Any) -> None:
+def _start_rank(local_rank: int, *arguments: Any) -> None:
     """Start a spawned process; unpickling this function imports this package before VISSL."""
     prepare_streams()
     logging.raiseExceptions = False
-    run_rank(local_rank, *work)
+    run_rank(local_rank, *arguments)
