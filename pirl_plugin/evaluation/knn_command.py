@@ -165,7 +165,7 @@ def _features_of_file(
     source = images.joined()
     arrays = ["features", "untrained"][: len(trunks)]
     identity = {**identify_features(options, trunks[0], layer), **describe_images(source)}
-    identity["arrays"] = arrays
+    identity["set of networks"] = arrays
     file = FeatureFile(options.features, identity, source, options.data)
     if not file.is_complete:
         fill(file, trunks, source, layer, options.batch, options.workers)

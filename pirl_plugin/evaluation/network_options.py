@@ -32,8 +32,7 @@ def load_trunk_and_images(
         device: cpu, or cuda:N.
 
     Raises:
-        Refused: the ``--out`` folder belongs to another command, or has images held out from other
-            data.
+        Refused: the ``--out`` folder belongs to another command, or to other images.
     """
     columns = Columns(options.image_column, options.label_column)
     images = open_labeled(options.data, options.train, options.val, columns)

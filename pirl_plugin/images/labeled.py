@@ -18,7 +18,7 @@ from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.files import atomic_write
+from pirl_plugin.system.files import write_text
 from pirl_plugin.system.text import printable
 
 _HELD_OUT = 0.2  # fraction of each class
@@ -155,21 +155,30 @@ def _share(name: str) -> float:
 def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
     """Write held-out images as lists, and return the listed images; leave other images unchanged.
 
-    Lists from an earlier call stay, so that a run resumes with its own images.
+    Raises:
+        Refused: the folder has lists with other images or classes, from an earlier call.
     """
     if images.held_out_of is None:
         return images
     lists = [folder / name for name in _LISTS]
-    if not all(map(Path.is_file, lists)):
-        for file, source in zip(lists, (images.train, images.test), strict=True):
-            _write_list(file, source)
+    for file, source in zip(lists, (images.train, images.test), strict=True):
+        text = _list_images(source)
+        if not file.is_file():
+            write_text(file, text)
+        elif file.read_text() != text:
+            raise Refused(
+                f"{images.held_out_of} has changed since {file} was written. Choose another folder "
+                f"for the results, or delete {folder}."
+            )
     train, test = map(open_source, lists)
     return replace(_labeled(train, test), held_out_of=images.held_out_of)
 
 
-def _write_list(file: Path, source: ImageSource) -> None:
+def _list_images(source: ImageSource) -> str:
+    """Return a list of the images, with one JSON object per line."""
     names = [*source.classes, None]  # the last entry is for NO_CLASS, −1
-    with atomic_write(file) as lines:
-        for path, label in zip(source.paths(), source.labels(), strict=True):
-            row = {"path": os.path.abspath(path), "label": names[label]}
-            lines.write(f"{json.dumps(row)}\n".encode())
+    lines = []
+    for path, label in zip(source.paths(), source.labels(), strict=True):
+        row = {"path": os.path.abspath(path), "label": names[label]}
+        lines.append(f"{json.dumps(row)}\n")
+    return "".join(lines)

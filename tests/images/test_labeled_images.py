@@ -97,15 +97,17 @@ def test_class_folders__keep_split_after_adding_or_moving_photos(photos, tmp_pat
     assert contents(open_labeled(moved))[1]["none"] & set(range(40)) == before
 
 
-def test_save_split__writes_lists_reused_on_resume(photos, tmp_path):
+def test_save_split__writes_lists_and_refuses_to_ignore_new_photos(photos, tmp_path):
     first = open_labeled(photos)
-    written = save_split(first, tmp_path)
-    assert contents(written) == contents(first)
+    for _ in range(2):  # a resumed run has the same images
+        written = save_split(first, tmp_path)
+        assert contents(written) == contents(first)
     assert written.train.path == str(tmp_path / "train.jsonl")
+    assert len(open_source(tmp_path / "val.jsonl")) == len(first.test)
     save_gray(photos / "new" / "1.png")
     save_gray(photos / "new" / "2.png")
-    assert contents(save_split(open_labeled(photos), tmp_path)) == contents(first)
-    assert len(open_source(tmp_path / "val.jsonl")) == len(first.test)
+    with pytest.raises(ValueError, match="photos has changed since "):
+        save_split(open_labeled(photos), tmp_path)
 
 
 def test_class_folders__are_split_by_knn(tmp_path, capsys):
