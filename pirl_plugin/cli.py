@@ -65,6 +65,9 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     share_import_path()
     try:
         with watching(), in_one_sentence():
+            # Otherwise torch imports it in C++, where an exception from a signal is lost.
+            import numpy  # noqa: F401
+
             status = (command or run)(sys.argv[1:]) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the pipe's reader, such as head, has ended

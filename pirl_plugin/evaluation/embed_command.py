@@ -148,7 +148,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "add the nearest image in a file from embed, and its cosine similarity; for images in that "
         "file, the nearest other image"
     )
-    add("--nearest", metavar="NAME.npz", type=arguments.user_path, help=nearest)
+    add("--nearest", metavar="NAME.npz", type=arguments.input_file, help=nearest)
     options = parser.parse_args(argv)
     if options.out.exists() and options.out.suffix != ".npz":
         parser.error(f"--out: {options.out} exists; choose another name, or delete it")

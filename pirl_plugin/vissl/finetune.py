@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.system.failures import check
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
+from pirl_plugin.system.text import printable
 from pirl_plugin.system.watcher import run_command
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
@@ -104,6 +106,7 @@ def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, li
     num_labeled = int(counts.sum())
     if fraction is None:
         return num_labeled, []
+    check("--fraction", fraction, 0 < fraction <= 1, "a fraction of the images, such as 0.1")
     # VISSL refuses fewer images than classes, and draws without replacement.
     limit = max(round(fraction * num_labeled), len(counts))
     per_class = math.ceil(limit / len(counts))
@@ -182,7 +185,8 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     assert checkpoint is not None  # the run is finished
     content: Any = read_checkpoint(checkpoint)
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
-    classifier = Classifier(head["0.clf.0.weight"], head["0.clf.0.bias"], classes, LAST)
+    names = list(map(printable, classes))
+    classifier = Classifier(head["0.clf.0.weight"], head["0.clf.0.bias"], names, LAST)
     file = folder / CLASSIFIER_FILE
     save_trunk(load_trunk(checkpoint), file, classifier)
     return f"{file}: the network and its classifier, for pirl-plugin embed and export"

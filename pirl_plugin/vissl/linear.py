@@ -84,7 +84,7 @@ def _fit_logistic(options: argparse.Namespace) -> None:
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers)
         best = fitted.best
-        names = [images.classes[label] for label in best.labels]
+        names = [printable(images.classes[label]) for label in best.labels]
         classifier = Classifier(best.weight.float(), best.bias.float(), names, fitted.chosen)
         save_trunk(trunk.cpu(), file, classifier)
         write_json(options.out / RESULTS, fitted.results())

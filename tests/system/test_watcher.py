@@ -171,6 +171,27 @@ def test_command__receives_both_signals_and_ends_at_the_second():
         assert process.stdout.read() == ""  # reads until the pipe closes: the command has ended too
 
 
+IMPORTS = """
+import signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy.lib":
+            signal.raise_signal(signal.SIGTERM)
+
+from pirl_plugin.cli import main
+sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
+def test_signal__is_not_lost_while_torch_imports_numpy():
+    words = ["embed", "--checkpoint", "gone.torch", "--data", "gone", "--out", "out.npz"]
+    done = run_python("-c", IMPORTS, *words, check=False)
+    assert done.stderr == "pirl_plugin: interrupted by SIGTERM\n"
+    assert done.returncode == 128 + signal.SIGTERM
+
+
 def watchers():
     return [thread for thread in threading.enumerate() if thread.name == watcher.THREAD]
 

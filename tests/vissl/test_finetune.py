@@ -1,5 +1,6 @@
 """``pirl-plugin finetune``: overrides, exports, and a complete run."""
 
+import math
 import shutil
 import sys
 
@@ -57,11 +58,11 @@ def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
     trunk = ResNetTrunk(depth, 1 if depth == 18 else 0.25).eval()
     classifier = finished_run(tmp_path, trunk)
     file = tmp_path / "classifier.torch"
-    assert str(file) in write_classifier(tmp_path, ["ant", "bee", "cat"])
+    assert str(file) in write_classifier(tmp_path, ["ant", "b\nee", "cat"])
     words = ["--checkpoint", str(file), "--to", "torchvision", "--out", str(tmp_path / "out.pth")]
     assert run(["export", *words]) == 0
     text = capsys.readouterr().out
-    assert "classes: ant, bee, cat\n" in text
+    assert "classes: ant, b\\nee, cat\n" in text
     import pirl_plugin
 
     scope = {"torch": torch, "torchvision": torchvision, "pirl_plugin": pirl_plugin}
@@ -74,7 +75,7 @@ def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
     assert "48-px images" in text
     # For embed.
     written = read_classifier(file)
-    assert (written.classes, written.layer) == (["ant", "bee", "cat"], "last")
+    assert (written.classes, written.layer) == (["ant", "b\\nee", "cat"], "last")
     with torch.no_grad():
         index, probability = written.predict(load_trunk(file)(images)[0])
     expected = expected_outputs(trunk, classifier, images).softmax(dim=1).max(dim=1)
@@ -87,6 +88,9 @@ def test_limit__balances_classes_if_possible(tmp_path, capsys):
     shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # unlabeled
     images = open_labeled(data)
     assert limit_images(images, None) == (20, [])
+    for fraction in (0.0, 10.0, math.nan):  # 10 for 10 percent
+        with pytest.raises(ValueError, match=r"--fraction = .*: expected a fraction"):
+            limit_images(images, fraction)
     limit = "config.DATA.TRAIN.DATA_LIMIT"
     overrides = [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
     assert limit_images(images, 0.2) == (4, overrides)
