@@ -93,6 +93,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "Make a smaller copy of a folder of images, with the same folders and names.",
         "IMAGENET/train IMAGENET256/train",
     )
+    parser.usage = "%(prog)s [options] IN OUT"
     add = parser.add_argument
     add("input", metavar="IN", type=user_path, help="folder with images")
     add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")

@@ -117,7 +117,7 @@ Options = Mapping[str, Mapping[str, Any]]
 
 _DEFAULT = "(default: the one used in pre-training)"
 
-_FILES = "a file from this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
+_FILES = "weights file from this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
 CHECKPOINT: Options = {"--checkpoint": dict(metavar="FILE", type=input_file, help=_FILES)}
 """A weights file."""
 
@@ -146,11 +146,16 @@ _FOLDER = (
     "folder with train/CLASS/* and val/CLASS/* (or valid, validation, test), or with CLASS/*, of "
     "which a fifth is held out for testing"
 )
-_TRAIN = "training images in any format: a folder, a list, tars, or a Hugging Face data set"
+_TRAIN = (
+    "instead of --data, training images in any format: a folder, a list, tars, or a Hugging Face "
+    "data set"
+)
 LABELED_DATA: Options = {
     "--data": dict(metavar="DIR", type=user_path, help=_FOLDER),
     "--train": dict(metavar="PATH", type=user_path, help=_TRAIN),
-    "--val": dict(metavar="PATH", type=user_path, help="test images in any format"),
+    "--val": dict(
+        metavar="PATH", type=user_path, help="test images in any format; --train needs it"
+    ),
 }
 """Labeled training and test images: one folder, or two paths."""
 

@@ -22,6 +22,7 @@ def main(arguments: list[str]) -> int:
         "VISSL would use.",
         "pretrain/pirl/own_images",
     )
+    parser.usage = "%(prog)s [NAME] [KEY=VALUE …]"
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as pretrain/pirl/own_images")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as in pirl-plugin train")
     options = parser.parse_args(arguments)

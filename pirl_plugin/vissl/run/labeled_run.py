@@ -36,13 +36,9 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
         arguments.IMAGES,
         weights=arguments.WEIGHTS,
     )
+    parser.usage = "%(prog)s [options] [KEY=VALUE …]"
     add = parser.add_argument
-    add(
-        "--out",
-        type=arguments.output_folder,
-        default=out,
-        help="folder for the run",
-    )
+    add("--out", type=arguments.output_folder, default=out, help="folder for the run")
     page = "write a page with the accuracies"
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     overrides = "overrides, as in pirl-plugin train"
