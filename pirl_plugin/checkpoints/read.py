@@ -75,7 +75,7 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
         ValueError: it is empty, truncated or something else; the message does not name the path.
     """
     try:
-        # torch's older format cannot be mapped.
+        # torch's older format cannot be mapped into memory.
         content = _load(path, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error

@@ -88,7 +88,7 @@ class FileListSource(ImageSource):
         if other_columns:  # otherwise there was no choice
             labels = f", labels from {label_column!r}" if label_column else ""
             warn_once(f"{file}: paths from the column {path_column!r}{labels}")
-        # Of a table without a recognized label column.
+        # An error names them if the table has no recognized label column.
         self._other_columns = other_columns if label_column is None else []
         super().__init__(file, paths, os.path.dirname(file))
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]

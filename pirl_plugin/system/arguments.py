@@ -72,7 +72,7 @@ class OutputFile:
         if self.endings and path.is_dir():
             raise argparse.ArgumentTypeError(f"{text} is a folder; choose another name")
         folder = path.resolve().parent
-        # Pages are written again, and the content of a feature file is checked.
+        # A page may be replaced, and the content of a feature file is checked later.
         is_replaceable = not path.is_file() or path.suffix in (".html", ".npz")
         if not is_replaceable and any((run / LOCK).exists() for run in (folder, *folder.parents)):
             raise argparse.ArgumentTypeError(
@@ -80,7 +80,7 @@ class OutputFile:
             )
         while not folder.exists():
             folder = folder.parent
-        # Found now, not after hours of computing.
+        # Report this now, not after hours of computing.
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             reason = "read-only" if folder.is_dir() else "a file"
             raise argparse.ArgumentTypeError(f"{text}: {folder} is {reason}; choose another path")

@@ -33,7 +33,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 GRACE_S = 5.0
 """Time that child processes get to end by themselves, in seconds."""
 THREAD = "pirl_plugin watcher"
-# Second signals that end a process. SLURM's SIGUSR1 only asks again.
+# These signals end a process if they arrive a second time. SLURM's SIGUSR1 only asks again.
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # One Ctrl-C reaches launcher and ranks, and the launcher forwards it to the ranks again.
 _SAME_SIGNAL_S = 2.0
@@ -270,7 +270,7 @@ def watching() -> Iterator[None]:
             print(interrupted.sentence, file=sys.stderr)
         raise
     finally:
-        # The following takes a moment, and no signal may interrupt it.
+        # No signal may interrupt the following, which takes a moment.
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(previous_descriptor)

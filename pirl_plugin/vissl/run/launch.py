@@ -190,7 +190,7 @@ def _start_ranks(config: AttrDict, folder: Path, node_id: int, arguments: tuple[
     from torch.multiprocessing.spawn import ProcessExitedException
 
     num_earlier = len(_causes(folder))  # of earlier attempts
-    # It warns of each rank that it ends.
+    # It would warn about each rank that it ends.
     logging.getLogger("torch.multiprocessing").setLevel(logging.ERROR)
     number = config.DISTRIBUTED.NUM_PROC_PER_NODE
     try:
@@ -235,8 +235,8 @@ def _end(exit_code: int, rank: int, causes: list[str], minutes: float) -> NoRetu
         raise SystemExit(1) from None
     if causes:
         raise SystemExit(causes[0]) from None
-    # No rank failed by itself. The signal kills a rank that does not listen yet, and the others
-    # then lose it.
+    # No rank failed by itself. A signal kills a rank that does not handle it yet, and the others
+    # then lose this rank.
     if requested():
         raise Interrupted(requested()) from None
     reason = describe_exit(exit_code)

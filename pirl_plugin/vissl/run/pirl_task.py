@@ -154,7 +154,7 @@ def hooks_of_run(
         tensorboard=getattr(host.get("SSLTensorboardHook"), "tb_writer", None),
         json_lines=getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None),
     )
-    # Our checkpoint hook replaces VISSL's. No hook saves a broken model.
+    # Our checkpoint hook replaces VISSL's. VISSL's hook for NaN would save the broken model.
     host["LogLossMetricsCheckpointHook"] = CheckpointHook(config, exchange)
     host.pop("CheckNanModelOutputHook", None)
 

@@ -200,7 +200,7 @@ def _join_group(
         options["init_method"] = f"{section.INIT_METHOD}://{run_id}"
     if config.MACHINE.DEVICE == "gpu":
         torch.cuda.set_device(local_rank)
-        # Otherwise a barrier guesses the device, and warns.
+        # Otherwise a barrier would guess the device, and warn.
         options["device_id"] = torch.device("cuda", local_rank)
     distributed.init_process_group(
         section.BACKEND, world_size=num_ranks(config), rank=rank, timeout=timeout, **options
