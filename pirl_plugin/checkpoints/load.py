@@ -152,6 +152,7 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
     Raises:
         Refused: the record is damaged, or its description of the network is unsafe.
     """
+    record: dict[str, Any] | None
     recorded_in = path
     origin = "file"
     timm_config = path.with_name("config.json")
