@@ -14,7 +14,7 @@ from pirl_plugin.images.source import RGB
 from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.trunks import LAST, AnyTrunk
 from pirl_plugin.system import arguments
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import locked_file
 
 
@@ -67,8 +67,7 @@ def export_checkpoint(
     path = Path(path)
     out = Path(out)
     # Refuse before the checkpoint is read, which may take minutes.
-    if to not in FORMATS:
-        raise Refused(f"to: expected one of {', '.join(FORMATS)}, got {to!r}.")
+    check_name("to", to, FORMATS)
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
     exported = load_trunk(path, prefix=trunk, timm=timm, timm_options=timm_options)

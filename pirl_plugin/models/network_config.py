@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pirl_plugin.images.source import RGB, PixelType
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import check, check_name
 from pirl_plugin.system.text import counted
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
@@ -34,7 +34,7 @@ class NetworkConfig:
         origins: where the values above come from, by name; defaults are absent.
 
     Raises:
-        Refused: the dtype is invalid.
+        Refused: the dtype or the statistics are invalid.
 
     Example:
         >>> print(NetworkConfig().with_values("run", size=64))
@@ -53,8 +53,9 @@ class NetworkConfig:
         mean, std = _default_statistics(self.channels)
         object.__setattr__(self, "mean", self.mean or mean)
         object.__setattr__(self, "std", self.std or std)
-        if self.dtype not in ("uint8", "uint16", "float32"):
-            raise Refused(f"dtype: expected uint8, uint16 or float32, got {self.dtype!r}.")
+        check_name("dtype", self.dtype, ("uint8", "uint16", "float32"))
+        fits = len(self.mean) == len(self.std) == self.channels and min(self.std) > 0
+        check("mean and std", [self.mean, self.std], fits, f"{self.channels} values each, std > 0")
 
     def __str__(self) -> str:
         parts = [] if self.pixel_type == RGB else [str(self.pixel_type)]

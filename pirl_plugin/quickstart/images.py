@@ -19,6 +19,7 @@ from pirl_plugin.images.labeled import LabeledImages, open_labeled
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.images.source import ImageSource, evenly_spaced
 from pirl_plugin.models.trunks import LAST, AnyTrunk
+from pirl_plugin.system.failures import check
 
 IMAGE_SIZE = 64
 """Image view size in ``pretrain/pirl/quick_jigsaw``, in pixels."""
@@ -68,7 +69,9 @@ def find_data(folder: Path) -> Data:
     if len(class_folders(train)) > 1:
         images = open_labeled(folder)
         return Data(images.train, images)
-    return Data(FolderSource(train))
+    source = FolderSource(train)
+    check("images", len(source), len(source) > 1, "at least two for pre-training")
+    return Data(source)
 
 
 def measure_labeled(images: LabeledImages, networks: Mapping[str, AnyTrunk]) -> Evaluated:

@@ -37,11 +37,9 @@ class InputSettings:
     compile: bool = False  # compile the trunk; takes minutes for each new shape
 
     def __post_init__(self) -> None:
-        if self.autocast not in (None, "bfloat16"):
-            raise Refused(
-                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or bfloat16. "
-                f"For float16, use config.MODEL.AMP_PARAMS, which scales the loss."
-            )
+        remedy = "For float16, use config.MODEL.AMP_PARAMS, which scales the loss."
+        is_supported = self.autocast in (None, "bfloat16")
+        check("autocast", self.autocast, is_supported, f"null or bfloat16. {remedy}")
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,6 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
         reason = str(error).splitlines()[0]
         raise Refused(f"{at}: unknown key or wrong type. {reason}") from None
     except Refused as error:  # the message starts with the field's name
-        if str(error).startswith("config."):
-            raise
         raise Refused(f"config.{key}.{error}") from None
     return settings
 

@@ -31,8 +31,16 @@ def test_record__omits_defaults(tmp_path):
     assert (found.size, found.mean) == (48, NetworkConfig().mean)
 
 
+@pytest.mark.parametrize(
+    "values", [{"mean": [0.5]}, {"std": [1, 0, 1]}, {"std": [-1, 1, 1]}, {"mean": [0, 0, 0, 0]}]
+)
+def test_with_values__refuses_unusable_statistics(values):
+    with pytest.raises(ValueError, match=r"mean and std = .*: expected 3 values each, std > 0"):
+        NetworkConfig("test_vit").with_values("test", **values)
+
+
 def test_with_values__refuses_other_dtypes():
-    message = "dtype: expected uint8, uint16 or float32, got 'int8'"
+    message = "dtype = 'int8': expected one of uint8, uint16, float32"
     with pytest.raises(ValueError, match=message):
         NetworkConfig("test_vit").with_values("test", dtype="int8")
 

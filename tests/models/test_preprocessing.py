@@ -38,8 +38,6 @@ def test_normalize_images__refuses_constants_in_other_units(subtests):
     for constants in (
         {"std": [0.2]},
         {"std": [math.nan] * 3},
-        {"std": [0.2, 0, 0.2]},
-        {"std": [-0.2] * 3},
         {"mean": [0.5]},
         {"mean": [math.inf, 0, 0]},
         {"mean": [123.7, 116.3, 103.5]},  # for levels from 0 to 255

@@ -176,6 +176,9 @@ def test_find_data__recognizes_folder_layouts(image_folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="image"):
         find_data(tmp_path / "empty")
+    shutil.copy(next((tmp_path / "data").rglob("*.jpg")), tmp_path / "empty")
+    with pytest.raises(ValueError, match="images = 1: expected at least two"):
+        find_data(tmp_path / "empty")
 
 
 def test_parse__photos_default_to_npid(tmp_path):

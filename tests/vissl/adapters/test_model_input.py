@@ -39,7 +39,7 @@ def test_prepare_model__prepares_input_and_runs_model_in_bfloat16():
 
 
 def test_settings__refuse_autocast_with_scaler():
-    with pytest.raises(ValueError, match="autocast = float16: expected null or bfloat16"):
+    with pytest.raises(ValueError, match="autocast = 'float16': expected null or bfloat16"):
         InputSettings(autocast="float16")
 
 
