@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
-from pirl_plugin.system.files import locked, write_json
+from pirl_plugin.system.files import locked, naming_failures, write_json
 from pirl_plugin.system.processes import describe_exit, share_import_path
 from pirl_plugin.system.watcher import (
     GRACE_S,
@@ -127,6 +127,9 @@ def launch_distributed(
         # End on a signal, or with one sentence on any error.
         stack.enter_context(watching())
         stack.enter_context(in_one_sentence())
+        output = Path(cfg.CHECKPOINT.DIR)
+        with naming_failures(output):  # VISSL would hide the reason
+            output.mkdir(parents=True, exist_ok=True)
         folder = Path(host.get_checkpoint_folder(cfg))
         stack.enter_context(in_one_sentence(folder))
         resumes = cfg.CHECKPOINT.AUTO_RESUME

@@ -136,3 +136,11 @@ def test_finished_run__has_no_link_to_older_checkpoint(links, tmp_path, monkeypa
         assert os.readlink(link) == FINAL
     else:
         assert f"{link} was not written" in capsys.readouterr().out
+
+
+def test_unwritable_folder__is_named_with_the_reason(tmp_path):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "run"
+    config = compose(*OURS, f"config.CHECKPOINT.DIR={folder}")
+    with pytest.raises(SystemExit, match=f"Not a directory: {folder}. Choose another path."):
+        launch_distributed(config, 0, "train", None, original=None)
