@@ -253,4 +253,12 @@ class MemoryBank(nn.Module):
             if key not in state_dict:
                 missing_keys.append(key)
                 continue
-            getattr(self, name).copy_(state_dict[key])
+            shape = tuple(state_dict[key].shape)
+            local = getattr(self, name)
+            if shape != local.shape:
+                raise Refused(
+                    f"The checkpoint's memory bank is {shape}, but this run's is "
+                    f"{tuple(local.shape)} (images, embedding_dim). Use the checkpoint's data set "
+                    f"and embedding_dim, or start a new run from its weights."
+                )
+            local.copy_(state_dict[key])

@@ -35,11 +35,17 @@ def changed(free, config, *overrides):
     return run_differences(compose(*config, *overrides), compose(*config), free)
 
 
+def test_bank__is_replicated_or_sharded_to_the_end():
+    """A checkpoint of one kind lacks the rows for the other."""
+    sharded = "config.LOSS.pirl_loss.bank.placement=sharded"
+    assert list(changed(RESUMING, PAPERS, sharded)) == ["LOSS.pirl_loss.bank.placement"]
+    assert changed(FREE, PAPERS, sharded) == {}
+
+
 @pytest.mark.parametrize("free", [RESUMING, FREE])
 def test_same_run__may_differ_in_environment(free):
     """Workers, logging, machine and paths affect how a run is done, not its result."""
     overrides = [
-        "config.LOSS.pirl_loss.bank.placement=sharded",
         "config.CHECKPOINT.DIR=elsewhere",
         "config.DATA.TRAIN.DATA_PATHS=[elsewhere]",
         "config.DATA.NUM_DATALOADER_WORKERS=3",
