@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
+from pirl_plugin.images.names import DISK_FILELIST
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
@@ -60,8 +61,8 @@ class FolderSource(ImageSource):
         folder = os.fspath(path)
         if os.path.isfile(folder):
             raise Refused(
-                f"{folder} is a file, not a folder. A run reads a list with "
-                f"+config/pirl/datasets=filelist."
+                f"{folder} is a file, not a folder. For a list of images, choose the data source "
+                f"{DISK_FILELIST}."
             )
         if not os.path.isdir(folder):
             raise MissingFile(f"{folder} does not exist.")

@@ -230,6 +230,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return classes
 
     def _find_classes(self) -> Classes:
+        """Return the classes; a subclass with labels overrides this."""
         raise NoLabels(f"{self.path} has no labels.")
 
     @property

@@ -51,6 +51,7 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         mean, std = _default_statistics(self.channels)
+        # A frozen instance can be set only in this way.
         object.__setattr__(self, "mean", self.mean or mean)
         object.__setattr__(self, "std", self.std or std)
         check_name("dtype", self.dtype, ("uint8", "uint16", "float32"))

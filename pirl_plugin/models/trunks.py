@@ -23,7 +23,10 @@ _GRID_DIMENSIONS = 9216  # layer feature size: "about 9,000" (Sec. 4.2, App. C)
 
 
 def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
-    """Return name and layer of the convolution that reads the images; None if there is none."""
+    """Return name and layer of the convolution that reads the images; None if there is none.
+
+    Grouped convolutions are skipped, because :func:`adapt_channels` cannot change their channels.
+    """
     for name, module in network.named_modules():
         if isinstance(module, nn.Conv2d) and module.groups == 1:
             return name, module

@@ -88,7 +88,7 @@ def test_folder_with_splits__is_refused_but_copied_by_prepare(tmp_path, capsys):
 def test_disk_folder__names_other_formats(tmp_path):
     """Without an overlay a run expects a folder; it used to deny that an existing list exists."""
     (tmp_path / "a.csv").touch()
-    with pytest.raises(ValueError, match=r"a\.csv is a file.* \+config/pirl/datasets=filelist"):
+    with pytest.raises(ValueError, match=r"a\.csv is a file.* pirl_disk_filelist"):
         open_source(tmp_path / "a.csv", DISK_FOLDER)
     for name in ("b.tar", "c.parquet", "d.zip"):
         path = tmp_path / "data" / name

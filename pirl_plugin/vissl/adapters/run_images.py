@@ -108,7 +108,7 @@ def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
     data = config.get("DATA") or {}
     transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or []
     section = (config.get("HOOKS") or {}).get("PIRL_INPUT") or {}
-    # The first with values: our hook, a transform, VISSL's defaults.
+    # In this order: our hook, a Normalize transform, VISSL's defaults.
     mean = section.get("mean")
     std = section.get("std")
     for transform in transforms:
