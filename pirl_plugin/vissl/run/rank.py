@@ -112,11 +112,11 @@ def run_rank(
             if distributed.is_initialized():
                 distributed.destroy_process_group()  # gloo's threads could abort the exit
         except Exception as error:
-            text = _failure_text(error, minutes)
+            is_consequence = has_lost_rank(error)
+            text = another_rank_ended(minutes) if is_consequence else _failure_text(error)
             if not is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
             # The launcher finds causes in the file by their prefix.
-            is_consequence = has_lost_rank(error)
             text = text if is_spawned and is_consequence else PREFIX + text
             written = record(text, details_of(error), Path(folder))
             if not is_spawned:
@@ -129,15 +129,10 @@ def run_rank(
             raise SystemExit(1) from None
 
 
-def _failure_text(error: Exception, minutes: float) -> str:
-    """Return the message for a rank's failure, whose cause may be another process's end."""
-    from pirl_plugin.system.ranks import has_lost_rank
-
-    if has_lost_rank(error):
-        return another_rank_ended(minutes)
-    if isinstance(error, (EOFError, OSError)):  # a lost connection, perhaps to a killed worker
-        return killed_worker(loader_workers()) or sentence(error)
-    return sentence(error)
+def _failure_text(error: Exception) -> str:
+    """Return the message for a rank's own failure, which a killed loader worker may have caused."""
+    lost_connection = isinstance(error, (EOFError, OSError))
+    return (lost_connection and killed_worker(loader_workers())) or sentence(error)
 
 
 def prepare_workers(config: DictConfig | AttrDict) -> None:
