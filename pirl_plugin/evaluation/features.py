@@ -108,7 +108,9 @@ def config_for(
         config = config.with_channels(convolution[1].in_channels)
     elif not config.architecture:
         config = config.with_channels(pixel_type.channels)
-    is_trained_on_others = "dtype" in config.origins and config.pixel_type != pixel_type
+    # Files of this plugin omit the dtype for RGB in uint8.
+    is_known_dtype = "dtype" in config.origins or config.origins.get("mean") == "file"
+    is_trained_on_others = is_known_dtype and config.pixel_type != pixel_type
     if config.channels != pixel_type.channels or is_trained_on_others:
         read = config.pixel_type if is_trained_on_others else counted(config.channels, "channel")
         is_convertible = pixel_type.channels in (1, 3, 4) and pixel_type.dtype != torch.float32
