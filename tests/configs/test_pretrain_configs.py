@@ -195,16 +195,6 @@ def test_models__keep_classifiers():
         assert last[1]["dims"] == [9 * 1000, number]
 
 
-def test_datasets__need_one_path(subtests):
-    for data in ("imagenet1k", "filelist"):
-        with subtests.test(data=data):
-            overlay = f"+config/pirl/datasets={data}"
-            config = compose("rotation_8node", overlay, "config.DATA.TRAIN.DATA_PATHS=[here]")
-            kind = "filelist" if data == "filelist" else "folder"
-            assert config.DATA.TRAIN.DATA_SOURCES == [f"pirl_disk_{kind}"]
-            assert config.DATA.TRAIN.DATA_PATHS == ["here"]
-
-
 @pytest.mark.parametrize("name", ["jigsaw_8node", "npid_8node", "rotation_baseline_8node"])
 def test_overlays__combine_with_every_kind_of_config(name):
     chosen = {

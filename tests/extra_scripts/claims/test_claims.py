@@ -13,8 +13,6 @@ from verdicts import LAYERS
 
 ROOT = Path(__file__).parents[3]
 
-NINE = 362_880
-
 
 @pytest.mark.parametrize("folder", ["docs/results", "docs/results/quick_jigsaw"])
 def test_committed_runs__reproduce_committed_tables_and_figures(folder, tmp_path):
