@@ -31,6 +31,7 @@ def test_mistaken_override__ends_in_one_sentence(subtests):
             "PIRL_RUN.max_unreadable: unknown key or",
         ),
         ([QUICK, "config.HOOKS.PIRL_MONITOR.every=0"], "config.HOOKS.PIRL_MONITOR.every = 0: exp"),
+        ([QUICK, "config.OPTIMIZER.num_epochs=0"], "num_epochs = 0: expected at least 1"),
         ([QUICK, "config.LOSS.pirl_loss=3"], "loss=3: config.LOSS.pirl_loss is a section. Set"),
         ([QUICK, "config.HOOKS=1"], "config.HOOKS is a section"),
         ([QUICK, "config.DATA.TRAIN.VIEWS=3"], "config.DATA.TRAIN.VIEWS is a section"),
