@@ -99,6 +99,9 @@ REPLACED: dict[str, dict[str, str]] = {
         "save_checkpoint": f"{_REPAIRS}.transfers:save_atomically",
         "create_file_symlink": f"{_REPAIRS}.transfers:link_newest",
     },
+    "vissl.utils.io": {
+        "load_file": f"{_REPAIRS}.svm:refuse_missing_average_precision",
+    },
     "vissl.utils.profiler": {
         "is_nvtx_available": f"{_REPAIRS}.environment:find_nvtx",
     },
