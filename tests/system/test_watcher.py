@@ -185,6 +185,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_signal__is_not_lost_while_torch_imports_numpy():
     words = ["embed", "--checkpoint", "gone.torch", "--data", "gone", "--out", "out.npz"]
     done = run_python("-c", IMPORTS, *words, check=False)
