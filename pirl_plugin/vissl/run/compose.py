@@ -114,15 +114,20 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
 
 @contextmanager
 def _refusing_values_for_sections(composed: DictConfig, overrides: list[str]) -> Iterator[None]:
-    """If a block fails, raise ``Refused`` for the first override that replaces a section."""
+    """If a block fails, refuse the first override that puts a single value in a section's place.
+
+    A section may be null, so that is left to VISSL.
+    """
     try:
         yield
     except Exception:
         values = [override for override in overrides if override.startswith("config.")]
-        before = compose([override for override in overrides if override not in values])
+        defaults = compose([override for override in overrides if override not in values])
         for override in values:
             key = override.partition("=")[0]
-            if OmegaConf.is_dict(OmegaConf.select(before, key)) and "{" not in override:
+            value = OmegaConf.select(composed, key)
+            is_single = value is not None and not OmegaConf.is_config(value)
+            if is_single and OmegaConf.is_dict(OmegaConf.select(defaults, key)):
                 raise Refused(f"{override}: {key} is a section. Set the keys in it.") from None
         raise
 
