@@ -103,8 +103,8 @@ def check_end(run, folders, statuses, begin="", seconds=SECONDS):
     assert [path.name for path in temporary.iterdir()] == []
 
 
-# The ordinary suite runs one command on a full disk and with two interrupts; for the other faults,
-# it has tests of the functions that all commands share (tests/system).
+# The ordinary suite runs one command with two interrupts; for the other faults, it has tests of the
+# functions that all commands share (tests/system).
 def commands(chosen="", names=READING):
     return pytest.mark.parametrize(
         "command",
@@ -112,8 +112,8 @@ def commands(chosen="", names=READING):
     )
 
 
-@pytest.mark.parametrize("number", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1)), 4])
-@commands("prepare")
+@pytest.mark.parametrize("number", [0, 1, 4])
+@commands()
 def test_full_disk(number, command, checkpoint, image_folder, folders):
     fault = FULL_DISK.format(folder=str(folders[0]), number=number)
     words = arguments(command, checkpoint, image_folder, folders[0])

@@ -286,7 +286,7 @@ def compute_features(
             progress.update(len(valid))
 
 
-def gather(batches: Iterable[Batch]) -> Batch:
+def collect(batches: Iterable[Batch]) -> Batch:
     """Return the readable images' features in memory, as float16 ``(N, D)``.
 
     Args:

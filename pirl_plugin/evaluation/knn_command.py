@@ -73,7 +73,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, write_report
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
     from pirl_plugin.evaluation.page import show_neighbors
     from pirl_plugin.models.trunks import LAST, untrained
     from pirl_plugin.system.files import write_json
@@ -104,7 +104,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         if options.untrained:
             bars[f"untrained, k = {results['k']}"] = results["untrained_top1"]
         gallery, queries = measured.shown(images)
-        write_report(
+        report_accuracies(
             options,
             "Nearest neighbors in frozen features",
             trunk,

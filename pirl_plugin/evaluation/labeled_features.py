@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import compute_features, gather
+from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
@@ -139,5 +139,5 @@ def labeled_features(
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
     config = networks[0].network_config
     batches = compute_features(networks, images.joined(), config, rows, batch, workers, layers)
-    features, readable, digests = gather(batches)
+    features, readable, digests = collect(batches)
     return LabeledFeatures.of_rows(images, torch.tensor(rows)[readable], features, digests)

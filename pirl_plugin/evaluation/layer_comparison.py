@@ -91,8 +91,8 @@ def compare_layers(
     """
     trunks = list(networks.values())
     layers = trunks[0].layers
-    train_rows = draw_rows(images.train_labels, _MOST_IMAGES)
-    test_rows = draw_rows(images.test_labels, _MOST_IMAGES)
+    train_rows = sample_rows(images.train_labels, _MOST_IMAGES)
+    test_rows = sample_rows(images.test_labels, _MOST_IMAGES)
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
     measured = labeled_features(trunks, layers, images, rows, batch, workers)
     train_labels = measured.train_labels
@@ -121,7 +121,7 @@ def compare_layers(
     )
 
 
-def draw_rows(labels: NDArray[np.int64], most: int) -> list[int]:
+def sample_rows(labels: NDArray[np.int64], most: int) -> list[int]:
     """Draw at most ``most`` rows with labels; return them in order."""
     rows = np.flatnonzero(labels != NO_CLASS)
     if len(rows) > most:

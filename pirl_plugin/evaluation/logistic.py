@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.evaluation.labeled_features import labeled_features
-from pirl_plugin.evaluation.layer_comparison import clearly_best, draw_rows
+from pirl_plugin.evaluation.layer_comparison import clearly_best, sample_rows
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
@@ -133,7 +133,7 @@ def _splits(labels: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[
 
     Each class keeps an image to fit, so a class with a single image has none to hold out.
     """
-    searched = np.array(draw_rows(labels, _MOST_SEARCHED))
+    searched = np.array(sample_rows(labels, _MOST_SEARCHED))
     fold = _folds(labels[searched])
     splits = []
     for number in range(5 if len(labels) < _FEW_IMAGES else 1):

@@ -93,7 +93,7 @@ def identify_features(options: argparse.Namespace, trunk: AnyTrunk, layer: str) 
     }
 
 
-def write_report(
+def report_accuracies(
     options: argparse.Namespace,
     title: str,
     trunk: AnyTrunk,

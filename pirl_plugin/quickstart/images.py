@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import compute_features, gather
+from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.page import ShownImages
@@ -88,10 +88,10 @@ def read_unlabeled(source: ImageSource, networks: Mapping[str, AnyTrunk]) -> Eva
     rows = evenly_spaced(len(source), _UNLABELED)
     trunks = list(networks.values())
     batches = compute_features(trunks, source, trunks[0].network_config, rows, workers=0)
-    gathered = gather(batches)
-    readable_rows = torch.tensor(rows)[gathered.readable].tolist()
+    collected = collect(batches)
+    readable_rows = torch.tensor(rows)[collected.readable].tolist()
     labels = torch.full((len(readable_rows),), NO_CLASS)
     features = {}
-    for name, part in zip(networks, gathered.features, strict=True):
+    for name, part in zip(networks, collected.features, strict=True):
         features[name] = (part, part)
     return Evaluated(ShownImages(source, readable_rows, labels, []), None, features, None)

@@ -75,7 +75,7 @@ def write_report(
             "task": method.task,
             "samples": _samples(evaluated.train, results["seed"], method.views),
         },
-        neighbors=show_neighbors(evaluated, method.name),
+        neighbors=nearest_neighbors(evaluated, method.name),
         commands={
             "The same on your images": f"{program_name()} quickstart --data DIR --out runs/mine",
             "Train a larger network for longer, on these or other images": (
@@ -160,8 +160,8 @@ def verdict(gains: Mapping[str, Sequence[float]], method: str = "PIRL") -> page.
     return page.Verdict("open", f"This run does not show that {method} learned. {advice}{details}")
 
 
-def show_neighbors(evaluated: Evaluated, method: str = "PIRL") -> page.Neighbors:
-    """Show a few images with their nearest training images under each network.
+def nearest_neighbors(evaluated: Evaluated, method: str = "PIRL") -> page.Neighbors:
+    """Return a few images with their nearest training images under each network.
 
     Args:
         evaluated: the images. Without test images, training images are shown, each without itself.

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
     from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, write_report
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
     from pirl_plugin.vissl.run import launch
 
     if options.report is not None:
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
         accuracies[f"frozen, {layer}"] = frozen_top1
         print(f"Frozen, a logistic regression on {layer}: top-1 {frozen_top1:.2f} %")
         title = "Fine-tuning, and a classifier on frozen features"
-        write_report(
+        report_accuracies(
             options,
             title,
             trunk,
@@ -193,7 +193,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = labeled_run.command_parser(
+    parser = labeled_run.labeled_parser(
         "finetune",
         "Fine-tune all layers of a checkpoint, and a linear classifier, on labeled images.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         return 0
     require_host()
     from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, write_report
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.vissl.run import launch
 
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
             num_train = int((images.train_labels != NO_CLASS).sum())
-            write_report(options, _TITLE, trunk, images, accuracies, num_train, tested)
+            report_accuracies(options, _TITLE, trunk, images, accuracies, num_train, tested)
     return status
 
 
@@ -115,7 +115,7 @@ def _write_page(
     import torch
     from sklearn.metrics import confusion_matrix
 
-    from pirl_plugin.evaluation.network_options import write_report
+    from pirl_plugin.evaluation.network_options import report_accuracies
     from pirl_plugin.evaluation.page import Accuracy, Chart, ShownImages
 
     layer = fitted.chosen
@@ -143,7 +143,7 @@ def _write_page(
         )
         mistakes.append(replace(picture, label=label))
     counts = confusion_matrix(labels, predicted, labels=range(len(classes)))
-    write_report(
+    report_accuracies(
         options,
         _TITLE,
         trunk,
@@ -182,7 +182,7 @@ def choose_benchmark(trunk: AnyTrunk) -> list[str]:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = labeled_run.command_parser(
+    parser = labeled_run.labeled_parser(
         "linear",
         "Classify images: fit a linear classifier to a checkpoint's frozen features.",
         "--timm tf_efficientnet_lite0 --pretrained --data DIR",

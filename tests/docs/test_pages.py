@@ -40,6 +40,7 @@ def is_training(words):
     return any(word.startswith("config=") for word in words)
 
 
+@pytest.mark.slow
 def test_training_commands__compose(image_folder, tmp_path, monkeypatch):
     """VISSL's own Hydra entry composes them; words before the first override are the launcher."""
     (tmp_path / "DIR").symlink_to(image_folder)  # own_images counts the images

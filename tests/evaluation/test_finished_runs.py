@@ -7,7 +7,7 @@ import torch
 
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
-from pirl_plugin.evaluation.network_options import write_report
+from pirl_plugin.evaluation.network_options import report_accuracies
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import choose_benchmark
@@ -57,7 +57,7 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     )  # unlabeled; leaves 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 100.0}
-    write_report(options, "Title", ResNetTrunk(10, 0.25), open_labeled(data), accuracies, 7, 5)
+    report_accuracies(options, "Title", ResNetTrunk(10, 0.25), open_labeled(data), accuracies, 7, 5)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
     assert f"7 in {data / 'train'}" in page  # not the folder's 4: trained on a fraction

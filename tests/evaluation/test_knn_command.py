@@ -13,7 +13,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_store import Batch
-from pirl_plugin.evaluation.features import Crops, compute_features, gather
+from pirl_plugin.evaluation.features import Crops, collect, compute_features
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
@@ -89,10 +89,10 @@ def test_compute_features__match_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
     batches = compute_features([trunk], source, NetworkConfig(size=32), range(12), batch=5)
-    gathered = gather(batches)
+    collected = collect(batches)
     expected = trunk(normalize_images(pixels(Crops(source, 32))), ["flatten"])[0]
-    torch.testing.assert_close(gathered.features[0].float(), expected, rtol=1e-3, atol=1e-3)
-    assert gathered.readable.all()
+    torch.testing.assert_close(collected.features[0].float(), expected, rtol=1e-3, atol=1e-3)
+    assert collected.readable.all()
 
 
 def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_features__keep_direction_beyond_float16_range():
     features = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
     features[1:] *= 1e12
     batch = Batch([features], torch.ones(12, dtype=torch.bool), torch.arange(12))
-    half = gather([batch]).features[0].float()
+    half = collect([batch]).features[0].float()
     torch.testing.assert_close(half[0], features[0], rtol=1e-3, atol=0)
     cosines = torch.nn.functional.cosine_similarity(half, features)
     torch.testing.assert_close(cosines, torch.ones(12))

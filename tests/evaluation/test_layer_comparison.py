@@ -42,8 +42,8 @@ def test_compare_layers__covers_every_layer_and_network(images):
 
 def test_compare_layers__draws_same_images_from_large_splits(images, monkeypatch):
     monkeypatch.setattr(layer_comparison, "_MOST_IMAGES", 5)
-    rows = layer_comparison.draw_rows(images.train_labels, 5)
-    assert rows == layer_comparison.draw_rows(images.train_labels, 5) == sorted(set(rows))
+    rows = layer_comparison.sample_rows(images.train_labels, 5)
+    assert rows == layer_comparison.sample_rows(images.train_labels, 5) == sorted(set(rows))
     assert len(rows) == 5
     compared = compare_layers({"a": network(0)}, images, k=3)
     assert compared.num_train in (4, 5)

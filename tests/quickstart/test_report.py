@@ -9,7 +9,7 @@ from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.images import Evaluated
-from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
+from pirl_plugin.quickstart.report import accuracy_facts, nearest_neighbors
 
 
 def test_verdict__follows_from_all_measures(subtests):
@@ -50,7 +50,7 @@ def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch)
     features = {"pirl": (pirl, pirl[[3, 0]]), "random": (pirl.flip(0), pirl[[3, 0]])}
     train = page.ShownImages(source, [0, 1, 2, 10, 11], labels, source.classes)
     test = page.ShownImages(source, [10, 0], labels[[3, 0]], source.classes)
-    neighbors = show_neighbors(Evaluated(train, test, features, None))
+    neighbors = nearest_neighbors(Evaluated(train, test, features, None))
     assert [query.picture.label for query in neighbors.queries] == ["ants", "bees"]
     assert [query.num_same("PIRL") for query in neighbors.queries] == [3, 1]
     # In reverse order, the three images with equal features are one ant and two bees.
@@ -68,7 +68,7 @@ def test_neighbors__exclude_query_if_unlabeled(image_folder):
     features = {name: 2 * (torch.randn(len(source), 4),) for name in ("pirl", "random")}
     labels = torch.full((len(source),), NO_CLASS)
     train = page.ShownImages(source, range(len(source)), labels, [])
-    neighbors = show_neighbors(Evaluated(train, None, features, None))
+    neighbors = nearest_neighbors(Evaluated(train, None, features, None))
     assert neighbors.shares == []
     for query in neighbors.queries:
         assert query.picture.image not in [near.image for near in query.neighbors["PIRL"]]

@@ -136,6 +136,7 @@ with watcher.watching():
 """
 
 
+@pytest.mark.slow
 def test_wait__ends_process_without_progress_and_saves_stack(tmp_path):
     done = run_python("-c", HANGS, tmp_path, check=False)
     assert done.returncode == 1
@@ -157,6 +158,7 @@ with watcher.watching():
 """
 
 
+@pytest.mark.slow
 def test_command__receives_both_signals_and_ends_at_the_second():
     """Like training with a hanging read: it saves at the first signal if it can."""
     with subprocess.Popen(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNCHECKED = "Not checked: whether test images are also training images (see pirl-plugin knn)."
 
 
-def command_parser(name: str, description: str, example: str, out: str) -> argparse.ArgumentParser:
+def labeled_parser(name: str, description: str, example: str, out: str) -> argparse.ArgumentParser:
     """Return the parser for a command that runs VISSL on a checkpoint and labeled images.
 
     Args:
