@@ -113,10 +113,12 @@ def name_classes(
             f"per image."
         ) from None
     ordered = {label: _normalized(label) or label for label in order}
-    name_of_label = {
-        label: ordered[label] if label in ordered else class_name(label, missing)
-        for label in counts
-    }
+    name_of_label: dict[Any, str | None] = {}
+    for label in counts:
+        if label in ordered:
+            name_of_label[label] = ordered[label]
+        else:
+            name_of_label[label] = class_name(label, missing)
     used = set(filter(None, name_of_label.values()))
     names = [name for name in dict.fromkeys(ordered.values()) if name in used]
     names += natural_order(used.difference(names))

@@ -24,7 +24,7 @@ from pirl_plugin.images.classes import (
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
-from pirl_plugin.images.names import LISTS
+from pirl_plugin.images.names import DISK_FILELIST, LISTS
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import counted, printable
@@ -57,6 +57,7 @@ class FileListSource(ImageSource):
     """
 
     kind = "list"
+    registered_name = DISK_FILELIST
 
     def __init__(
         self,

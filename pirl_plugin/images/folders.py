@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
-from pirl_plugin.images.names import DISK_FILELIST
+from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
@@ -56,6 +56,7 @@ class FolderSource(ImageSource):
     """
 
     kind = "folder"
+    registered_name = DISK_FOLDER
 
     def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
         folder = os.fspath(path)
@@ -66,8 +67,9 @@ class FolderSource(ImageSource):
             )
         if not os.path.isdir(folder):
             raise MissingFile(f"{folder} does not exist.")
-        train, test = find_splits(folder)
-        if train is not None and test is not None and not all_splits:
+        splits = find_splits(folder)
+        if splits is not None and not all_splits:
+            train, test = splits
             raise Refused(
                 f"{folder} holds {train.name} and {test.name}. Pass one, such as {train}."
             )
@@ -162,13 +164,13 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     return subfolders
 
 
-def find_splits(root: str | os.PathLike[str]) -> tuple[Path | None, Path | None]:
-    """Find the folder ``train`` and the first of :data:`TEST_FOLDERS` in a folder, in any case."""
+def find_splits(root: str | os.PathLike[str]) -> tuple[Path, Path] | None:
+    """Find the folders ``train`` and ``val``, or another of :data:`TEST_FOLDERS`, in any case."""
     folders = {name.lower(): Path(root, name) for name in class_folders(root)}
     for name in TEST_FOLDERS:
-        if name in folders:
-            return folders.get("train"), folders[name]
-    return folders.get("train"), None
+        if name in folders and "train" in folders:
+            return folders["train"], folders[name]
+    return None
 
 
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -15,6 +15,7 @@ from typing import Any
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.map_source import MapSource
+from pirl_plugin.images.names import DISK_HF
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
 
@@ -38,6 +39,7 @@ class HuggingFaceSource(MapSource):
     """
 
     kind = "Hugging Face data set"
+    registered_name = DISK_HF
 
     def __init__(self, path: str | os.PathLike[str], columns: Columns = BY_NAME) -> None:
         name = os.fspath(path)

@@ -96,9 +96,10 @@ def open_labeled(
                 f"--data = {data} is not a folder. For lists, tables and other data, pass "
                 f"--train PATH and --val PATH."
             )
-        train, val = find_splits(data)
-        if train is None or val is None:
+        splits = find_splits(data)
+        if splits is None:
             return _hold_out(data)
+        train, val = splits
     assert train is not None
     assert val is not None
     train_source = open_source(train, columns=columns)

@@ -18,7 +18,7 @@ DISK_SHARDS = "pirl_disk_shards"
 DISK_HF = "pirl_disk_hf"
 
 SOURCES = (DISK_FOLDER, DISK_FILELIST, DISK_VOC07, DISK_INATURALIST18, DISK_SHARDS, DISK_HF)
-"""Each is opened by :func:`pirl_plugin.images.opening.open_source`."""
+"""Each is opened by :func:`pirl_plugin.images.opening.open_named`."""
 
 LISTS = (".txt", ".csv", ".tsv", ".jsonl", ".npy")
 """File name endings for image lists."""

@@ -30,47 +30,27 @@ from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile, Refused
 
-__all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
-
-SOURCE_NAMES: dict[type[ImageSource], str] = {
-    FolderSource: DISK_FOLDER,
-    FileListSource: DISK_FILELIST,
-    ShardSource: DISK_SHARDS,
-    HuggingFaceSource: DISK_HF,
-}
-"""Source -> its name in a configuration."""
+__all__ = ["FolderSource", "ImageSource", "MapSource", "open_named", "open_source"]
 
 _TABLES = (".arrow", ".parquet")
 _METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
 
 
-def open_source(
-    images: Any,
-    name: str | None = None,
-    *,
-    split: str = "train",
-    remove_prefix: str = "",
-    new_prefix: str = "",
-    columns: Columns = BY_NAME,
-) -> ImageSource:
-    """Open an image source.
+def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
+    """Open images in any format.
+
+    The format follows from a path's suffix or, for a folder, from a file that only this format has.
 
     Args:
         images: a folder (with images, with tars, or saved by Hugging Face), a file that lists
             images, Parquet files (one, or a pattern), a list of folders or images, a map-style data
             set, or a source.
-        name: one of ``names.SOURCES``; None: inferred from the suffix, or from a file in the folder
-            that is unique to this format.
-        split: ``train`` or ``test``, for VOC07 and iNaturalist.
-        remove_prefix: for a list, a prefix of the paths, which ``new_prefix`` replaces.
-        new_prefix: for a list, the new prefix for all paths.
         columns: image and label columns in tables and data sets.
 
     Raises:
         FileNotFoundError: the path does not exist.
-        ValueError: the source name is unknown, or there are no images.
+        ValueError: there are no images.
     """
-    # Not a path: a source, a list of paths, or a data set.
     if isinstance(images, ImageSource):
         return images
     own_source = getattr(images, "source", None)
@@ -87,12 +67,37 @@ def open_source(
         return _source_of_paths(images)
     if not isinstance(images, (str, os.PathLike)):
         return MapSource(images, columns)
-    # A path: the name determines the source, or else the content.
     path = os.path.expanduser(images)
-    if name is None:
-        if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
-            return _source_of_paths([path])
-        name, path = _infer_source(path)
+    if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
+        return _source_of_paths([path])
+    name, path = _infer_source(path)
+    return open_named(name, path, columns=columns)
+
+
+def open_named(
+    name: str,
+    path: str,
+    *,
+    split: str = "train",
+    remove_prefix: str = "",
+    new_prefix: str = "",
+    columns: Columns = BY_NAME,
+) -> ImageSource:
+    """Open a data source by its name in a configuration.
+
+    Args:
+        name: one of ``names.SOURCES``.
+        path: a folder or file.
+        split: ``train`` or ``test``, for VOC07 and iNaturalist.
+        remove_prefix: for a list, a prefix of the paths, which ``new_prefix`` replaces.
+        new_prefix: for a list, the new prefix for all paths.
+        columns: image and label columns in tables and data sets.
+
+    Raises:
+        FileNotFoundError: the path does not exist.
+        ValueError: the name is unknown, or there are no images.
+    """
+    path = os.path.expanduser(path)
     if name == DISK_FOLDER:
         return FolderSource(path)
     if name == DISK_FILELIST:

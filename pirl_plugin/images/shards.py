@@ -26,6 +26,7 @@ from pirl_plugin.images.folders import (
     classes_of_folders,
     warn_skipped,
 )
+from pirl_plugin.images.names import DISK_SHARDS
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 
@@ -46,6 +47,7 @@ class ShardSource(ImageSource):
     """
 
     kind = "tars"
+    registered_name = DISK_SHARDS
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)

@@ -66,6 +66,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     kind = "images"
     """The data format, for messages."""
+    registered_name = ""
+    """The name in a configuration, one of :data:`~pirl_plugin.images.names.SOURCES`, if any."""
 
     def __init__(
         self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None

@@ -63,9 +63,8 @@ def find_data(folder: Path) -> Data:
     Raises:
         ValueError: there are fewer than two images, or ``val`` has different classes.
     """
-    train, val = find_splits(folder)
-    if train is None or val is None:
-        train = folder
+    splits = find_splits(folder)
+    train = folder if splits is None else splits[0]
     if len(class_folders(train)) > 1:
         images = open_labeled(folder)
         return Data(images.train, images)

@@ -7,7 +7,7 @@ import pytest
 
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.opening import open_named, open_source
 from tests.helpers.images import save_gray
 
 
@@ -147,7 +147,7 @@ def test_list__with_conflicting_labels_has_no_classes(second, folder):
 def test_filelist__reads_arrays_and_replaces_prefixes(folder):
     np.save(folder / "list.npy", ["/old/a/1.png", "/old/b/2.png"])
     options = {"remove_prefix": "/old/", "new_prefix": f"{folder}/"}
-    assert open_source(folder / "list.npy", **options)[1][1]
+    assert open_named("pirl_disk_filelist", folder / "list.npy", **options)[1][1]
     with pytest.raises(FileNotFoundError, match=r"The first 2 files in .* cannot be found"):
         open_source(folder / "list.npy")
     np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)

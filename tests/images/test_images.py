@@ -18,7 +18,7 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
-from pirl_plugin.images.opening import FolderSource, open_source
+from pirl_plugin.images.opening import FolderSource, open_named, open_source
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
@@ -262,7 +262,7 @@ def test_voc_and_inaturalist__are_read(tmp_path, make_image):
         (names.DISK_INATURALIST18, "train", "ab", [6, 8]),
         (names.DISK_INATURALIST18, "test", "b", [3]),
     ):
-        source = open_source(tmp_path, name, split=split)
+        source = open_named(name, tmp_path, split=split)
         assert source.labels().tolist() == labels
         for (pixels, is_readable), expected in zip(source, shown, strict=True):
             assert is_readable

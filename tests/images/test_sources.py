@@ -13,7 +13,7 @@ from pirl_plugin.images import prepare
 from pirl_plugin.images.folders import find_splits, warn_skipped
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.names import DISK_FOLDER
-from pirl_plugin.images.opening import FolderSource, open_source
+from pirl_plugin.images.opening import FolderSource, open_named, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_gray
 from tests.helpers.kinds import KINDS, gray, path_of, write_kind
@@ -60,20 +60,21 @@ def test_folder__counts_unlabeled_images(folder, caplog):
 
 
 @pytest.mark.parametrize(
-    ("names", "train", "test"),
+    ("names", "splits"),
     [
-        (("train", "val"), "train", "val"),
-        (("Train", "VALIDATION"), "Train", "VALIDATION"),
-        (("train", "valid", "test"), "train", "valid"),
-        (("train", "test", ".git"), "train", "test"),
-        (("train", "bus", "car"), "train", None),  # a class named train
-        (("cats", "dogs"), None, None),
+        (("train", "val"), ("train", "val")),
+        (("Train", "VALIDATION"), ("Train", "VALIDATION")),
+        (("train", "valid", "test"), ("train", "valid")),
+        (("train", "test", ".git"), ("train", "test")),
+        (("train", "bus", "car"), None),  # a class named train
+        (("cats", "dogs"), None),
     ],
 )
-def test_find_splits__recognizes_folders_of_public_datasets(names, train, test, tmp_path):
+def test_find_splits__recognizes_folders_of_public_datasets(names, splits, tmp_path):
     for name in names:
         (tmp_path / name).mkdir()
-    assert [path and path.name for path in find_splits(tmp_path)] == [train, test]
+    expected = splits and tuple(tmp_path / name for name in splits)
+    assert find_splits(tmp_path) == expected
 
 
 def test_folder_with_splits__is_refused_but_copied_by_prepare(tmp_path, capsys):
@@ -89,13 +90,13 @@ def test_disk_folder__names_other_formats(tmp_path):
     """Without an overlay a run expects a folder; it used to deny that an existing list exists."""
     (tmp_path / "a.csv").touch()
     with pytest.raises(ValueError, match=r"a\.csv is a file.* pirl_disk_filelist"):
-        open_source(tmp_path / "a.csv", DISK_FOLDER)
+        open_named(DISK_FOLDER, tmp_path / "a.csv")
     for name in ("b.tar", "c.parquet", "d.zip"):
         path = tmp_path / "data" / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
         with pytest.raises(ValueError, match=rf"contains no images, only .*\{path.suffix} \(1\)"):
-            open_source(path.parent, DISK_FOLDER)
+            open_named(DISK_FOLDER, path.parent)
 
 
 class Items(list):

@@ -21,7 +21,7 @@ from vissl.data.disk_dataset import DiskImageDataset
 from pirl_plugin.checkpoints.read import read_config
 from pirl_plugin.evaluation.feature_store import FeatureFile
 from pirl_plugin.images import prepare
-from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.opening import open_named, open_source
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, check_paths
 from tests.helpers.configs import compose
 from tests.helpers.images import save_gray
@@ -60,7 +60,7 @@ def named(path):
 
 
 def listed(path):
-    open_source(path, "pirl_disk_filelist").paths()
+    open_named("pirl_disk_filelist", path).paths()
 
 
 def features(path):

@@ -16,7 +16,7 @@ from pirl_plugin.images import names
 from pirl_plugin.images.classes import join_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, collate_views
-from pirl_plugin.images.opening import ImageSource, open_source
+from pirl_plugin.images.opening import ImageSource, open_named
 from pirl_plugin.images.paper_datasets import NumberedSource
 from pirl_plugin.images.source import RGB
 from pirl_plugin.views.base import ImageViews, Views
@@ -138,9 +138,9 @@ class PIRLDiskDataset:
 def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:
     """Open a split's source, with the split's own options."""
     options = cfg["DATA"][split]
-    return open_source(
-        path,
+    return open_named(
         data_source,
+        path,
         split="train" if split == "TRAIN" else "test",
         remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
         new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),

@@ -91,14 +91,14 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 
 def _half_the_images(*, _root_: DictConfig) -> int:
     """Return half the number of training images, at most 4,096."""
-    from pirl_plugin.images.opening import open_source
+    from pirl_plugin.images.opening import open_named
 
     data = _root_.config.DATA.TRAIN
     try:
         (path,) = data.DATA_PATHS
         (source,) = data.DATA_SOURCES
         columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
-        count = len(open_source(path, source, columns=columns))
+        count = len(open_named(source, path, columns=columns))
     except (OSError, ValueError):
         count = 0  # later checks name the mistake
     return min(count // 2, _MOST_NEGATIVES) or _MOST_NEGATIVES

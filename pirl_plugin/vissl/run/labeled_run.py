@@ -55,7 +55,6 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
     import torch
 
     from pirl_plugin.checkpoints.write import save_trunk
-    from pirl_plugin.images.opening import SOURCE_NAMES
 
     weights = options.checkpoint
     if options.trunk or options.timm:
@@ -65,11 +64,10 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
     # Images and classes for both splits.
     overrides = []
     for split, source in (("TRAIN", images.train), ("TEST", images.test)):
-        name = SOURCE_NAMES[type(source)]
         overrides += [
             f"config.DATA.{split}.DATA_PATHS=[{source.path}]",
-            f"config.DATA.{split}.DATA_SOURCES=[{name}]",
-            f"config.DATA.{split}.LABEL_SOURCES=[{name}]",
+            f"config.DATA.{split}.DATA_SOURCES=[{source.registered_name}]",
+            f"config.DATA.{split}.LABEL_SOURCES=[{source.registered_name}]",
         ]
     for key in ("image_column", "label_column"):  # also for the test images
         column = getattr(options, key)
