@@ -17,7 +17,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import own_command
 
@@ -75,7 +75,7 @@ def main() -> None:
             continue
         out = options.out / f"{start}_{fraction}_{seed}"
         subprocess.run(command(options, start, seed, fraction, out), check=True)
-        (top1,) = linear_accuracy(out).values()
+        (top1,) = final_accuracy(out).values()
         runs.append({**key, "epochs": EPOCHS[fraction], "top1": round(top1, 2)})
         write_json(file, runs)
         print(json.dumps(runs[-1]), flush=True)

@@ -30,7 +30,7 @@ from training import fast_precision
 from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, main_epochs, sweep_epochs, verdicts
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.files import claim_folder, write_json
 from pirl_plugin.system.processes import own_command, processor_name
@@ -224,7 +224,7 @@ class Comparison:
         run([*PLUGIN, "train", *words], linear)
         words = ["--checkpoint", trained, "--data", self.data, "--out", knn, *SIZE]
         run([*PLUGIN, "knn", *words], knn)
-        layers = {layer: round(top1, 2) for layer, top1 in linear_accuracy(linear).items()}
+        layers = {layer: round(top1, 2) for layer, top1 in final_accuracy(linear).items()}
         best = max(LAYERS, key=lambda layer: layers[layer])
         return {
             "linear_top1": layers["res5avg"],

@@ -39,7 +39,7 @@ from pirl_plugin.checkpoints.read import (
     open_checkpoint,
     section_of,
 )
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy, final_checkpoint
 from pirl_plugin.system.comparison import Differences
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import sha256_of
@@ -134,11 +134,11 @@ def read_run(path: Path) -> Run:
         record.images = _images_of_features(path, next(iter(accuracies)))
     column, name = _benchmark_of(record)
     if not is_svm:
-        accuracies = linear_accuracy(path)
+        accuracies = final_accuracy(path)
     best = max(accuracies, key=lambda layer: accuracies[layer])
     figures = {column: accuracies[best]}
     if column in TOP_5:
-        figures = {column: linear_accuracy(path, 5)[best]}
+        figures = {column: final_accuracy(path, 5)[best]}
     elif not is_svm:  # Table 7 has all layers
         layers = [layer for layer in LAYERS if layer in accuracies]
         figures |= {f"{column} {layer}": accuracies[layer] for layer in layers}

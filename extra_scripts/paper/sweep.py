@@ -21,7 +21,7 @@ from published import published
 
 from pirl_plugin import cli
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy, final_checkpoint
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
@@ -230,7 +230,7 @@ def _accuracies(folder: Path, measure: str) -> dict[str, float]:
     try:
         if measure == "svm":
             return svm_map(folder, read_config(folder / RUN_CONFIG))
-        return linear_accuracy(folder)
+        return final_accuracy(folder)
     except (ValueError, OSError):
         return {}
 

@@ -71,7 +71,9 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         find_trunk(state, config.architecture, config.options, type(trunk).__name__)
     if classifier is not None:
         # The classifier needs the images that it was fitted to, even if a default chose them.
-        config = config.with_values("run", size=config.size, mean=config.mean, std=config.std)
+        config = config.with_values(
+            "run", size=config.size, mean=config.mean, std=config.std, dtype=config.dtype
+        )
     content = vissl_checkpoint(state, config)
     if classifier is not None:
         content[CLASSIFIER] = asdict(classifier)

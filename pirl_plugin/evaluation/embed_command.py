@@ -65,7 +65,7 @@ def _embed(
 ) -> None:
     import numpy as np
 
-    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery, describe_images
+    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
     from pirl_plugin.evaluation.features import fill
     from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.evaluation.sorting import sort_images
@@ -75,17 +75,16 @@ def _embed(
         import pyarrow  # noqa: F401 (fails before the features are computed)
     # A complete file is reused only with an equal identity, so all options that change its content
     # belong in it.
-    network = identify_features(options, trunk, layer)
-    identity: dict[str, Any] = {**network, **describe_images(source)}
+    about = identify_features(options, trunk, layer)
     gallery = None
     if options.nearest is not None:
-        gallery = Gallery(options.nearest, network)
-        identity["--nearest"] = content_stamp(options.nearest)
-    file = FeatureFile(options.out, identity, source, options.data)
+        gallery = Gallery(options.nearest, about)
+        about = {**about, "--nearest": content_stamp(options.nearest)}
+    file = FeatureFile(options.out, about, source, options.data)
     if file.is_complete:
         columns = np.load(options.out)
     else:
-        fill(file, [trunk], source, layer, options.batch, options.workers)
+        fill(file, [trunk], layer, options.batch, options.workers)
         columns = _write(file, classifier, gallery, options.no_features)
     rows = file.readable.nonzero()[:, 0].tolist()
     if options.sort_into is not None:

@@ -62,11 +62,12 @@ class FeatureFile:
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
-        identity: JSON that identifies images and networks, see :func:`describe_images`.
+        about: JSON that identifies the features for any images: network, layer and options.
         source: the images.
         root: folder that names in the file are relative to; None: absolute names.
 
     Attributes:
+        source: the images.
         readable: bool ``(images,)``, whether each image read so far is readable.
         is_complete: whether the file has features for all images.
 
@@ -75,11 +76,12 @@ class FeatureFile:
     """
 
     def __init__(
-        self, path: Path, identity: Mapping[str, Any], source: ImageSource, root: Path | None = None
+        self, path: Path, about: Mapping[str, Any], source: ImageSource, root: Path | None = None
     ) -> None:
         self.path = path
-        self._source = source
+        self.source = source
         self._prefix = "" if root is None else os.path.join(root, "")
+        identity = {**about, **_describe_images(source)}
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it will be read back
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._files: list[Any] = []  # one for each array of features, and the last for digests
@@ -156,7 +158,7 @@ class FeatureFile:
             names = self.readable_names()
             arrays: dict[str, NDArray[Any]] = {"files": names, **columns, **features}
             if labels is not None:
-                arrays |= {"labels": labels, "classes": np.array(self._source.classes)}
+                arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
             arrays["digests"] = self.digests
             arrays["unreadable"] = np.array(self.unreadable_names(), dtype=np.str_)
             arrays["progress"] = np.array(json.dumps(self._progress()))
@@ -165,7 +167,7 @@ class FeatureFile:
         else:
             table: dict[str, NDArray[Any]] = {"file": self.readable_names()}
             if labels is not None:
-                classes = np.array([*self._source.classes, ""])  # the last is for NO_CLASS, −1
+                classes = np.array([*self.source.classes, ""])  # the last is for NO_CLASS, −1
                 table |= {"label": labels, "class": classes[labels]}
             table |= columns
             for name, values in table.items():
@@ -187,14 +189,14 @@ class FeatureFile:
         return self._names(~self.readable)
 
     def _names(self, is_named: Tensor) -> list[str]:
-        paths = map(self._source.path_of, is_named.nonzero()[:, 0].tolist())
+        paths = map(self.source.path_of, is_named.nonzero()[:, 0].tolist())
         return [path.removeprefix(self._prefix) for path in paths]
 
     def _labels(self) -> NDArray[np.int64] | None:
         """Return the labels of the readable images; None if the source names no classes."""
         with suppress(NoLabels):
-            if self._source.classes:
-                return self._source.labels()[self.readable.numpy()]
+            if self.source.classes:
+                return self.source.labels()[self.readable.numpy()]
         return None
 
     def _progress(self) -> dict[str, Any]:
@@ -243,7 +245,7 @@ def require_same(
         raise Refused(f"{file} was computed for a different {keys}. {remedy}")
 
 
-def describe_images(source: ImageSource) -> dict[str, Any]:
+def _describe_images(source: ImageSource) -> dict[str, Any]:
     """Return JSON that identifies a source's images and labels."""
     names, content = source.fingerprint()
     labels = ""

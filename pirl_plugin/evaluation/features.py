@@ -102,32 +102,31 @@ def config_for(
         Refused: the network expects different images, or none are readable.
     """
     config = network_config_of(network)
-    pixel_type = RGB if rgb else source.pixel_type
+    images = RGB if rgb else source.pixel_type
     convolution = first_convolution(network)
     if convolution is not None:
         config = config.with_channels(convolution[1].in_channels)
     elif not config.architecture:
-        config = config.with_channels(pixel_type.channels)
-    # Files of this plugin omit the dtype for RGB in uint8.
-    is_known_dtype = "dtype" in config.origins or config.origins.get("mean") == "file"
-    is_trained_on_others = is_known_dtype and config.pixel_type != pixel_type
-    if config.channels != pixel_type.channels or is_trained_on_others:
-        read = config.pixel_type if is_trained_on_others else counted(config.channels, "channel")
-        is_convertible = pixel_type.channels in (1, 3, 4) and pixel_type.dtype != torch.float32
-        reads_rgb = config.pixel_type == RGB
+        config = config.with_channels(images.channels)
+    if "dtype" in config.origins:
+        expected = config.pixel_type
+        described = str(expected)
+    else:
+        expected = PixelType(config.channels, images.dtype)
+        described = counted(config.channels, "channel")
+    if images != expected:
+        remedy = "Choose a network for these images."
+        is_convertible = images.channels in (1, 3, 4) and images.dtype != torch.float32
+        if config.pixel_type == RGB and is_convertible:
+            remedy = f"Pass {rgb_argument} to convert them."
         raise Refused(
-            f"The network reads images with {read}, but {source.path} has {pixel_type}. "
-            + (
-                f"Pass {rgb_argument} to convert them."
-                if reads_rgb and is_convertible
-                else "Choose a network for these images."
-            )
+            f"The network reads images with {described}, but {source.path} has {images}. {remedy}"
         )
-    is_known = pixel_type == RGB or "mean" in config.origins
-    if config.pixel_type == pixel_type and is_known:
+    is_known = images == RGB or "mean" in config.origins
+    if config.pixel_type == images and is_known:
         return config
-    mean, std = source.statistics(pixel_type)
-    return config.with_values("images", mean=mean, std=std, dtype=pixel_type.dtype)
+    mean, std = source.statistics(images)
+    return config.with_values("images", mean=mean, std=std, dtype=images.dtype)
 
 
 def extract_features(
@@ -201,7 +200,6 @@ def extract_features(
 def fill(
     file: FeatureFile,
     trunks: Sequence[AnyTrunk],
-    source: ImageSource,
     layer: str,
     batch: int,
     workers: int | None,
@@ -211,7 +209,6 @@ def fill(
     Args:
         file: the file.
         trunks: see :func:`compute_features`.
-        source: the file's images.
         layer: layer name.
         batch: number of images at a time.
         workers: see :func:`compute_features`.
@@ -219,10 +216,10 @@ def fill(
     Raises:
         Refused: no image is readable.
     """
-    rows = range(len(file.readable), len(source))
+    rows = range(len(file.readable), len(file.source))
     if rows:
         config = trunks[0].network_config
-        for part in compute_features(trunks, source, config, rows, batch, workers, [layer]):
+        for part in compute_features(trunks, file.source, config, rows, batch, workers, [layer]):
             file.append(part)
     if not file.readable.any():
         file.discard()

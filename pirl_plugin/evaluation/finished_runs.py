@@ -23,8 +23,8 @@ def epochs_trained(folder: Path) -> int:
     return name.number + 1 if name is not None else 0
 
 
-def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
-    """Return each layer's top-k accuracy after a linear benchmark's last epoch, in percent.
+def final_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
+    """Return each layer's top-k accuracy after a benchmark's last epoch, in percent.
 
     Args:
         folder: the run's folder.

@@ -156,19 +156,17 @@ def _features_of_file(
     import numpy as np
     import torch
 
-    from pirl_plugin.evaluation.feature_store import FeatureFile, describe_images
+    from pirl_plugin.evaluation.feature_store import FeatureFile
     from pirl_plugin.evaluation.features import fill
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.images.classes import NO_CLASS
 
-    source = images.joined()
     arrays = ["features", "untrained"][: len(trunks)]
-    identity = {**identify_features(options, trunks[0], layer), **describe_images(source)}
-    identity["set of networks"] = arrays
-    file = FeatureFile(options.features, identity, source, options.data)
+    about = {**identify_features(options, trunks[0], layer), "set of networks": arrays}
+    file = FeatureFile(options.features, about, images.joined(), options.data)
     if not file.is_complete:
-        fill(file, trunks, source, layer, options.batch, options.workers)
+        fill(file, trunks, layer, options.batch, options.workers)
         file.write({}, dict(zip(arrays, file.features, strict=True)))
     # The file has all readable images, including unlabeled ones.
     rows = file.readable.nonzero()[:, 0]

@@ -189,8 +189,8 @@ class LogisticFits:
     Attributes:
         fits: layer → regression.
         predicted: layer → int64 ``(M,)``, predicted label for each test image.
-        probability: layer → float64 ``(M,)``, probability of each prediction.
         chosen: the layer chosen by the held-out training images.
+        probability: float64 ``(M,)``, probability of each prediction on the chosen layer.
         num_train: number of labeled, readable training images.
         test_rows: int64 ``(M,)``, rows of the labeled, readable test images in their source.
         test_labels: int64 ``(M,)``.
@@ -198,8 +198,8 @@ class LogisticFits:
 
     fits: dict[str, LogisticFit]
     predicted: dict[str, NDArray[np.int64]]
-    probability: dict[str, NDArray[np.float64]]
     chosen: str
+    probability: NDArray[np.float64]
     num_train: int
     test_rows: NDArray[np.int64]
     test_labels: NDArray[np.int64]
@@ -275,22 +275,21 @@ def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) ->
     train_labels = measured.train_labels.numpy()
     fits = {}
     predicted = {}
-    probabilities = {}
     held_out_right: dict[str, Tensor] = {}
     for layer, (train, test) in zip(layers, measured.features, strict=True):
         print(f"logistic regression on {layer}, {train.shape[1]:,} dimensions", flush=True)
         fit = fit_logistic(train, train_labels)
-        probability, column = fit.scores(test).softmax(dim=1).max(dim=1)
         fits[layer] = fit
-        predicted[layer] = fit.labels[column.numpy()]
-        probabilities[layer] = probability.numpy()
+        predicted[layer] = fit.predict(test)
         held_out_right[layer] = torch.from_numpy(fit.held_out_right)
     measured.warn_about_equal_images(images)
+    chosen = choose_layer(held_out_right, len(train_labels))
+    _, test = measured.features[layers.index(chosen)]
     return LogisticFits(
         fits=fits,
         predicted=predicted,
-        probability=probabilities,
-        chosen=choose_layer(held_out_right, len(train_labels)),
+        chosen=chosen,
+        probability=fits[chosen].scores(test).softmax(dim=1).amax(dim=1).numpy(),
         num_train=len(train_labels),
         test_rows=measured.test_rows.numpy(),
         test_labels=measured.test_labels.numpy(),

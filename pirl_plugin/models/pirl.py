@@ -210,7 +210,7 @@ def _config_for(trunk: nn.Module, data: ImageDataset, image: Tensor) -> NetworkC
         return config.with_values(_OF_DATA, mean=mean, std=std, dtype=data.pixel_type.dtype)
     if image.is_floating_point():  # normalized by the user's own views, if at all
         return config
-    return config.with_values("run", mean=config.mean, std=config.std)
+    return config.with_values("run", mean=config.mean, std=config.std, dtype=image.dtype)
 
 
 def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import CheckpointName
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.finished_runs import classify, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import classify, final_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.labeled import save_split
@@ -284,7 +284,7 @@ def _accuracies(evaluated: Evaluated, out: Path) -> dict[str, dict[str, Any]]:
         folder = out / f"linear_{name}"
         results[name] = {
             "knn_top1": round(100 * is_right.double().mean().item(), 2),
-            "linear_top1": round(linear_accuracy(folder)["res5"], 2),
+            "linear_top1": round(final_accuracy(folder)["res5"], 2),
         }
         answers["knn_top1"][name] = is_right
         answers["linear_top1"][name] = classify(folder, test.float()) == test_labels

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     """Fine-tune in this process, print the top-1 accuracy, and save the classifier."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
+    from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
     from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
     from pirl_plugin.vissl.run import launch
@@ -49,14 +49,14 @@ def main(arguments: list[str]) -> int:
     status = launch.main(overrides)
     if status != 0:
         return status
-    (top1,) = linear_accuracy(options.out).values()
+    (top1,) = final_accuracy(options.out).values()
     print(f"Fine-tuned: top-1 {top1:.2f} % of {num_tested(options.out):,} test images")
     accuracies = {"fine-tuned": top1}
     if options.scratch:
         status = _train_from_scratch(options.out / "scratch", overrides)
         if status != 0:
             return status
-        (scratch_top1,) = linear_accuracy(options.out / "scratch").values()
+        (scratch_top1,) = final_accuracy(options.out / "scratch").values()
         print(f"From random weights: top-1 {scratch_top1:.2f} %; fine-tuned: {top1:.2f} %")
         accuracies["from random weights"] = scratch_top1
     with locked(options.out, "--out"):

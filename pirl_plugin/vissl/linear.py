@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
         _fit_logistic(options)
         return 0
     require_host()
-    from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
+    from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.vissl.run import launch
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     print(labeled_run.UNCHECKED, flush=True)
     status = launch.main([*benchmark, *labeled_run.run_overrides(options, trunk, images)])
     if status == 0:
-        accuracies = linear_accuracy(options.out)
+        accuracies = final_accuracy(options.out)
         tested = num_tested(options.out)
         print(f"{tested:,} labeled test images")
         print("Linear top-1 (%):")
@@ -132,7 +132,7 @@ def _write_page(
         images.test, fitted.test_rows.tolist(), torch.from_numpy(labels), classes
     )
     predicted = fitted.predicted[layer]
-    probability = fitted.probability[layer]
+    probability = fitted.probability
     wrong = np.flatnonzero(predicted != labels)
     mistakes = []
     for number in wrong[np.argsort(-probability[wrong], kind="stable")][:_MISTAKES].tolist():

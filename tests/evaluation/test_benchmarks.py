@@ -6,7 +6,7 @@ import torch
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import LinearSVC
 
-from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy
 from tests.helpers.host_runs import host_script, run
 from tests.helpers.host_tools import (
     CPU,
@@ -58,7 +58,7 @@ def test_linear__separates_classes_and_repeats_interrupted_last_test(
 ):
     overrides = [*LINEAR, *on(separable, tmp_path, checkpoint), *short()]
     run("config=benchmark/pirl/linear_imagenet1k", *overrides)
-    found = linear_accuracy(tmp_path)
+    found = final_accuracy(tmp_path)
     assert list(found) == ["conv1", "res2", "res3", "res4", "res5"]
     assert max(found.values()) == 100.0
     # As if killed during the last test.
@@ -79,7 +79,7 @@ def test_linear__stays_at_chance_on_shuffled_labels(checkpoint, tmp_path):
     overrides = [*LINEAR, *on(data, out, checkpoint), *short(), *two]
     run("config=benchmark/pirl/linear_imagenet1k", *overrides)
     # At a chance of 1/2, 32 ± 4 (standard deviation) of 64 images are correct: 50 ± 6.25 %.
-    assert {k: v for k, v in linear_accuracy(out).items() if abs(v - 50) > 3 * 6.25} == {}
+    assert {k: v for k, v in final_accuracy(out).items() if abs(v - 50) > 3 * 6.25} == {}
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_linear__reads_inaturalist18_annotations(checkpoint, tmp_path):
     overrides = [*LINEAR, *on(data, tmp_path, checkpoint, ".", "."), *short()]
     classes = "config.MODEL.HEAD.NUM_CLASSES=10"
     run("config=benchmark/pirl/linear_inaturalist18", *overrides, classes)
-    assert max(linear_accuracy(tmp_path).values()) == 100.0
+    assert max(final_accuracy(tmp_path).values()) == 100.0
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_pat
     overrides = ["+config/pirl/linear=resnet18_ensemble", *CPU, *on(separable, out, "")]
     members = f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES=[{checkpoint},{other}]"
     run("config=benchmark/pirl/ensemble_imagenet1k", *overrides, members, *short())
-    assert max(linear_accuracy(out).values()) == 100.0
+    assert max(final_accuracy(out).values()) == 100.0
     file = torch.load(out / "checkpoint.torch", weights_only=True)
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
     for i, path in enumerate((checkpoint, other)):
@@ -115,7 +115,7 @@ def test_semi_supervised__fine_tunes_on_list(separable, checkpoint, tmp_path):
     data = on(separable, tmp_path, checkpoint, "train/1percent.txt")
     overrides = ["+config/pirl/finetune=resnet18", *CPU, *data, *short(epochs=4, rate=0.1)]
     run("config=benchmark/pirl/semi_supervised_imagenet1k_1percent", *overrides)
-    assert set(linear_accuracy(tmp_path)) == {"0"}
+    assert set(final_accuracy(tmp_path)) == {"0"}
     file = torch.load(tmp_path / "checkpoint.torch", weights_only=True)
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
     before = torch.load(checkpoint, weights_only=True)["classy_state_dict"]["base_model"]["model"]

@@ -69,7 +69,7 @@ def test_config__follows_training_or_images():
     photos = open_source([array(3, np.uint8, level) for level in range(3)])
     assert config_for(torch.nn.Identity(), photos, rgb=False) == NetworkConfig()
     trunk = pirl.WideResNet(10, 0.125)
-    trunk.network_config = trunk.network_config.with_values("file", mean=[0.5] * 3, std=[1] * 3)
+    trunk.network_config = trunk.network_config.with_values("file", dtype="uint8")
     rgb_16 = open_source([array(3, np.uint16, level) for level in range(3)])
     with pytest.raises(ValueError, match=r"reads images with 3 channels of uint8.* Pass rgb=True"):
         config_for(trunk, rgb_16, rgb=False)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.evaluation.network_options import report_accuracies
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -32,7 +32,7 @@ def test_linear__runs_narrow_network_in_one_command(tmp_path, capfd):
     printed = capfd.readouterr().out
     assert "training  66 images" in printed  # 67 minus one unlabeled
     assert "16 labeled test images" in printed  # 19 minus one unlabeled and two unreadable
-    found = linear_accuracy(tmp_path / "out")
+    found = final_accuracy(tmp_path / "out")
     assert found == {"res5": 100.0}  # over readable, labeled images
     assert printed.endswith("Linear top-1 (%):\n  res5    100.00\n")
 
@@ -65,26 +65,26 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     assert all(words in page for words in ("res4", "40.0 ± 32.5 %", "res5", "100.0 ± 27.2 %"))
 
 
-def test_linear_accuracy__is_from_the_last_epoch(tmp_path):
+def test_final_accuracy__is_from_the_last_epoch(tmp_path):
     with pytest.raises(ValueError, match="not finished"):
-        linear_accuracy(tmp_path / "nowhere")
+        final_accuracy(tmp_path / "nowhere")
     finish(tmp_path, {"res4": 12.5, "res5": 37.5})
-    assert linear_accuracy(tmp_path) == {"res4": 12.5, "res5": 37.5}
+    assert final_accuracy(tmp_path) == {"res4": 12.5, "res5": 37.5}
     final = tmp_path / "model_final_checkpoint_phase1.torch"
     final.rename(
         tmp_path / "model_phase1.torch"
     )  # both epochs are tested, but the run is unfinished
     with pytest.raises(ValueError, match="not finished"):
-        linear_accuracy(tmp_path)
+        final_accuracy(tmp_path)
     finish(tmp_path, {"res5": 37.5}, tested=False)
     with pytest.raises(ValueError, match="no test accuracy for the last epoch"):
-        linear_accuracy(tmp_path)
+        final_accuracy(tmp_path)
 
 
-def test_linear_accuracy__ignores_damaged_earlier_lines(tmp_path):
+def test_final_accuracy__ignores_damaged_earlier_lines(tmp_path):
     """A full disk or a kill may truncate the line from an earlier epoch."""
     finish(tmp_path, {"res5": 37.5})
     metrics = tmp_path / "metrics.json"
     first, *others = metrics.read_text().splitlines()
     metrics.write_text("\n".join([first[:20], *others]))
-    assert linear_accuracy(tmp_path) == {"res5": 37.5}
+    assert final_accuracy(tmp_path) == {"res5": 37.5}

@@ -12,7 +12,7 @@ from pirl_plugin.checkpoints.classifier import read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.finished_runs import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -152,7 +152,7 @@ def test_finetune__separates_classes_in_one_command(tmp_path):
     words += ["--size", "32", "--scratch", "--fraction", "0.5", "config.OPTIMIZER.num_epochs=6"]
     words += ["--report", str(tmp_path / "page.html")]
     result = run_python("-m", "pirl_plugin", "finetune", *words)
-    assert linear_accuracy(tmp_path / "out") == {"0": 100.0}
+    assert final_accuracy(tmp_path / "out") == {"0": 100.0}
     assert "training on 32 of 64 images" in result.stdout
     assert "From random weights: top-1" in result.stdout
     assert (tmp_path / "out" / "classifier.torch").is_file()

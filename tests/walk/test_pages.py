@@ -11,7 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_accuracy, final_checkpoint
 from tests.helpers.hub import OFFLINE, cache_weights
 from tests.walk import pages, tiny
 from tests.walk.shell import knn_top1, linear_top1, run
@@ -92,7 +92,7 @@ def check_run(folder):
     assert losses
     assert all(map(math.isfinite, losses))
     if config["TEST_MODEL"]:
-        assert all(0 <= top1 <= 100 for top1 in linear_accuracy(folder).values())
+        assert all(0 <= top1 <= 100 for top1 in final_accuracy(folder).values())
 
 
 def test_blocks__most_run():

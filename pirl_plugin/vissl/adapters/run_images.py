@@ -120,7 +120,7 @@ def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
         size=size_of_transforms(transforms),
         mean=mean or data.get("MEAN") or None,
         std=std or data.get("STD") or None,
-        dtype=data.get("DTYPE"),
+        dtype=data.get("DTYPE") or "uint8",
     )
 
 
