@@ -30,7 +30,7 @@ from pirl_plugin.system.text import truncate
 
 NETWORK = "network"
 """Key for the network's record in this plugin's data."""
-_TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
+TIMM_FILE = "model.safetensors"  # beside config.json, as timm writes it
 
 # What programs call a ResNet's parts: their name -> torchvision's. Within a part, all of them use
 # torchvision's names.
@@ -157,7 +157,7 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
     origin = "file"
     timm_config = path.with_name("config.json")
     try:
-        if path.name == _TIMM_FILE and timm_config.is_file():
+        if path.name == TIMM_FILE and timm_config.is_file():
             recorded_in = timm_config
             origin = timm_config.name
             record = _read_timm_record(timm_config)

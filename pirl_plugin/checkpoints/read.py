@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _codecs
 import argparse
+import pickle
 import re
 import zipfile
 from collections.abc import Mapping
@@ -60,11 +61,15 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
     except OSError:  # such as a missing file
         raise
     except Exception as error:  # a damaged pickle can raise anything
+        remedy = "Copy it again."
+        if isinstance(error, pickle.UnpicklingError):
+            remedy += (
+                " If it contains more than weights, and you trust its author, load it with "
+                "torch.load(FILE, weights_only=False), which runs the code in it, and save only "
+                "the state dictionary."
+            )
         raise Refused(
-            f"{path} is damaged, is not a checkpoint, or contains more than weights "
-            f"({_first_sentence(error)}). Copy it again. If you trust its author, load it with "
-            f"torch.load(FILE, weights_only=False), which runs the code in it, and save only the "
-            f"state dictionary."
+            f"{path} is damaged or not a checkpoint ({_first_sentence(error)}). {remedy}"
         ) from error
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models import ResNet
 
 from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
-from pirl_plugin.checkpoints.load import NETWORK, find_trunk
+from pirl_plugin.checkpoints.load import NETWORK, TIMM_FILE, find_trunk
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.tensors import COUNTER
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
@@ -22,7 +22,7 @@ from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, create_network
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import atomic_write
+from pirl_plugin.system.files import atomic_write, naming_failures
 from pirl_plugin.system.text import counted
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
@@ -101,8 +101,8 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
             f"safetensors."
         )
     if to == "timm":
-        _write_timm_folder(trunk, out)
-        return
+        _write_timm_config(trunk, out)
+        out = out / TIMM_FILE
     if to == "vissl":
         save_trunk(trunk, out)
         return
@@ -116,7 +116,7 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
     with atomic_write(out) as file:
         if to == "detectron2":
             pickle.dump(_detectron2_content(trunk), file, protocol=4)
-        elif to == "safetensors":
+        elif to in ("safetensors", "timm"):
             from safetensors.torch import save
 
             file.write(save(state, {"format": "pt"}))
@@ -187,8 +187,8 @@ def to_detectron2(name: str) -> str:
     return name
 
 
-def _write_timm_folder(trunk: AnyTrunk, out: Path) -> None:
-    """Create a folder, and write ``config.json`` and ``model.safetensors`` into it."""
+def _write_timm_config(trunk: AnyTrunk, folder: Path) -> None:
+    """Create a folder, and write timm's ``config.json`` into it."""
     config = trunk.network_config
     if not config.timm_name:
         raise Refused(
@@ -197,7 +197,7 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path) -> None:
         )
     network: Any = create_network(config.timm_name, config.timm_options)
     network.load_state_dict(trunk.body.state_dict())
-    from timm.models import save_for_hf
+    from timm.models._hub import save_config_for_hf  # save_for_hf names no path on a full disk
 
     # Omit timm's other entries: license, tag, paper and sizes belong to timm's own weights.
     copied_keys = ("architecture", "first_conv", "classifier", "num_classes", "fixed_input_size")
@@ -209,8 +209,9 @@ def _write_timm_folder(trunk: AnyTrunk, out: Path) -> None:
         "crop_pct": 0.875,  # as in our benchmarks: the shorter side is 8/7 of the crop
         "interpolation": "bilinear",
     }
-    out.mkdir(parents=True, exist_ok=True)
-    save_for_hf(network, str(out), model_args=config.timm_options, safe_serialization=True)
+    with naming_failures(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        save_config_for_hf(network, str(folder / "config.json"), model_args=config.timm_options)
 
 
 def _detectron2_content(trunk: AnyTrunk) -> dict[str, object]:

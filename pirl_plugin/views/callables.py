@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from pirl_plugin.system.failures import check
 from pirl_plugin.views.pixels import as_generator, as_image, as_pixels, is_rgb
 
 
@@ -25,6 +26,9 @@ class CallableViews:
     Args:
         function: returns a dictionary of tensors or images, or a single one, named ``images``.
 
+    Raises:
+        ValueError: it is not a function, for example because it is a class.
+
     Example:
         >>> brightest = CallableViews(lambda image: torch.tensor(image.getextrema()[0][1]))
         >>> brightest(torch.full((3, 2, 2), 7, dtype=torch.uint8), None)
@@ -32,6 +36,8 @@ class CallableViews:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        is_function = callable(function) and not isinstance(function, type)
+        check("views", function, is_function, "a function, or an instance such as JigsawViews()")
         self.function = function
         self._takes_generator = False
         with suppress(TypeError, ValueError):  # some built-in functions have no signature

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
-from pirl_plugin.system.failures import MissingPackage
+from pirl_plugin.system.failures import MissingPackage, Refused
 
 NOT_INSTALLED = (
     "VISSL, or a package that it needs, is not installed: pip install 'pirl-plugin[vissl]', then "
@@ -19,7 +20,13 @@ def require_host() -> None:
 
     Raises:
         MissingPackage: it is not installed.
+        Refused: Python has removed the docstrings.
     """
+    if sys.flags.optimize > 1:
+        raise Refused(
+            "VISSL's packages need their docstrings. Run Python without -OO, and without "
+            "PYTHONOPTIMIZE=2."
+        )
     if not all(map(importlib.util.find_spec, ("vissl", "hydra", "fvcore", "iopath"))):
         raise MissingPackage(NOT_INSTALLED)
 

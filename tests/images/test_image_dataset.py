@@ -66,6 +66,11 @@ def test_callable__receives_keyed_generator():
     np.testing.assert_array_equal(data[1]["drawn"], expected)
 
 
+def test_class_instead_of_instance__is_refused_before_a_worker_reads():
+    with pytest.raises(ValueError, match=r"JigsawViews'>: expected .* such as JigsawViews\(\)"):
+        ImageDataset(PHOTOS, pirl.JigsawViews)
+
+
 def test_unreadable__has_zeros_in_readable_shapes():
     data = ImageDataset([None, *PHOTOS, None], CALLABLES["v1"])
     (batch,) = DataLoader(data, 5, collate_fn=collate_views)

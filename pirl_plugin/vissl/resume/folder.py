@@ -15,7 +15,7 @@ from pirl_plugin.checkpoints.read import (
     section_of,
     verify_checksums,
 )
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
 from pirl_plugin.vissl.resume.record import refuse_another_run, refuse_other_images
 
@@ -41,6 +41,11 @@ class Keep:
     KEEP_LAST: int | str = 2
     KEEP_EVERY: int = 0
     EVERY_MINUTES: float = 30
+
+    def __post_init__(self) -> None:
+        number = self.KEEP_LAST
+        fits = number == "all" or (isinstance(number, int) and number > 0)
+        check("KEEP_LAST", number, fits, "a whole number above 0, or all")
 
 
 @dataclass

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.method.settings import PIRLLossConfig
-from pirl_plugin.system.failures import Refused, check
+from pirl_plugin.system.failures import Refused, check, check_name
 from pirl_plugin.vissl.resume.folder import Keep
 from pirl_plugin.vissl.sections import (
     InputSettings,
@@ -36,7 +36,7 @@ _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
 
 
 def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Validate our sections, the number of epochs and the learning rate.
+    """Validate our sections, the device, the number of epochs and the learning rate.
 
     Args:
         composed: the complete configuration, resolved.
@@ -52,6 +52,8 @@ def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(kind, config, key)
+    # VISSL trains on the CPU for any other name, such as cuda.
+    check_name("config.MACHINE.DEVICE", config["MACHINE"]["DEVICE"], ("gpu", "cpu"))
     epochs = config["OPTIMIZER"]["num_epochs"]
     check("config.OPTIMIZER.num_epochs", epochs, epochs > 0, "at least 1")
     # Overrides must set the learning rate that is in use.
