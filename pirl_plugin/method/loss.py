@@ -161,8 +161,8 @@ class PIRLLoss(nn.Module):
         """
         # Shapes are checked during evaluation too, where the loss is 0.
         outputs = _by_name(f_image, g_transformed)  # each (B, D)
-        weights = self.config.weights(len(outputs))  # Eq. 5: λ, 1 − λ
-        weight_of = dict(zip(outputs, weights, strict=True))
+        # Eq. 5: λ, 1 − λ
+        weight_of = dict(zip(outputs, self.config.weights(len(outputs)), strict=True))
         for name, output in outputs.items():
             argument = "f_image" if name == "image" else "g_transformed"
             index = self.bank.check_batch(index, output, argument)  # (B,)
@@ -203,7 +203,7 @@ class PIRLLoss(nn.Module):
                     # one. Zero times a non-finite output is NaN, so it also shows in the loss.
                     loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()
 
-        self.last_terms = dict(zip(used, means.detach().unbind(), strict=True))
+        self.last_terms = {name: term.detach() for name, term in terms.items()}
         self._note_batch(len(index))
         return loss.masked_fill(outside.any(), torch.nan)
 

@@ -8,9 +8,6 @@ from typing import Any
 from pirl_plugin.method.estimators import ESTIMATORS
 from pirl_plugin.system.failures import check, check_name
 
-PLACEMENTS = ("replicated", "sharded")
-"""Whether each rank holds all rows of the bank, or a shard."""
-
 
 @dataclass
 class BankConfig:
@@ -27,7 +24,7 @@ class BankConfig:
     seed: int | None = None  # None: VISSL's SEED_VALUE, or 0 without VISSL
 
     def __post_init__(self) -> None:
-        check_name("bank.placement", self.placement, PLACEMENTS)
+        check_name("bank.placement", self.placement, ("replicated", "sharded"))
         check_name("bank.init", self.init, ("random", "embeddings"))
 
 

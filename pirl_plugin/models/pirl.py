@@ -20,8 +20,6 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.views.base import Views
 
-_OF_DATA = "data"  # origin of statistics computed from the images
-
 
 class PIRL(nn.Module):
     """A trunk together with PIRL's heads, loss and memory bank.
@@ -103,8 +101,10 @@ class PIRL(nn.Module):
             )
         self.trunk = trunk.to(memory_format=torch.channels_last)
         adapt_channels(trunk, len(blank))
-        self.trunk.network_config = _config_for(trunk, data, blank)  # type: ignore[assignment]
-        width = _feature_width(self.trunk, blank)
+        # Our views keep the units of the images; the user's own views normalize floats, if at all.
+        self._normalizes_floats = data.pixel_type != RGB and isinstance(data.views, Views)
+        self.trunk.network_config = self._config_for(data, blank)  # type: ignore[assignment]
+        width = self._feature_width(blank)
         embedding_dim = loss.config.embedding_dim
         self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim)
         self.g = nn.ModuleDict()
@@ -173,8 +173,57 @@ class PIRL(nn.Module):
     def _features(self, images: Tensor) -> Tensor:
         """Return the trunk's features for a view."""
         images = images.to(self.bank.rows.device, non_blocking=True)
-        features: Tensor = self.trunk(_normalized(images, network_config_of(self.trunk)))
+        features: Tensor = self.trunk(self._normalized(images))
         return features
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        """Normalize images, unless the views return floats of their own."""
+        if images.is_floating_point() and not self._normalizes_floats:
+            return images
+        config = network_config_of(self.trunk)
+        return normalize_images(images, config.mean, config.std)
+
+    def _config_for(self, data: ImageDataset, image: Tensor) -> NetworkConfig:
+        """Return the trunk's record, with the images that it is trained on.
+
+        Args:
+            data: the images.
+            image: a view ``images`` from them, ``(C, S, S)``.
+        """
+        config = network_config_of(self.trunk).with_channels(len(image))
+        config = config.with_values("run", size=image.shape[-1])
+        if self._normalizes_floats:
+            mean, std = data.source.statistics(data.pixel_type)
+            return config.with_values("images", mean=mean, std=std, dtype=data.pixel_type.dtype)
+        if image.is_floating_point():
+            return config
+        return config.with_values("run", mean=config.mean, std=config.std, dtype=image.dtype)
+
+    @torch.no_grad()
+    def _feature_width(self, image: Tensor) -> int:
+        """Return the trunk's feature width for an image ``(C, H, W)``; the trunk does not change.
+
+        Raises:
+            Refused: the trunk does not return one vector per image.
+        """
+        parameter = next(self.trunk.parameters(), image)
+        with evaluating(self.trunk):  # so that BatchNorm statistics do not change
+            features = self.trunk(self._normalized(image[None]).to(parameter.device))
+        if isinstance(features, list) and len(features) == 1:
+            (features,) = features
+        width = features.flatten(1).shape[1]
+        if features.shape[1] != width:  # other image sizes would give other widths
+            raise Refused(
+                f"The trunk returned features of shape {tuple(features.shape)}: expected (B, D) or "
+                f"(B, D, 1, 1). Add global average pooling to the trunk."
+            )
+        name, last = list(self.trunk.named_modules())[-1]
+        if isinstance(last, nn.Linear) and last.out_features == width:
+            logging.root.warning(
+                f"The trunk ends in a classifier, {name} = {last}, so PIRL trains its {width} "
+                f"outputs as features. Replace it with torch.nn.Identity()."
+            )
+        return width
 
 
 def _loss_for_few_images(num_images: int, lambda_invariance: float) -> PIRLLoss:
@@ -193,56 +242,3 @@ def _loss_for_few_images(num_images: int, lambda_invariance: float) -> PIRLLoss:
             f"For the paper's, pass loss=PIRLLoss(len(data))."
         )
     return loss
-
-
-def _config_for(trunk: nn.Module, data: ImageDataset, image: Tensor) -> NetworkConfig:
-    """Return the trunk's record, with the images that it is trained on.
-
-    Args:
-        trunk: the trunk.
-        data: the images.
-        image: a view ``images`` from them, ``(C, S, S)``.
-    """
-    config = network_config_of(trunk).with_channels(len(image))
-    config = config.with_values("run", size=image.shape[-1])
-    if data.pixel_type != RGB and isinstance(data.views, Views):
-        mean, std = data.source.statistics(data.pixel_type)
-        return config.with_values(_OF_DATA, mean=mean, std=std, dtype=data.pixel_type.dtype)
-    if image.is_floating_point():  # normalized by the user's own views, if at all
-        return config
-    return config.with_values("run", mean=config.mean, std=config.std, dtype=image.dtype)
-
-
-def _normalized(images: Tensor, config: NetworkConfig) -> Tensor:
-    """Normalize images; leave floats from the user's own views unchanged."""
-    if images.is_floating_point() and config.origins.get("mean") != _OF_DATA:
-        return images
-    return normalize_images(images, config.mean, config.std)
-
-
-@torch.no_grad()
-def _feature_width(trunk: nn.Module, image: Tensor) -> int:
-    """Return a trunk's feature width for an image ``(C, H, W)``; leaves the trunk unchanged.
-
-    Raises:
-        Refused: the trunk does not return one vector per image.
-    """
-    parameter = next(trunk.parameters(), image)
-    with evaluating(trunk):  # so that BatchNorm statistics do not change
-        inputs = _normalized(image[None], network_config_of(trunk))
-        features = trunk(inputs.to(parameter.device))
-    if isinstance(features, list) and len(features) == 1:
-        (features,) = features
-    width = features.flatten(1).shape[1]
-    if features.shape[1] != width:  # other image sizes would give other widths
-        raise Refused(
-            f"The trunk returned features of shape {tuple(features.shape)}: expected (B, D) or "
-            f"(B, D, 1, 1). Add global average pooling to the trunk."
-        )
-    name, last = list(trunk.named_modules())[-1]
-    if isinstance(last, nn.Linear) and last.out_features == width:
-        logging.root.warning(
-            f"The trunk ends in a classifier, {name} = {last}, so PIRL trains its {width} outputs "
-            f"as features. Replace it with torch.nn.Identity()."
-        )
-    return width

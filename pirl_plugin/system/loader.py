@@ -12,15 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pirl_plugin.system.failures import FailedProcess
+from pirl_plugin.system.processes import kill_workers, killed_worker, loader_workers
 from pirl_plugin.system.waits import Wait
-from pirl_plugin.system.watcher import (
-    STOPPING,
-    current,
-    kill_workers,
-    killed_worker,
-    loader_workers,
-    waiting,
-)
+from pirl_plugin.system.watcher import STOPPING, current, waiting
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

@@ -1,4 +1,4 @@
-"""Processes: children, their imports, and available cores."""
+"""Processes: children, their imports, loader workers, and available cores."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import contextlib
 import ctypes
 import functools
 import math
+import multiprocessing
 import os
 import platform
 import signal
 import sys
-from collections.abc import Sequence
-from multiprocessing import util
+import threading
+from collections.abc import Iterator, Sequence
+from multiprocessing import connection, util
 from pathlib import Path
 from typing import Any
 
+GRACE_S = 5.0
+"""Time that child processes get to end by themselves, in seconds."""
 _PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -80,6 +84,53 @@ def _first_statements() -> str:
         f"import sys; sys.path[:] = {folders!a}; import signal; "
         f"signal.signal(signal.SIGINT, signal.SIG_DFL)"
     )
+
+
+def loader_workers() -> list[Any]:
+    """Return this process's loader workers, including those that ended unnoticed."""
+    children = multiprocessing.process._children  # type: ignore[attr-defined]
+    return [child for child in children if child.daemon]
+
+
+def killed_worker(workers: Sequence[Any]) -> str:
+    """Return a sentence about a killed loader worker; empty if none was killed.
+
+    A batch stays in a worker's memory until this process asks for it. If the worker has ended, the
+    error is a refused or closed connection. Otherwise torch notices the end, and raises a
+    RuntimeError.
+    """
+    with _ignoring_worker_ends():
+        # A worker's connection closes shortly before it ends.
+        ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
+        for worker in workers:
+            if worker.sentinel in ended:
+                worker.join()
+                if worker.exitcode:
+                    return f"a loader process {describe_exit(worker.exitcode)}"
+    return ""
+
+
+def kill_workers() -> None:
+    """Kill this process's loader workers."""
+    with _ignoring_worker_ends():
+        workers = loader_workers()
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join(GRACE_S)
+
+
+@contextlib.contextmanager
+def _ignoring_worker_ends() -> Iterator[None]:
+    """Disable torch's SIGCHLD handler, which raises an exception when a worker ends."""
+    if threading.current_thread() is not threading.main_thread():  # handlers run only in that one
+        yield
+        return
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
 
 
 def usable_cores() -> int:

@@ -19,19 +19,17 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection, util
+from multiprocessing import util
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from pirl_plugin.system.failures import PREFIX, record
-from pirl_plugin.system.processes import describe_exit
+from pirl_plugin.system.processes import GRACE_S, kill_workers
 from pirl_plugin.system.waits import PAUSE_S, Wait
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals from users, SLURM and other clusters before a kill; submitit requeues on SIGUSR2."""
-GRACE_S = 5.0
-"""Time that child processes get to end by themselves, in seconds."""
 THREAD = "pirl_plugin watcher"
 # These signals end a process if they arrive a second time. SLURM's SIGUSR1 only asks again.
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -312,50 +310,3 @@ def run_command(command: Sequence[str], **options: Any) -> int:
             raise
         finally:
             commands.remove(process)
-
-
-def loader_workers() -> list[Any]:
-    """Return this process's loader workers, including those that ended unnoticed."""
-    children = multiprocessing.process._children  # type: ignore[attr-defined]
-    return [child for child in children if child.daemon]
-
-
-def killed_worker(workers: Sequence[Any]) -> str:
-    """Return a sentence about a killed loader worker; empty if none was killed.
-
-    A batch stays in a worker's memory until this process asks for it. If the worker has ended, the
-    error is a refused or closed connection. Otherwise torch notices the end, and raises a
-    RuntimeError.
-    """
-    with _ignoring_worker_ends():
-        # A worker's connection closes shortly before it ends.
-        ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
-        for worker in workers:
-            if worker.sentinel in ended:
-                worker.join()
-                if worker.exitcode:
-                    return f"a loader process {describe_exit(worker.exitcode)}"
-    return ""
-
-
-def kill_workers() -> None:
-    """Kill this process's loader workers."""
-    with _ignoring_worker_ends():
-        workers = loader_workers()
-        for worker in workers:
-            worker.kill()
-        for worker in workers:
-            worker.join(GRACE_S)
-
-
-@contextmanager
-def _ignoring_worker_ends() -> Iterator[None]:
-    """Disable torch's SIGCHLD handler, which raises an exception when a worker ends."""
-    if threading.current_thread() is not threading.main_thread():  # handlers run only in that one
-        yield
-        return
-    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGCHLD, handler)

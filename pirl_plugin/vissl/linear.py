@@ -30,8 +30,6 @@ _OVERLAYS = {
     (50, 2): "resnet50_c2x",
     (50, 4): "resnet50_c4x",
 }
-
-
 _TITLE = "Linear classifiers on frozen features"
 _MOST_CLASSES = 30  # listed on the console
 _MISTAKES = 12  # pictures on the page
@@ -40,9 +38,14 @@ _MISTAKES = 12  # pictures on the page
 def main(argv: list[str]) -> int:
     """Train classifiers, and print the top-1 accuracy for each layer."""
     options = _parse(argv)
-    if options.fit == "logistic":
-        _fit_logistic(options)
-        return 0
+    if options.fit == "vissl":
+        return _fit_with_vissl(options)
+    _fit_logistic(options)
+    return 0
+
+
+def _fit_with_vissl(options: argparse.Namespace) -> int:
+    """Run VISSL's benchmark, and print accuracies; return the exit status."""
     require_host()
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
@@ -53,17 +56,18 @@ def main(argv: list[str]) -> int:
     benchmark = choose_benchmark(trunk)
     print(labeled_run.UNCHECKED, flush=True)
     status = launch.main([*benchmark, *labeled_run.run_overrides(options, trunk, images)])
-    if status == 0:
-        accuracies = final_accuracy(options.out)
-        tested = num_tested(options.out)
-        print(f"{tested:,} labeled test images")
-        print("Linear top-1 (%):")
-        for layer, top1 in accuracies.items():
-            print(f"  {layer:8}{top1:6.2f}")
-        if options.report is not None:
-            num_train = int((images.train_labels != NO_CLASS).sum())
-            report_accuracies(options, _TITLE, trunk, images, accuracies, num_train, tested)
-    return status
+    if status != 0:
+        return status
+    accuracies = final_accuracy(options.out)
+    tested = num_tested(options.out)
+    print(f"{tested:,} labeled test images")
+    print("Linear top-1 (%):")
+    for layer, top1 in accuracies.items():
+        print(f"  {layer:8}{top1:6.2f}")
+    if options.report is not None:
+        num_train = int((images.train_labels != NO_CLASS).sum())
+        report_accuracies(options, _TITLE, trunk, images, accuracies, num_train, tested)
+    return 0
 
 
 def _fit_logistic(options: argparse.Namespace) -> None:

@@ -80,11 +80,11 @@ class PIRLDiskDataset:
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         self.source = _open(cfg, data_source, path, split)
         self.pixel_type = RGB
-        # Number test classes as in training.
-        names_of_training = training_classes(cfg) if split == "TEST" else None
         label_sources = options.get("LABEL_SOURCES") or []
         if set(label_sources) & set(names.SOURCES):  # once here, rather than in each worker
             self._labels = self.source.labels()
+            # Number test classes as in training.
+            names_of_training = training_classes(cfg) if split == "TEST" else None
             if names_of_training is not None:
                 self._labels = join_classes(names_of_training, self.source.named_classes, path)
         self._size = size_of_transforms(transforms) or 224

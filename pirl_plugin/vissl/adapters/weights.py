@@ -78,8 +78,7 @@ def _checked(
             f"config.MODEL.TRUNK as in the run that wrote the file."
         )
     # A VISSL checkpoint stays as it is, with its heads.
-    model_of_file = content.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
-    if model_of_file.get("trunk", {}).keys() == trunk_of_file.keys():
+    if _trunk_section(content).keys() == trunk_of_file.keys():
         return content
     logging.info(f"{path}: the layout is not VISSL's; found the trunk by tensor names")
     return vissl_checkpoint(trunk_of_file)
@@ -98,13 +97,19 @@ def vissl_state(content: Mapping[str, object], path: str | Path) -> dict[str, Te
     Raises:
         ValueError: there is no trunk, or several, or an incomplete one.
     """
-    inside: object = content
-    for key in ("classy_state_dict", "base_model", "model", "trunk"):
-        inside = inside.get(key) if isinstance(inside, Mapping) else None
-    if not isinstance(inside, Mapping) or not inside:
+    section = _trunk_section(content)
+    if not section:
         return load_trunk(path).state_dict()
     # In a benchmark's checkpoint, the trunk is inside VISSL's feature extractor.
-    return {full.removeprefix("base_model."): tensor for full, tensor in inside.items()}
+    return {full.removeprefix("base_model."): tensor for full, tensor in section.items()}
+
+
+def _trunk_section(content: Mapping[str, object]) -> Mapping[str, Tensor]:
+    """Return the section for the trunk in VISSL's layout; empty in other layouts."""
+    section: Any = content
+    for key in ("classy_state_dict", "base_model", "model", "trunk"):
+        section = section.get(key) if isinstance(section, Mapping) else None
+    return section if isinstance(section, Mapping) else {}
 
 
 def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:

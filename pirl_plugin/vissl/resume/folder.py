@@ -101,30 +101,31 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
         raise Refused(
             f"{folder}: none of {names} can be loaded. Restore one, or delete them to start again."
         )
-    if not point.is_final or (config.TEST_MODEL and _is_last_test_unfinished(point)):
+    if point.path is None or not point.is_final:
         return point
-    _refuse_other_images(config, point)
+    if config.TEST_MODEL and _is_last_test_unfinished(point.path, point.content):
+        return point
+    _refuse_other_images(config, point.path, section_of(point.content))
     logging.warning(f"{point.path}: this run is finished. For another run, choose another folder.")
     return replace(point, is_finished=True)
 
 
-def _refuse_other_images(config: AttrDict, point: ResumePoint) -> None:
+def _refuse_other_images(config: AttrDict, checkpoint: Path, section: Mapping[str, Any]) -> None:
     """Compare a finished run's images; a resumed run compares them when it opens them."""
     from pirl_plugin.vissl.adapters.dataset import open_datasets
 
-    section = section_of(point.content)
     datasets = open_datasets(config, section.get("images") or {})
     images = {split.upper(): dataset.identity() for split, dataset in datasets.items()}
-    refuse_other_images(images, section, Path(str(point.path)))
+    refuse_other_images(images, section, checkpoint)
 
 
-def _is_last_test_unfinished(point: ResumePoint) -> bool:
+def _is_last_test_unfinished(checkpoint: Path, content: Mapping[str, Any]) -> bool:
     """Return whether a run was stopped after its final checkpoint, before its test ended.
 
     ``metrics.json`` has a line for each finished phase.
     """
-    lines = read_json_lines(Path(str(point.path)).with_name("metrics.json"))
-    return not lines or int(lines[-1]["phase_idx"]) <= int(point.content["phase_idx"])
+    lines = read_json_lines(checkpoint.with_name("metrics.json"))
+    return not lines or int(lines[-1]["phase_idx"]) <= int(content["phase_idx"])
 
 
 def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumePoint:

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.files import locked, naming_failures, write_json
-from pirl_plugin.system.processes import describe_exit, share_import_path
+from pirl_plugin.system.processes import GRACE_S, describe_exit, share_import_path
 from pirl_plugin.system.watcher import (
-    GRACE_S,
     STOPPING,
     Interrupted,
     deferring,
@@ -144,7 +143,8 @@ def launch_distributed(
         point = resume_point(cfg, folder)
         if point.is_finished:
             if is_first:  # the run may have been killed before linking this checkpoint
-                link_checkpoint(Path(str(point.path)))
+                assert point.path is not None
+                link_checkpoint(point.path)
             return
         checkpoint = None if point.path is None else str(point.path)
         if checkpoint:
@@ -198,9 +198,7 @@ def _start_ranks(config: AttrDict, folder: Path, node_id: int, arguments: tuple[
     number = config.DISTRIBUTED.NUM_PROC_PER_NODE
     try:
         with deferring():
-            ranks = start_processes(
-                _start_rank, arguments, number, join=False, start_method="spawn"
-            )
+            ranks = start_processes(run_rank, arguments, number, join=False, start_method="spawn")
         while not ranks.join(grace_period=GRACE_S):
             pass
     except ProcessExitedException as error:
@@ -246,10 +244,3 @@ def _end(exit_code: int, rank: int, causes: list[str], minutes: float) -> NoRetu
     if exit_code == LOST_RANK:
         reason = f"ended: {another_rank_ended(minutes)}"
     raise SystemExit(f"{PREFIX}rank {rank} {reason}") from None
-
-
-def _start_rank(local_rank: int, *arguments: Any) -> None:
-    """Start a spawned process; unpickling this function imports this package before VISSL."""
-    prepare_streams()
-    logging.raiseExceptions = False
-    run_rank(local_rank, *arguments)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import logging
 import multiprocessing
 import os
 import sys
@@ -16,6 +17,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import (
     PREFIX,
     Refused,
@@ -25,8 +27,8 @@ from pirl_plugin.system.failures import (
     sentence,
 )
 from pirl_plugin.system.files import sharing_lock
-from pirl_plugin.system.processes import share_import_path
-from pirl_plugin.system.watcher import killed_worker, loader_workers, watching
+from pirl_plugin.system.processes import killed_worker, loader_workers, share_import_path
+from pirl_plugin.system.watcher import watching
 from pirl_plugin.vissl.sections import (
     RECORD,
     TIMEOUT,
@@ -59,7 +61,8 @@ def run_rank(
 ) -> None:
     """Do VISSL's work for one rank; on failure, write ``failure.txt`` and exit.
 
-    The arguments are those of VISSL's ``_distributed_worker``.
+    The arguments are those of VISSL's ``_distributed_worker``. In a spawned process, unpickling
+    this function imports this package before VISSL.
 
     Args:
         local_rank: the process's number on its node.
@@ -74,6 +77,8 @@ def run_rank(
     Raises:
         SystemExit: the work failed. A spawned rank's launcher reads ``failure.txt``.
     """
+    prepare_streams()
+    logging.raiseExceptions = False  # as in the launcher
     from torch import distributed
     from vissl.engines import extract_features, train
     from vissl.utils import distributed_launcher as host
