@@ -167,7 +167,7 @@ def test_benchmark__refuses_mismatched_weights(voc, tmp_path):
 @pytest.mark.parametrize(
     ("what", "match"),
     [
-        (["--config", "voc09"], "expected a file, or one of coco_c4_1x"),
+        (["--config", "voc09"], "Choose one of coco_c4_1x, .* or a file"),
         (["--checkpoint", "none.pkl"], "No such file .*none.pkl"),
         (["--data", "nowhere"], "No such file .*trainval.txt"),
     ],
