@@ -1,6 +1,6 @@
-"""Images in a Hugging Face data set on disk.
+"""Images in a Hugging Face data set, in memory or on disk.
 
-The package ``datasets`` opens the files one by one. Its own functions for folders would read a
+The package ``datasets`` opens files on disk one by one. Its own functions for folders would read a
 ``README.md`` or ``state.json``, which may name files elsewhere or URLs to fetch.
 """
 
@@ -9,13 +9,22 @@ from __future__ import annotations
 import glob
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.classes import (
+    MISSING_VALUES,
+    Classes,
+    NoLabels,
+    name_classes,
+    natural_order,
+)
+from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import DISK_HF
+from pirl_plugin.images.source import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
 
@@ -26,6 +35,86 @@ SAVED_SPLITS = "dataset_dict.json"
 
 
 class HuggingFaceSource(MapSource):
+    """Images in a data set from the package ``datasets``: image files or arrays.
+
+    Args:
+        dataset: the data set.
+        columns: names of the image and label columns.
+        path: the data set's name in messages; None: its class name.
+
+    Raises:
+        ValueError: there is no image column, or the data set has its own transform.
+    """
+
+    kind = "Hugging Face data set"
+
+    def __init__(self, dataset: Any, columns: Columns = BY_NAME, path: str | None = None) -> None:
+        import datasets
+
+        super().__init__(dataset, columns, path)
+        if dataset.format["type"] == "custom":
+            raise Refused(
+                f"{self.path} has its own transform. Remove it with data.with_format(None), "
+                f"and pass an image transform as the views."
+            )
+        column = self._find_column("image")
+        value = kind_of_column = dataset.features[column]
+        while hasattr(value, "feature"):  # a list of lists
+            value = value.feature
+        if value is not kind_of_column or hasattr(value, "shape"):  # arrays, not image files
+            self._items = dataset.with_format("numpy", [column], dtype=value.dtype)
+        else:
+            # Encoded, because the package would fetch URLs, and use all of PIL's decoders.
+            encoded = datasets.Image(decode=False)
+            rows = dataset.with_format(None).select_columns([column])
+            self._items = rows.cast_column(column, encoded)
+        self._key = column
+
+    def _find_column(self, kind: str) -> str:
+        """Return the image or label column: a recognized name, or the only column of this type.
+
+        Args:
+            kind: ``image`` or ``label``.
+
+        Raises:
+            Refused: there is none, or several without a recognized name; ``NoLabels`` for labels.
+        """
+        import datasets
+
+        type_of_kind = datasets.Image if kind == "image" else datasets.ClassLabel
+        names = []
+        of_type = []
+        for name, value in self.dataset.features.items():
+            if kind == "label" or getattr(value, "dtype", "") != "string":  # paths are not images
+                names.append(name)
+            if isinstance(value, type_of_kind):
+                of_type.append(name)
+        column: str | None = self._columns.find(kind, names, self.path, of_type)
+        if column is None:
+            refusal = NoLabels if kind == "label" else Refused
+            raise refusal(f"{self.path}: {column_hint(kind, names)}")
+        warn_once(f"{self.path}: {kind}s from the column {column!r}")
+        return column
+
+    def _find_classes(self) -> Classes:
+        """Return the classes in the label column.
+
+        Raises:
+            NoLabels: there is no label column, or several without a recognized name.
+        """
+        import datasets
+
+        column = self._find_column("label")
+        values = self.dataset.with_format(None).select_columns([column])[:][column]
+        kind = self.dataset.features[column]
+        if not isinstance(kind, datasets.ClassLabel):
+            return name_classes(values, context=self.path, missing=MISSING_VALUES)
+        # −1 is a missing label.
+        labels = [None if value is None or value < 0 else kind.names[value] for value in values]
+        return name_classes(labels, natural_order(kind.names), self.path)
+
+
+class HuggingFaceFiles(HuggingFaceSource):
     """Images in a Hugging Face data set on disk: Arrow, as ``save_to_disk`` writes, or Parquet.
 
     Args:
@@ -38,13 +127,12 @@ class HuggingFaceSource(MapSource):
         ValueError: the files do not exist, or there is no image column.
     """
 
-    kind = "Hugging Face data set"
     registered_name = DISK_HF
 
     def __init__(self, path: str | os.PathLike[str], columns: Columns = BY_NAME) -> None:
         name = os.fspath(path)
         self._files = data_files(name)
-        super().__init__(open_data_files(self._files), columns=columns, path=name)
+        super().__init__(open_data_files(self._files), columns, name)
 
     def _read_file(self, path: str) -> bytearray:
         """Read a file named in a row, unless it lies outside the data set's folder."""
@@ -57,6 +145,12 @@ class HuggingFaceSource(MapSource):
     def files(self) -> list[str]:
         """Return the Arrow or Parquet files."""
         return self._files
+
+
+def is_hugging_face(dataset: object) -> bool:
+    """Return whether this is a data set from the package ``datasets``."""
+    package = sys.modules.get("datasets")  # if it is not imported, it created no data set
+    return package is not None and isinstance(dataset, package.Dataset)
 
 
 def data_files(path: str) -> list[str]:

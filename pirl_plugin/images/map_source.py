@@ -1,9 +1,8 @@
-"""Any map-style data set as a source: torchvision's, Hugging Face's, ``Subset``, a list."""
+"""Any map-style data set as a source: torchvision's, a list, the user's own."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,16 +11,10 @@ import torch
 from PIL import Image
 from torch.utils.data import IterableDataset
 
-from pirl_plugin.images.classes import (
-    MISSING_VALUES,
-    Classes,
-    NoLabels,
-    name_classes,
-    natural_order,
-)
+from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import UnreadableImageError, read_file
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
@@ -74,26 +67,6 @@ class MapSource(ImageSource):
         self._items = dataset
         self._columns = columns
         self._key: Any = columns.image
-        if _is_hugging_face(dataset):
-            import datasets
-
-            if dataset.format["type"] == "custom":
-                raise Refused(
-                    f"{self.path} has its own transform. Remove it with data.with_format(None), "
-                    f"and pass an image transform as the views."
-                )
-            column = _column("image", dataset, columns, self.path)
-            value = kind_of_column = dataset.features[column]
-            while hasattr(value, "feature"):  # a list of lists
-                value = value.feature
-            if value is not kind_of_column or hasattr(value, "shape"):  # arrays, not image files
-                self._items = dataset.with_format("numpy", [column], dtype=value.dtype)
-            else:
-                # Encoded, because the package would fetch URLs, and use all of PIL's decoders.
-                encoded = datasets.Image(decode=False)
-                rows = dataset.with_format(None).select_columns([column])
-                self._items = rows.cast_column(column, encoded)
-            self._key = column
 
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""
@@ -171,16 +144,11 @@ class MapSource(ImageSource):
         return key
 
     def _find_classes(self) -> Classes:
-        """Return the items' classes, as far as the data set lists them.
-
-        Classes are known for Hugging Face data sets with a label column, and for torchvision data
-        sets with ``targets`` or ``labels``.
+        """Return the classes in ``targets`` or ``labels``, as in torchvision's data sets.
 
         Raises:
-            NoLabels: the data set has no such list.
+            NoLabels: the data set has neither.
         """
-        if _is_hugging_face(self.dataset):
-            return _classes_in(self.dataset, self._columns, self.path)
         return name_classes(_labels_of(self.dataset), _order(self.dataset), self.path)
 
 
@@ -210,53 +178,3 @@ def _labels_of(dataset: Any) -> list[Any]:
     if names and all(isinstance(label, int) and label < len(names) for label in labels):
         return [names[label] if label >= 0 else None for label in labels]
     return labels
-
-
-def _is_hugging_face(dataset: Any) -> bool:
-    """Return whether this is a data set from the package ``datasets``."""
-    package = sys.modules.get("datasets")  # if it is not imported, it created no data set
-    return package is not None and isinstance(dataset, package.Dataset)
-
-
-def _column(kind: str, dataset: Any, columns: Columns, context: str) -> str:
-    """Return the image or label column: a recognized name, or the only column of this type.
-
-    Args:
-        kind: ``image`` or ``label``.
-        dataset: a data set from the package ``datasets``.
-        columns: the user's choice.
-        context: the data set's name in messages.
-
-    Raises:
-        Refused: there is none, or several without a recognized name; ``NoLabels`` for labels.
-    """
-    import datasets
-
-    type_of_kind = datasets.Image if kind == "image" else datasets.ClassLabel
-    names = []
-    of_type = []
-    for name, value in dataset.features.items():
-        if kind == "label" or getattr(value, "dtype", "") != "string":  # paths are not images
-            names.append(name)
-        if isinstance(value, type_of_kind):
-            of_type.append(name)
-    column: str | None = columns.find(kind, names, context, of_type)
-    if column is None:
-        refusal = NoLabels if kind == "label" else Refused
-        raise refusal(f"{context}: {column_hint(kind, names)}")
-    warn_once(f"{context}: {kind}s from the column {column!r}")
-    return column
-
-
-def _classes_in(dataset: Any, columns: Columns, context: str) -> Classes:
-    """Return the classes in a data set from the package ``datasets``."""
-    import datasets
-
-    column = _column("label", dataset, columns, context)
-    values = dataset.with_format(None).select_columns([column])[:][column]
-    kind = dataset.features[column]
-    if not isinstance(kind, datasets.ClassLabel):
-        return name_classes(values, context=context, missing=MISSING_VALUES)
-    # −1 is a missing label.
-    labels = [None if value is None or value < 0 else kind.names[value] for value in values]
-    return name_classes(labels, natural_order(kind.names), context)

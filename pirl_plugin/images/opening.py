@@ -12,7 +12,13 @@ from torch.utils.data import ConcatDataset, Subset
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import IMAGE_EXTENSIONS, FolderSource, class_folders, find_images
-from pirl_plugin.images.hugging_face import SAVED_SPLITS, STATE, HuggingFaceSource
+from pirl_plugin.images.hugging_face import (
+    SAVED_SPLITS,
+    STATE,
+    HuggingFaceFiles,
+    HuggingFaceSource,
+    is_hugging_face,
+)
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import (
@@ -65,6 +71,8 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
         return JoinedSource("ConcatDataset", parts)
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, os.PathLike)):
         return _source_of_paths(images)
+    if is_hugging_face(images):
+        return HuggingFaceSource(images, columns)
     if not isinstance(images, (str, os.PathLike)):
         return MapSource(images, columns)
     path = os.path.expanduser(images)
@@ -105,7 +113,7 @@ def open_named(
     if name == DISK_SHARDS:
         return ShardSource(path)
     if name == DISK_HF:
-        return HuggingFaceSource(path, columns)
+        return HuggingFaceFiles(path, columns)
     if name == DISK_VOC07:
         return VOC07Source(path, split)
     if name == DISK_INATURALIST18:
