@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
 
-# A checkpoint's age (iteration, and whether the epoch is finished), path and content.
-_Opened = tuple[tuple[int, bool], Path, Mapping[str, Any]]
+_Opened = dict[Path, Mapping[str, Any]]  # a checkpoint's path → its content
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
     """
     opened, skipped = _opened(folder, skip_final)
     point = ResumePoint(skipped=skipped)
-    for _, path, content in reversed(opened):
+    for path, content in reversed(opened.items()):
         try:
             verify_checksums(path)
             _check_shards(folder, content)
@@ -181,7 +180,7 @@ class RunFolder:
         if resumed is None:
             return
         opened, _ = _opened(folder)
-        for _, path, content in opened:
+        for path, content in opened.items():
             self._saved[path.name] = _shards_of(content)
             if path.name == resumed.name:
                 break
@@ -221,7 +220,7 @@ class RunFolder:
         return parts.is_final or is_nth_epoch
 
 
-def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict[str, str]]:
+def _opened(folder: Path, skip_final: bool = False) -> tuple[_Opened, dict[str, str]]:
     """Return all readable checkpoints, oldest first, and name → fault for the others."""
     opened = []
     skipped = {}
@@ -240,7 +239,7 @@ def _opened(folder: Path, skip_final: bool = False) -> tuple[list[_Opened], dict
             continue
         opened.append((age, path, content))
     opened.sort(key=itemgetter(0))
-    return opened, skipped
+    return {path: content for _, path, content in opened}, skipped
 
 
 def _shards_of(content: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import (
@@ -121,23 +121,39 @@ def run_rank(
             text = another_rank_ended(minutes) if is_consequence else _failure_text(error)
             if not is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
-            # The launcher finds causes in the file by their prefix.
-            text = text if is_spawned and is_consequence else PREFIX + text
-            written = record(text, details_of(error), Path(folder))
-            if not is_spawned:
-                raise SystemExit(written or text) from None
-            if is_consequence:
-                raise SystemExit(LOST_RANK) from None
-            if written is None:
-                print(text, file=sys.stderr)
-                raise SystemExit(PRINTED) from None
-            raise SystemExit(1) from None
+            details = details_of(error)
+            if is_spawned:
+                _end_spawned_rank(text, details, Path(folder), is_consequence)
+            text = f"{PREFIX}{text}"
+            raise SystemExit(record(text, details, Path(folder)) or text) from None
 
 
 def _failure_text(error: Exception) -> str:
     """Return the message for a rank's own failure, which a killed loader worker may have caused."""
     lost_connection = isinstance(error, (EOFError, OSError))
     return (lost_connection and killed_worker(loader_workers())) or sentence(error)
+
+
+def _end_spawned_rank(text: str, details: str, folder: Path, is_consequence: bool) -> NoReturn:
+    """Write a failure to ``failure.txt``, where the launcher finds causes by their prefix.
+
+    Args:
+        text: the message.
+        details: the traceback, or empty.
+        folder: the run's folder.
+        is_consequence: whether another rank ended first.
+
+    Raises:
+        SystemExit: with a status for the launcher.
+    """
+    if is_consequence:
+        record(text, details, folder)
+        raise SystemExit(LOST_RANK) from None
+    text = f"{PREFIX}{text}"
+    if record(text, details, folder) is None:
+        print(text, file=sys.stderr)
+        raise SystemExit(PRINTED) from None
+    raise SystemExit(1) from None
 
 
 def prepare_workers(config: DictConfig | AttrDict) -> None:
