@@ -29,7 +29,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder
 
 import pirl_plugin.vissl  # noqa: F401 (it installs the import hook)
 from pirl_plugin import ImageDataset, JigsawViews, cli, collate_views, normalize_images
-from pirl_plugin.images.opening import FolderSource
+from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.vissl.host_config import quoted, require_host
 

@@ -14,8 +14,8 @@ from run_config import run_config
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.images.opening import FolderSource, ImageSource
-from pirl_plugin.images.source import evenly_spaced
+from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.source import ImageSource, evenly_spaced
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 

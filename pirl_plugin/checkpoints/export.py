@@ -12,7 +12,8 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
 from pirl_plugin.images.source import RGB
 from pirl_plugin.models.network_config import RESNET
-from pirl_plugin.models.trunks import LAST, AnyTrunk
+from pirl_plugin.models.resnet import LAST
+from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import locked_file

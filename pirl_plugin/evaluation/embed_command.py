@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.opening import open_source
-    from pirl_plugin.models.trunks import LAST
+    from pirl_plugin.models.resnet import LAST
 
     source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
     trunk = load_network(options, source, options.device)

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
-from pirl_plugin.images.opening import ImageSource, open_source
-from pirl_plugin.images.source import RGB, PixelType
+from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.source import RGB, ImageSource, PixelType
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import (

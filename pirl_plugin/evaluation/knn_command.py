@@ -75,7 +75,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
     from pirl_plugin.evaluation.page import show_neighbors
-    from pirl_plugin.models.trunks import LAST, untrained
+    from pirl_plugin.models.resnet import LAST
+    from pirl_plugin.models.trunks import untrained
     from pirl_plugin.system.files import write_json
 
     trunk, images = load_trunk_and_images(options, options.device)

@@ -16,7 +16,8 @@ from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_fea
 from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
-from pirl_plugin.models.trunks import LAST, AnyTrunk
+from pirl_plugin.models.resnet import LAST
+from pirl_plugin.models.trunks import AnyTrunk
 
 _MOST_IMAGES = 5000  # per split
 

@@ -14,8 +14,7 @@ from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
-from pirl_plugin.images.opening import ImageSource
-from pirl_plugin.images.source import content_stamp
+from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.files import claim_folder, locked, locked_file

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.features import center_crop
 from pirl_plugin.evaluation.knn import same_class_share
-from pirl_plugin.images.opening import ImageSource
-from pirl_plugin.images.source import evenly_spaced
+from pirl_plugin.images.source import ImageSource, evenly_spaced
 from pirl_plugin.system.files import write_text
 from pirl_plugin.views.pixels import as_image, is_rgb
 

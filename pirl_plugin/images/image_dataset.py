@@ -15,8 +15,8 @@ from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import LARGEST_SIDE
 from pirl_plugin.images.map_source import Sample
-from pirl_plugin.images.opening import ImageSource, open_source
-from pirl_plugin.images.source import RGB, evenly_spaced
+from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.source import RGB, ImageSource, evenly_spaced
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.callables import CallableViews

@@ -36,8 +36,6 @@ from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile, Refused
 
-__all__ = ["FolderSource", "ImageSource", "MapSource", "open_named", "open_source"]
-
 _TABLES = (".arrow", ".parquet")
 _METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
 from pirl_plugin.models.network_config import RESNET
-from pirl_plugin.models.resnet import LAST as LAST
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import LAST, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.text import counted

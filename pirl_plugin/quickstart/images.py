@@ -14,11 +14,11 @@ from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.images.folders import class_folders, find_splits
+from pirl_plugin.images.folders import FolderSource, class_folders, find_splits
 from pirl_plugin.images.labeled import LabeledImages, open_labeled
-from pirl_plugin.images.opening import FolderSource
 from pirl_plugin.images.source import ImageSource, evenly_spaced
-from pirl_plugin.models.trunks import LAST, AnyTrunk
+from pirl_plugin.models.resnet import LAST
+from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import check
 
 IMAGE_SIZE = 64

@@ -14,7 +14,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_store import Batch
 from pirl_plugin.evaluation.features import Crops, collect, compute_features
-from pirl_plugin.images.opening import FolderSource
+from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk

@@ -3,7 +3,7 @@
 import pytest
 
 from pirl_plugin.evaluation.sorting import check_folder_names, sort_images
-from pirl_plugin.images.opening import FolderSource
+from pirl_plugin.images.folders import FolderSource
 from tests.helpers.images import save_gray
 
 

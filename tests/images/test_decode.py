@@ -13,7 +13,7 @@ from pirl_plugin.images.decode import (
     decode_jpeg,
     read_file,
 )
-from pirl_plugin.images.opening import FolderSource
+from pirl_plugin.images.folders import FolderSource
 
 
 @pytest.mark.skipif(decode_jpeg is None, reason="this torchvision has no image operators")

@@ -16,9 +16,9 @@ from torchvision.transforms.v2 import CenterCrop
 from pirl_plugin.images import names
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
-from pirl_plugin.images.folders import find_images
+from pirl_plugin.images.folders import FolderSource, find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
-from pirl_plugin.images.opening import FolderSource, open_named, open_source
+from pirl_plugin.images.opening import open_named, open_source
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from pirl_plugin.images import prepare
-from pirl_plugin.images.opening import FolderSource, open_source
+from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.opening import open_source
 from tests.helpers.images import encoded, save_gray
 
 

@@ -10,10 +10,10 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torchvision.datasets import ImageFolder
 
 from pirl_plugin.images import prepare
-from pirl_plugin.images.folders import find_splits, warn_skipped
+from pirl_plugin.images.folders import FolderSource, find_splits, warn_skipped
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.names import DISK_FOLDER
-from pirl_plugin.images.opening import FolderSource, open_named, open_source
+from pirl_plugin.images.opening import open_named, open_source
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_gray
 from tests.helpers.kinds import KINDS, gray, path_of, write_kind

@@ -6,7 +6,7 @@ import torch
 
 from pirl_plugin.evaluation import page
 from pirl_plugin.images.classes import NO_CLASS
-from pirl_plugin.images.opening import FolderSource
+from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.images import Evaluated
 from pirl_plugin.quickstart.report import accuracy_facts, nearest_neighbors

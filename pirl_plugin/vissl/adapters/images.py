@@ -16,9 +16,9 @@ from pirl_plugin.images import names
 from pirl_plugin.images.classes import join_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import IGNORED_LABEL, collate_views
-from pirl_plugin.images.opening import ImageSource, open_named
+from pirl_plugin.images.opening import open_named
 from pirl_plugin.images.paper_datasets import NumberedSource
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.source import RGB, ImageSource
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
