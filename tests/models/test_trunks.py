@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torchvision
+from omegaconf import OmegaConf
 
 from pirl_plugin.models.resnet import FEATURES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import untrained
 from pirl_plugin.vissl.adapters.method import PIRLResNet, PIRLTimm
-from pirl_plugin.vissl.adapters.networks import timm_width
+from pirl_plugin.vissl.run.computed import RESOLVERS
 
 TINY = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 48, "num_heads": 2}
 NETWORKS = {
@@ -86,7 +87,9 @@ def test_timm__returns_classifier_input(name):
     assert pooled.shape == (2, ours.num_features, 1, 1)
     assert torch.equal(pooled.flatten(1), flat)
     section = {"NAME": name, "OPTIONS": NETWORKS[name]}
-    assert timm_width(section) == ours.num_features == flat.shape[1]
+    root = OmegaConf.create({"config": {"MODEL": {"TRUNK": {"PIRL_TIMM": section}}}})
+    width = RESOLVERS["pirl_timm_width"](_root_=root)
+    assert width == ours.num_features == flat.shape[1]
 
 
 def test_timm__accepts_other_image_sizes():

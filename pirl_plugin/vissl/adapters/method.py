@@ -5,6 +5,7 @@ VISSL passes a trunk the complete ``MODEL`` section and the trunk's name.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.networks import timm_arguments
 from pirl_plugin.vissl.adapters.weights import compare_with_model, vissl_state
 
 if TYPE_CHECKING:
@@ -96,7 +96,10 @@ class PIRLTimm(TimmTrunk):
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_timm") -> None:
-        super().__init__(*timm_arguments(model_config.TRUNK["PIRL_TIMM"]))
+        section = model_config.TRUNK["PIRL_TIMM"]
+        # Checkpoints hold plain dictionaries only.
+        options = json.loads(json.dumps(section.get("OPTIONS") or {}))
+        super().__init__(section["NAME"], options)
 
 
 class PIRLEnsemble(nn.Module):

@@ -37,11 +37,11 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     if not has_our_images and num_parts == 1:
         return
     settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
-    # Other transforms than this plugin's give RGB in uint8.
-    data = config.get("DATA") or {}
-    transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or [{}]
-    has_our_views = transforms[0].get("name") in TRANSFORMS
-    dtype = getattr(torch, (has_our_views and data.get("DTYPE")) or "uint8")
+    data = config["DATA"]
+    transforms = [transform["name"] for transform in data["TRAIN"]["TRANSFORMS"]]
+    dtype = torch.uint8  # other transforms than this plugin's give RGB in uint8
+    if transforms and transforms[0] in TRANSFORMS:
+        dtype = getattr(torch, data.get("DTYPE") or "uint8")
     memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
     model.to(memory_format=memory_format)
     if settings.compile:
@@ -57,8 +57,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
         run = torch.autocast(device.type, torch.bfloat16)(run)
     if num_parts > 1:
         largest = math.ceil(data["TRAIN"]["BATCHSIZE_PER_REPLICA"] / num_parts)
-        names = [transform.get("name") for transform in transforms]
-        run = in_micro_batches(run, model, largest, views=9 if PREDICT_JIGSAW in names else 1)
+        run = in_micro_batches(run, model, largest, views=9 if PREDICT_JIGSAW in transforms else 1)
     model.forward = run
 
 

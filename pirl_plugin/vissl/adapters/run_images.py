@@ -103,16 +103,16 @@ def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
 
     Args:
         model: VISSL's model.
-        config: the run's configuration.
+        config: VISSL's complete configuration.
     """
-    data = config.get("DATA") or {}
-    transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or []
-    section = (config.get("HOOKS") or {}).get("PIRL_INPUT") or {}
+    data = config["DATA"]
+    transforms = data["TRAIN"]["TRANSFORMS"]
+    section = config["HOOKS"].get("PIRL_INPUT") or {}
     # In this order: our hook, a Normalize transform, VISSL's defaults.
     mean = section.get("mean")
     std = section.get("std")
     for transform in transforms:
-        if transform.get("name") == "Normalize":
+        if transform["name"] == "Normalize":
             mean = mean or transform.get("mean")
             std = std or transform.get("std")
     return network_config_of(model).with_values(
@@ -129,6 +129,6 @@ def _normalizations(config: AttrDict) -> Iterator[dict[str, Any]]:
     if "PIRL_INPUT" in config.HOOKS:
         yield config.HOOKS.PIRL_INPUT
     for split in ("TRAIN", "TEST"):
-        for transform in config.DATA[split].get("TRANSFORMS") or ():
+        for transform in config.DATA[split].TRANSFORMS:
             if transform["name"] == "Normalize":
                 yield transform

@@ -32,10 +32,13 @@ def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
 
 def _timm_width(*, _root_: DictConfig) -> int:
     """``${pirl_timm_width:}``: pooled feature width for ``MODEL.TRUNK.PIRL_TIMM``."""
-    from pirl_plugin.vissl.adapters.networks import timm_width
+    import torch
+
+    from pirl_plugin.models.timm_trunk import TimmTrunk
 
     section: Any = OmegaConf.to_container(_root_.config.MODEL.TRUNK.PIRL_TIMM)
-    return timm_width(section)
+    with torch.device("meta"):  # without allocating weights
+        return TimmTrunk(section["NAME"], section.get("OPTIONS")).num_features
 
 
 def _view_size(side: int, of: int, *, _root_: DictConfig) -> int:

@@ -98,7 +98,7 @@ def launch_distributed(
     *,
     original: Callable[..., object],
 ) -> None:
-    """Check a run, find where to resume it, and do its work, in spawned ranks or here.
+    """Check a run, find where to resume it, and run this node's ranks.
 
     VISSL launches all runs without this plugin.
 
@@ -141,28 +141,10 @@ def launch_distributed(
         show_start(cfg, is_first)
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
-        if point.is_finished:
-            if is_first:  # the run may have been killed before linking this checkpoint
-                assert point.path is not None
-                link_checkpoint(point.path)
-            return
-        checkpoint = None if point.path is None else str(point.path)
-        if checkpoint:
-            logging.info(f"Resume from file: {checkpoint}")
-        # Start the ranks, in separate processes or here.
-        if cfg.DISTRIBUTED.NUM_NODES == 1:
-            # By default, gloo looks up the machine's name, which may have no address.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # Linux's loopback interface
-        host.set_env_vars(local_rank or 0, node_id, cfg)
-        run_id = host.get_dist_run_id(cfg, cfg.DISTRIBUTED.NUM_NODES)
-        host._copy_to_local(cfg)
-        stack.callback(host._cleanup_local_dir, cfg)
-        arguments = (cfg, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
-        if local_rank is not None or cfg.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
-            run_rank(local_rank or 0, *arguments)
-        else:
-            _start_ranks(cfg, folder, node_id, arguments)
-        host.shutdown_logging()
+        if not point.is_finished:
+            _run_ranks(cfg, node_id, local_rank, engine_name, point.path, folder, hook_generator)
+        elif is_first and point.path is not None:
+            link_checkpoint(point.path)  # the run may have been killed before it did so
 
 
 def _begin_extraction(config: AttrDict, folder: Path) -> None:
@@ -174,6 +156,49 @@ def _begin_extraction(config: AttrDict, folder: Path) -> None:
     remove_old_results(config)
     write_run_config(config[RECORD].config, folder)
     write_json(folder / RUN_WEIGHTS, config[RECORD].weights)
+
+
+def _run_ranks(
+    config: AttrDict,
+    node_id: int,
+    local_rank: int | None,
+    engine_name: str,
+    resumed: Path | None,
+    folder: Path,
+    hook_generator: Callable[[Any], Any],
+) -> None:
+    """Run this node's ranks in separate processes, or a single rank in this process.
+
+    Args:
+        config: VISSL's configuration.
+        node_id: this node's number.
+        local_rank: the rank that torchrun started here; None without torchrun.
+        engine_name: ``train`` or ``extract_features``.
+        resumed: the checkpoint to resume from; None for a new run.
+        folder: the run's folder.
+        hook_generator: returns VISSL's hooks for a configuration.
+    """
+    from vissl.utils import distributed_launcher as host
+
+    checkpoint = None if resumed is None else str(resumed)
+    if checkpoint:
+        logging.info(f"Resume from file: {checkpoint}")
+    section = config.DISTRIBUTED
+    if section.NUM_NODES == 1:
+        # By default, gloo looks up the machine's name, which may have no address.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # Linux's loopback interface
+    host.set_env_vars(local_rank or 0, node_id, config)
+    run_id = host.get_dist_run_id(config, section.NUM_NODES)
+    arguments = (config, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
+    host._copy_to_local(config)
+    try:
+        if local_rank is not None or section.NUM_PROC_PER_NODE == 1:
+            run_rank(local_rank or 0, *arguments)
+        else:
+            _start_ranks(config, folder, node_id, arguments)
+    finally:
+        host._cleanup_local_dir(config)
+    host.shutdown_logging()
 
 
 def _start_ranks(config: AttrDict, folder: Path, node_id: int, arguments: tuple[Any, ...]) -> None:

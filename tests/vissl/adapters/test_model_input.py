@@ -15,7 +15,11 @@ CPU = torch.device("cpu")
 
 
 def prepare(model, **settings):
-    config = {"LOSS": {"name": "pirl_loss"}, "HOOKS": {"PIRL_INPUT": settings}}
+    config = {
+        "DATA": {"TRAIN": {"TRANSFORMS": []}},
+        "LOSS": {"name": "pirl_loss"},
+        "HOOKS": {"PIRL_INPUT": settings},
+    }
     prepare_model(model, config, CPU)
 
 

@@ -14,7 +14,10 @@ VIEWS = [{"name": "PIRLJigsaw", "image_size": 96, "patch_size": 32}]
 
 
 def config(data=None, transforms=(), hooks=None):
-    return {"DATA": {**(data or {}), "TRAIN": {"TRANSFORMS": list(transforms)}}, "HOOKS": hooks}
+    return {
+        "DATA": {**(data or {}), "TRAIN": {"TRANSFORMS": list(transforms)}},
+        "HOOKS": hooks or {},
+    }
 
 
 @pytest.mark.parametrize(
