@@ -81,17 +81,7 @@ class PIRL(nn.Module):
                 f"ImageDataset(images, views); for a subset, ImageDataset(Subset(images, rows), "
                 f"views)."
             )
-        views = {
-            name: view
-            for name, view in data.blank_views().items()
-            if isinstance(view, Tensor) and view.ndim >= 3
-        }
-        if "images" not in views:
-            raise Refused(
-                f"The views are {', '.join(views) or 'not tensors'}, but PIRL needs one named "
-                f"images. Let the views function return a dictionary of tensors, such as "
-                f"{{'images': image, 'transformed': rotated}}."
-            )
+        views = _blank_views(data)
         blank = views.pop("images")  # (C, S, S)
         loss = loss or _loss_for_few_images(len(data), 0.75 if views else 0)
         if loss.bank.num_rows != len(data):  # rows without an image would stay random, as negatives
@@ -224,6 +214,26 @@ class PIRL(nn.Module):
                 f"outputs as features. Replace it with torch.nn.Identity()."
             )
         return width
+
+
+def _blank_views(data: ImageDataset) -> dict[str, Tensor]:
+    """Return zeros in the shapes of an image's views, without values other than images.
+
+    Raises:
+        Refused: no view is named ``images``.
+    """
+    views = {
+        name: view
+        for name, view in data.blank_views().items()
+        if isinstance(view, Tensor) and view.ndim >= 3
+    }
+    if "images" not in views:
+        raise Refused(
+            f"The views are {', '.join(views) or 'not tensors'}, but PIRL needs one named images. "
+            f"Let the views function return a dictionary of tensors, such as {{'images': image, "
+            f"'transformed': rotated}}."
+        )
+    return views
 
 
 def _loss_for_few_images(num_images: int, lambda_invariance: float) -> PIRLLoss:

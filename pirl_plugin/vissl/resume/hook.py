@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -92,21 +92,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         section = section_of(task.checkpoint) if task.checkpoint else {}
         with errors_on_all_ranks():
             if rank() == 0:
-                images = {}
-                for split, data in task.datasets.items():
-                    images[split.upper()] = data.identity()
-                resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
-                # Compare first: a refused run leaves the folder unchanged.
-                if resumed is not None:
-                    refuse_other_images(images, section, resumed)
-                    # The run may have been killed before linking this checkpoint.
-                    link_checkpoint(folder / resumed.name)
-                self._record = make_checkpoint_record(self._config, images, section)
-                network = run_network(task.model, self._config)
-                self._record[NETWORK] = network.to_dict()
-                remove_unfinished(folder)
-                self._folder = RunFolder(folder, self.keep, resumed)
-                write_run_config(self._record["config"], folder)
+                self._record_run(task, folder, section)
         # VISSL has loaded rank 0's loss on all ranks, without a sharded bank.
         bank = getattr(task.loss, "bank", None)
         if bank is not None and not bank.replicated and bank.awaits_load:
@@ -117,6 +103,30 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             scaler.load_state_dict(section[_SCALER])
         if process_watcher := watcher.current():
             process_watcher.polled = True  # from now on, signals wait for the next step
+
+    def _record_run(self, task: Task, folder: Path, section: Mapping[str, Any]) -> None:
+        """Compare images with the checkpoint's, make the run's record, and tidy the run's folder.
+
+        Args:
+            task: VISSL's task.
+            folder: the run's folder.
+            section: this plugin's data in the checkpoint to resume from; empty for a new run.
+
+        Raises:
+            Refused: the images differ.
+        """
+        images = {split.upper(): data.identity() for split, data in task.datasets.items()}
+        resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
+        # Compare first: a refused run leaves the folder unchanged.
+        if resumed is not None:
+            refuse_other_images(images, section, resumed)
+            # The run may have been killed before linking this checkpoint.
+            link_checkpoint(folder / resumed.name)
+        self._record = make_checkpoint_record(self._config, images, section)
+        self._record[NETWORK] = run_network(task.model, self._config).to_dict()
+        remove_unfinished(folder)
+        self._folder = RunFolder(folder, self.keep, resumed)
+        write_run_config(self._record["config"], folder)
 
     def on_phase_start(self, task: Task) -> None:
         """Set the learning rate for the epoch, if it changes once per epoch."""

@@ -262,11 +262,10 @@ def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
     if RECORD in config:  # a file is read once
         weights: dict[str, str] = config[RECORD].weights
         return weights
-    model = config.get("MODEL") or {}
-    initial = model.get("WEIGHTS_INIT") or {}
-    ensemble = (model.get("TRUNK") or {}).get("PIRL_ENSEMBLE") or {}
+    model = config["MODEL"]
+    ensemble = model["TRUNK"].get("PIRL_ENSEMBLE") or {}
     files_of_key = {
-        "MODEL.WEIGHTS_INIT.PARAMS_FILE": [initial.get("PARAMS_FILE") or ""],
+        "MODEL.WEIGHTS_INIT.PARAMS_FILE": [model["WEIGHTS_INIT"]["PARAMS_FILE"] or ""],
         "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ensemble.get("PARAMS_FILES") or [],
     }
     hashes = {}

@@ -151,8 +151,8 @@ def test_initial_weights__differ_despite_same_size_and_end(tmp_path):
     for first in (0.0, 1.0):
         tensors[0] = first
         save_file({"weight": tensors}, tmp_path / "trunk.safetensors")
-        config = {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": str(tmp_path / "trunk.safetensors")}}}
-        contents.append(hash_weights(config))
+        initial = {"PARAMS_FILE": str(tmp_path / "trunk.safetensors")}
+        contents.append(hash_weights({"MODEL": {"WEIGHTS_INIT": initial, "TRUNK": {}}}))
     assert contents[0] != contents[1]
 
 
