@@ -135,13 +135,15 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
     with closing(Progress("copies", len(copies))) as progress:
         with reading(loader, Wait([copies], TIMEOUT_MINUTES)) as batches:
             for batch in batches:
-                problems += [result for result in batch if isinstance(result, str)]
-                num_written += batch.count(True)
+                for is_written, problem in batch:
+                    num_written += is_written
+                    if problem:
+                        problems.append(problem)
                 progress.update(len(batch))
     return num_written, problems
 
 
-class _Copies(Dataset["bool | str"]):
+class _Copies(Dataset[tuple[bool, str]]):
     """Copies of images; a loader worker makes one when it reads it.
 
     A copy has the modification time of its image, so that a changed image is copied again.
@@ -160,20 +162,20 @@ class _Copies(Dataset["bool | str"]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, row: int) -> bool | str:
-        """Make a copy; return whether it was missing, or the failure."""
+    def __getitem__(self, row: int) -> tuple[bool, str]:
+        """Make a copy if it is missing; return whether it was made, and the problem or ""."""
         path = self._images.path_of(row)
         target = self._out / self._images.name_of(row)
         try:
             with self._images.reading(row):
                 changed_ns = os.stat(path).st_mtime_ns
                 if target.is_file() and target.stat().st_mtime_ns == changed_ns:
-                    return False
+                    return False, ""
                 content = self._smaller(path)
         except (OSError, ValueError, MemoryError) as error:
             if isinstance(error, UnreadableImageError):
                 target.unlink(missing_ok=True)  # from before the image broke
-            return f"{path}: {error or 'too little memory'}"
+            return False, f"{path}: {error or 'too little memory'}"
         # A killed process leaves an unfinished file, not a partial copy.
         unfinished = self._out / f"{UNFINISHED}{row}"
         with naming_failures(target):
@@ -181,7 +183,7 @@ class _Copies(Dataset["bool | str"]):
             unfinished.write_bytes(content)
             os.utime(unfinished, ns=(changed_ns, changed_ns))
             unfinished.replace(target)
-        return True
+        return True, ""
 
     def being_read(self) -> list[str]:
         """Return the paths of the images being copied."""

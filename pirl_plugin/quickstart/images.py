@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,10 +73,18 @@ def find_data(folder: Path) -> Data:
     return Data(source)
 
 
-def measure_labeled(images: LabeledImages, networks: Mapping[str, AnyTrunk]) -> Evaluated:
-    """Compare networks (by checkpoint name) layer by layer, and keep their pooled features."""
+def measure_labeled(
+    images: LabeledImages, networks: Mapping[str, AnyTrunk], titles: Sequence[str]
+) -> Evaluated:
+    """Compare networks layer by layer, and keep their pooled features.
+
+    Args:
+        images: training and test images.
+        networks: checkpoint name → network.
+        titles: the networks' names in the layer comparison.
+    """
     trunks = list(networks.values())
-    compared = compare_layers(networks, images, workers=0)
+    compared = compare_layers(dict(zip(titles, trunks, strict=True)), images, workers=0)
     measured = compared.pooled or labeled_features(trunks, [LAST], images, workers=0)
     features = dict(zip(networks, measured.features, strict=True))
     return Evaluated(*measured.shown(images), features, compared)

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +166,9 @@ def _evaluate(
     networks["random"].network_config = networks["pirl"].network_config
     if data.labeled is None:
         return {}, read_unlabeled(data.train, networks)
-    evaluated = measure_labeled(data.labeled, networks)
-    assert evaluated.layers is not None
-    layers = replace(evaluated.layers, networks=[method.name, "Random"])
+    evaluated = measure_labeled(data.labeled, networks, [method.name, "Random"])
+    layers = evaluated.layers
+    assert layers is not None
     _run_linear_benchmarks(data, checkpoints, out, seed)
     print(layers.table(), flush=True)
     results = _accuracies(evaluated, out)
@@ -177,7 +176,7 @@ def _evaluate(
         name: {layer: top1[number] for layer, top1 in layers.top1.items()}
         for number, name in enumerate(networks)
     }
-    return results, replace(evaluated, layers=layers)
+    return results, evaluated
 
 
 def run_host(

@@ -72,7 +72,7 @@ class Views(ABC):
 
     @property
     def size_to_decode_for(self) -> int:
-        """Side of I, pixels, whose default crops need the same image resolution as these views."""
+        """Image view size, in pixels, that needs as much resolution by default as these views."""
         return max(self.image_size, size_of_usual_crops(self.image_size, self.image_scale))
 
     @classmethod
@@ -125,7 +125,10 @@ def warm_up() -> None:
 
 
 def size_of_usual_crops(size: int, scale: tuple[float, float]) -> int:
-    """Return the crop size that needs the same image resolution at a smallest area of 8 %.
+    """Return the side of crops with the usual scale that need the same image resolution.
+
+    The smaller a crop's area, the more it is enlarged: 2 % of the area need twice the resolution
+    that 8 %, the usual smallest area, need.
 
     Args:
         size: side of the crops in pixels.

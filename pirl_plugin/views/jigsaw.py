@@ -102,7 +102,7 @@ class JigsawViews(Views):
 
     @property
     def size_to_decode_for(self) -> int:
-        """Side of I, pixels, whose default crops need the same image resolution as these views."""
+        """Image view size, in pixels, that needs as much resolution by default as these views."""
         of_patches = size_of_usual_crops(self.patches_crop_size, self.patches_scale)
         return max(super().size_to_decode_for, of_patches)
 
