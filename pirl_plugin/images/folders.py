@@ -197,7 +197,10 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Return whether a folder is read: no system folder, readable, no link to a parent folder."""
+    """Return whether a folder is read: no system folder, readable, and no link back.
+
+    A link leads back if it points to a folder on the path, which may itself contain links.
+    """
     if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
         return False
     folder = Path(path, name)
@@ -205,4 +208,7 @@ def _is_read(path: str, name: str) -> bool:
         os.scandir(folder).close()
     except PermissionError:
         return False
-    return not (folder.is_symlink() and Path(path).resolve().is_relative_to(folder.resolve()))
+    if not folder.is_symlink():
+        return True
+    target = folder.resolve()
+    return not any(parent.resolve().is_relative_to(target) for parent in folder.parents)

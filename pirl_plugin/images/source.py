@@ -66,7 +66,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     kind = "images"
     """The data format, for messages."""
-    registered_name = ""
+    registered_name: str
     """The name in a configuration, one of :data:`~pirl_plugin.images.names.SOURCES`, if any."""
 
     def __init__(
