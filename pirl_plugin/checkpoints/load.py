@@ -387,11 +387,16 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
     Raises:
         ValueError: none matches the user's, or there are several and none is preferred.
     """
-    ending = "" if user_prefix is None else f".{user_prefix.strip('.')}."
+    ending = ""
+    if user_prefix is not None:
+        ending = f".{user_prefix.strip('.')}."
+        exact = ending.lstrip(".")
+        if exact in prefixes:
+            return exact
     matching = [prefix for prefix in prefixes if f".{prefix}".endswith(ending)]
     if len(matching) == 1:
         return matching[0]
-    listed = ", ".join(prefix or "the top" for prefix in prefixes)
+    listed = ", ".join(prefix.removesuffix(".") or "'' (the top)" for prefix in prefixes)
     if not matching:
         raise Refused(f"{name} holds no network at {user_prefix}. There are networks at {listed}.")
     for part in _PREFERRED:

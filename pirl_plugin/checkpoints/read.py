@@ -40,20 +40,19 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
     """Read a torch checkpoint or a safetensors file to the CPU.
 
     Args:
-        path: the file; a safetensors file ends in ``.safetensors``.
+        path: the file.
 
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: it is a folder, damaged or not a checkpoint, or safe loading refuses it.
     """
     try:
-        if path.suffix == ".safetensors":
+        if is_safetensors(path):
             from safetensors.torch import load_file
 
             return load_file(path)
         verify_checksums(path)
-        content: Mapping[str, Any] = _load(path)
-        return content
+        return _load(path)
     except IsADirectoryError:
         raise Refused(
             f"{path} is a folder. Choose a file in it, such as {path / 'checkpoint.torch'}."
@@ -73,6 +72,12 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
         ) from error
 
 
+def is_safetensors(path: Path) -> bool:
+    """Return whether a file begins like a safetensors file: with the size of a JSON header."""
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
+
+
 def open_checkpoint(path: Path) -> Mapping[str, Any]:
     """Open a file from ``torch.save`` without reading the tensors, which stay on disk.
 
@@ -81,17 +86,17 @@ def open_checkpoint(path: Path) -> Mapping[str, Any]:
     """
     try:
         # torch's older format cannot be mapped into memory.
-        content = _load(path, mmap=zipfile.is_zipfile(path))
+        return _load(path, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
-    if not isinstance(content, Mapping):
-        raise Refused(f"it contains a {type(content).__name__}, not a dictionary")
-    return content
 
 
-def _load(path: Path, mmap: bool = False) -> Any:
+def _load(path: Path, mmap: bool = False) -> Mapping[str, Any]:
     with torch.serialization.safe_globals(_SAFE_TYPES):
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    if not isinstance(content, Mapping):
+        raise TypeError(f"it contains a {type(content).__name__}, not a dictionary")
+    return content
 
 
 def verify_checksums(path: Path) -> None:

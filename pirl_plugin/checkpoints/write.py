@@ -26,6 +26,7 @@ from pirl_plugin.system.files import atomic_write, naming_failures
 from pirl_plugin.system.text import counted
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
+_SPATIAL = (nn.Conv2d, nn.MaxPool2d)
 _PRETRAIN = "pre-train a different network, such as a ResNet-18"
 # torchvision's names → Detectron2's, where batch norm is part of a convolution.
 _DETECTRON2 = {
@@ -67,8 +68,13 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         # Under VISSL's trunk names, which VISSL's benchmarks need.
         prefix = "_feature_blocks." if isinstance(trunk, ResNet) else "net."
         state = {f"{prefix}{name}": tensor for name, tensor in state.items()}
-        # Could load_trunk build this network again? For timm's options, it needs a TimmTrunk.
-        find_trunk(state, config.architecture, config.options, type(trunk).__name__)
+        # Could load_trunk build this network again?
+        built = find_trunk(state, config.architecture, config.options, type(trunk).__name__)
+        if isinstance(trunk, ResNet) and _spatial_layers(trunk) != _spatial_layers(built):
+            raise Refused(
+                "The ResNet has other strides, dilations or pooling than a WideResNet with these "
+                "weights, so load_trunk could not build it again. Save its state_dict()."
+            )
     if classifier is not None:
         # The classifier needs the images that it was fitted to, even if a default chose them.
         config = config.with_values(
@@ -79,6 +85,11 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         content[CLASSIFIER] = asdict(classifier)
     with atomic_write(path) as file:
         torch.save(content, file)
+
+
+def _spatial_layers(network: nn.Module) -> list[str]:
+    """Return the convolutions and max-pooling layers, with their strides and dilations."""
+    return [str(layer) for layer in network.modules() if isinstance(layer, _SPATIAL)]
 
 
 def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | None = None) -> None:

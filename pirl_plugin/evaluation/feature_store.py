@@ -41,6 +41,7 @@ from pirl_plugin.system.text import printable
 
 _PROGRESS = "progress.json"
 _BLOCK = 4096  # images at a time when reading or writing a file
+_REPLACE = "Choose another file name, or delete it."
 
 
 class Batch(NamedTuple):
@@ -208,8 +209,12 @@ class FeatureFile:
         }
 
 
-def _read_progress(file: Path) -> dict[str, Any]:
+def _read_progress(file: Path, remedy: str = _REPLACE) -> dict[str, Any]:
     """Return the progress that an earlier command recorded.
+
+    Args:
+        file: the file.
+        remedy: what to do if there is none, as a sentence.
 
     Raises:
         Refused: the file is damaged, or another program wrote it.
@@ -219,17 +224,14 @@ def _read_progress(file: Path) -> dict[str, Any]:
         progress = json.loads(text)
         return {name: progress[name] for name in ("about", "done", "unreadable", "row_bytes")}
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise Refused(
-            f"{file} is damaged, or another program wrote it. Choose another file name, or delete "
-            f"it."
-        ) from error
+        raise Refused(f"{file} is damaged, or another program wrote it. {remedy}") from error
 
 
 def require_same(
     file: Path,
     identity: Mapping[str, Any],
     recorded: Mapping[str, Any],
-    remedy: str = "Choose another file name, or delete it.",
+    remedy: str = _REPLACE,
 ) -> None:
     """Refuse a file with features for other images, or from another network or layer.
 
@@ -266,8 +268,8 @@ class Gallery:
     """
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
-        recorded = _read_progress(path)["about"]
-        remedy = "Pass the same network and options as for that file."
+        remedy = "Pass a file that embed wrote with the same network and options."
+        recorded = _read_progress(path, remedy)["about"]
         require_same(path, network, {key: recorded.get(key) for key in network}, remedy)
         content = np.load(path)
         self.features = torch.from_numpy(content["features"])

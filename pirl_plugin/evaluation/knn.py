@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, type_and_shape
 
 
 def knn_accuracy(
@@ -202,10 +202,11 @@ def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) ->
 def _check_labels(name: str, labels: Tensor, count: int) -> None:
     if count == 0:
         raise Refused(f"{name}features = (0, …): expected at least one row")
-    if labels.shape != (count,) or labels.is_floating_point():
+    is_tensor = isinstance(labels, Tensor) and not labels.is_floating_point()
+    if not is_tensor or labels.shape != (count,):
         raise Refused(
-            f"{name}labels = {tuple(labels.shape)} of {labels.dtype}: expected one integer for "
-            f"each of {count} rows. Convert them with .long()."
+            f"{name}labels is {type_and_shape(labels)}: expected a tensor with one integer for "
+            f"each of {count} rows"
         )
 
 

@@ -30,7 +30,6 @@ from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import counted, printable
 
 _DELIMITERS = (",", ";", "\t")
-_TABLES = (".csv", ".tsv", ".jsonl")
 _FILES_TO_CHECK = 8
 
 Rows = Iterable[Mapping[Any, object]]
@@ -67,9 +66,6 @@ class FileListSource(ImageSource):
         columns: Columns = BY_NAME,
     ) -> None:
         file = os.fspath(path)
-        is_table = file.lower().endswith(_TABLES)
-        if not is_table:
-            columns = BY_NAME
         paths = []
         self._labels: list[object] = []
         with open(file, "rb", opener=open_regular) as stream:

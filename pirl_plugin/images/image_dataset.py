@@ -99,7 +99,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         return len(self.source)
 
     def labels(self) -> torch.Tensor | None:
-        """Return one class per image, int64 (N,); None if the source names no classes."""
+        """Return one class per image, int64 (N,), −1 if unlabeled; None if there are no classes."""
         try:
             return torch.as_tensor(self.source.labels())
         except NoLabels:

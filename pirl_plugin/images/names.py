@@ -20,5 +20,7 @@ DISK_HF = "pirl_disk_hf"
 SOURCES = (DISK_FOLDER, DISK_FILELIST, DISK_VOC07, DISK_INATURALIST18, DISK_SHARDS, DISK_HF)
 """Each is opened by :func:`pirl_plugin.images.opening.open_named`."""
 
-LISTS = (".txt", ".csv", ".tsv", ".jsonl", ".npy")
+TABLES = (".csv", ".tsv", ".jsonl")
+"""File name endings for image lists with columns."""
+LISTS = (".txt", *TABLES, ".npy")
 """File name endings for image lists."""

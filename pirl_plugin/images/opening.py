@@ -30,10 +30,11 @@ from pirl_plugin.images.names import (
     DISK_VOC07,
     LISTS,
     SOURCES,
+    TABLES,
 )
 from pirl_plugin.images.paper_datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.shards import ShardSource
-from pirl_plugin.images.source import ImageSource
+from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
 _TABLES = (".arrow", ".parquet")
@@ -104,6 +105,9 @@ def open_named(
         ValueError: the name is unknown, or there are no images.
     """
     path = os.path.expanduser(path)
+    if columns != BY_NAME and name != DISK_HF and not path.lower().endswith(TABLES):
+        warn_once(f"{path} has no columns, so the chosen image or label column is not used.")
+        columns = BY_NAME
     if name == DISK_FOLDER:
         return FolderSource(path)
     if name == DISK_FILELIST:

@@ -27,7 +27,7 @@ from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import check
+from pirl_plugin.system.failures import Refused, check, type_and_shape
 from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
@@ -238,6 +238,11 @@ class PIRLLoss(nn.Module):
         if negatives is None:
             negatives = self._draw(rows, valid)  # (B, N)
         else:
+            if negatives.dtype != torch.int64 or negatives.shape[:-1] != rows.shape:
+                raise Refused(
+                    f"negatives is {type_and_shape(negatives)}: expected int64 ({len(rows)}, N), "
+                    f"image numbers"
+                )
             check_range(negatives, self.bank.num_rows, lowest=0)
             if not self.bank.replicated:  # given rows may be in any shard
                 table = self.bank.fetch(negatives.flatten())  # (B·N, D)

@@ -176,14 +176,16 @@ class NetworkConfig:
 def network_config_of(network: nn.Module) -> NetworkConfig:
     """Return the record of a network, or of the first trunk in it; defaults if there is none.
 
-    A network from ``timm.create_model`` stores its name in one of timm's attributes.
+    A network from ``timm.create_model`` stores its name and options in timm's attributes.
     """
     for module in network.modules():
         config = getattr(module, "network_config", None)
         if isinstance(config, NetworkConfig):
             return config
     timms = getattr(network, "pretrained_cfg", None) or {}
-    return NetworkConfig(timms.get("architecture", ""))
+    options = dict(getattr(network, "_model_args", {}))
+    options.pop("num_classes", None)  # a trunk has no classifier
+    return NetworkConfig(timms.get("architecture", ""), options)
 
 
 def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

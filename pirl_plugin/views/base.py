@@ -62,7 +62,7 @@ class Views(ABC):
             number of the transformation.
 
         Raises:
-            ValueError: ``image`` or ``rng`` has the wrong type.
+            ValueError: ``image`` has the wrong type or shape.
         """
         return self._make(as_pixels(image), as_generator(rng))
 

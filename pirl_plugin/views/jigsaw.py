@@ -86,7 +86,7 @@ class JigsawViews(Views):
         if patch_size is None:
             patch_size = _in_proportion(_PAPER_PATCH, image_size)
         cell = patches_crop_size // grid
-        if patch_size > cell:
+        if not 0 < patch_size <= cell:
             raise Refused(
                 f"patches of {patch_size} px do not fit into cells of {cell} px "
                 f"(patches_crop_size {patches_crop_size} // grid {grid}). Choose a smaller "

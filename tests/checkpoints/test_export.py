@@ -9,6 +9,7 @@ import timm
 import torch
 import torchvision
 from safetensors.torch import load_file
+from torchvision.models import resnet18, resnet50
 
 from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines, main
 from pirl_plugin.checkpoints.load import load_trunk
@@ -92,11 +93,16 @@ def test_trunk__must_be_named_if_several_match(tmp_path, caplog):
     first, second = small_trunk(), small_trunk(seed=1)
     networks = {**prefixed(first, "a."), **prefixed(second, "b."), "b.fc.bias": torch.zeros(9)}
     source = save(networks, tmp_path / "in.pth")
-    with pytest.raises(ValueError, match=r"2 networks, at a\., b\.\. Choose one by"):
+    with pytest.raises(ValueError, match=r"2 networks, at a, b\. Choose one by"):
         export_checkpoint(source, tmp_path / "out.pth", "torchvision")
     export_checkpoint(source, tmp_path / "out.pth", "torchvision", trunk="b")
     assert same(torch.load(tmp_path / "out.pth"), bare(second))
     assert [record.getMessage() for record in caplog.records] == [f"{source}: ignored fc"]
+    networks = {**bare(first), **prefixed(second, "b."), **prefixed(second, "a.b.")}
+    source = save(networks, tmp_path / "in.pth")
+    for prefix, trunk in (("", first), ("b", second)):
+        export_checkpoint(source, tmp_path / "out.pth", "torchvision", trunk=prefix)
+        assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
 
 
 def test_export__round_trips_bit_for_bit(tmp_path):
@@ -140,6 +146,15 @@ def test_small_stem_network__loads_with_our_class_but_not_timm(tmp_path):
         with pytest.raises(ValueError, match=r"no ResNet-10 of width 0\.5, 3×3 .*a ResNet-18"):
             export_checkpoint(source, tmp_path / out, to)
         assert not (tmp_path / out).exists()
+
+
+def test_save_trunk__refuses_resnets_that_weights_do_not_describe(tmp_path):
+    without_pooling = resnet18()
+    without_pooling.maxpool = torch.nn.Identity()
+    dilated = resnet50(replace_stride_with_dilation=[False, False, True])
+    for trunk in (without_pooling, dilated):
+        with pytest.raises(ValueError, match=r"other strides, dilations or pooling"):
+            save_trunk(trunk, tmp_path / "out.torch")
 
 
 def test_detectron2_options__match_the_papers_wide_network():

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 
@@ -33,8 +33,8 @@ def test_planted_code__is_not_executed(write, tmp_path, monkeypatch):
 
 def test_formats__are_recognized_by_content(tmp_path):
     ones = torch.ones(2)
-    save_file({"a": ones}, tmp_path / "in.safetensors")
-    assert torch.equal(read_checkpoint(tmp_path / "in.safetensors")["a"], ones)
+    save_file({"a": ones}, tmp_path / "in.pth")
+    assert torch.equal(read_checkpoint(tmp_path / "in.pth")["a"], ones)
     # DINO, MAE and others save the script's options and NumPy numbers.
     more = {"a": ones, "args": argparse.Namespace(lr=0.1), "loss": np.float64(3)}
     torch.save(more, tmp_path / "in.pth")
@@ -45,12 +45,16 @@ def test_damage__is_found(tmp_path):
     file = tmp_path / "in.pth"
     torch.save({"a": torch.ones(100_000)}, file)
     whole = file.read_bytes()
+    tensors = save({"a": torch.ones(9)})
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
-    for content in (b"", b"text", whole[: len(whole) // 2], bytes(flipped)):
+    for content in (b"", b"text", whole[: len(whole) // 2], bytes(flipped), tensors[:20]):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"in\.pth is damaged, is not a checkpoint"):
+        with pytest.raises(ValueError, match=r"in\.pth is damaged or not .*\. Copy it again\.$"):
             read_checkpoint(file)
+    torch.save([1], file)
+    with pytest.raises(ValueError, match=r"contains a list, not a dictionary"):
+        read_checkpoint(file)
     with pytest.raises(ValueError, match=r"is a folder. Choose a file in it"):
         read_checkpoint(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"No such file .*other\.pth"):

@@ -130,10 +130,11 @@ def test_knn_accuracy__refuses_invalid_arguments(subtests):
     for changes, message in (
         (
             {"train_labels": torch.ones(5).long()},
-            r"train_labels = \(5,\) .*: expected one integer for each of 4 rows",
+            r"train_labels is torch.int64 of shape \(5,\): expected .* integer for each of 4 rows",
         ),
-        ({"test_labels": torch.ones(3).long()}, r"test_labels = \(3,\) .* for each of 2"),
-        ({"test_labels": torch.ones(2)}, r"torch.float32: expected one integer .* with \.long\(\)"),
+        ({"test_labels": torch.ones(3).long()}, r"test_labels is .* \(3,\): .* for each of 2"),
+        ({"test_labels": torch.ones(2)}, "torch.float32 .*: expected a tensor with one integer"),
+        ({"test_labels": [1, 1]}, "of type list: expected a tensor with one integer"),
         ({"test_features": torch.full((2, 3), math.nan)}, "features have NaN"),
         ({"train_features": torch.full((4, 3), math.inf)}, "features have NaN or infinite values"),
         (
@@ -152,5 +153,5 @@ def test_knn_accuracy__refuses_invalid_arguments(subtests):
             }
             with pytest.raises(ValueError, match=message):
                 knn_accuracy(**{**case, **changes})
-    with pytest.raises(ValueError, match=r"^labels = \(3,\) .* for each of 4 rows"):
+    with pytest.raises(ValueError, match=r"^labels is .*\(3,\): .* for each of 4 rows"):
         leave_one_out_accuracy(torch.ones(4, 3), torch.ones(3).long())

@@ -77,11 +77,13 @@ def test_table__without_known_or_chosen_column_is_refused(folder, subtests):
                 open_source(folder / "a.csv", columns=Columns(**columns)).labels()
 
 
-def test_table__uses_chosen_columns(folder):
+def test_table__uses_chosen_columns(folder, caplog):
     (folder / "a.csv").write_text("path;finding;scan\n-;u;a/1.png\n-;v;b/2.png\n")
     source = open_source(folder / "a.csv", columns=Columns("scan", "finding"))
     assert source.classes == ["u", "v"]
     assert source[1][1]
+    open_source(folder, columns=Columns(label="finding"))
+    assert f"{folder} has no columns" in caplog.text
 
 
 def test_list__is_refused_if_incomplete_or_of_another_format(folder, subtests):

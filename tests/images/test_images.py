@@ -177,6 +177,12 @@ def test_find_images__uses_torchvision_order(animals, make_image, caplog, monkey
         assert part in line
 
 
+def test_find_images__ends_at_links_that_lead_back(animals):
+    (animals / "cat" / "x").symlink_to(animals / "dog")
+    (animals / "dog" / "y").symlink_to(animals / "cat")
+    assert len(list(find_images(str(animals)))) == 2 * 5  # each class, and the other one in it
+
+
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_unreadable__is_named_once_counted_and_masked(method, animals, caplog):
     images = ImageDataset(animals, VIEWS)

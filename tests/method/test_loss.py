@@ -235,12 +235,21 @@ def test_loss__refuses_out_of_range_negatives(row, placement):
         loss(f, g, torch.tensor([0, 1]), torch.tensor([[3, 4], [5, row]]))
 
 
+@pytest.mark.only_cpu
+def test_loss__refuses_misshapen_negatives():
+    loss, (f, g) = make_loss(), embeddings(2)
+    for negatives in (torch.zeros(2, 3), torch.ones(3, 3).long(), torch.ones(2).long()):
+        with pytest.raises(ValueError, match=r"negatives is .*: expected int64 \(2, N\)"):
+            loss(f, g, torch.tensor([0, 1]), negatives)
+
+
 WRONG = {
     "num_train_samples": (-2, 0, 1),
     "estimator": ("simclr", None, 1),
     "lambda_invariance": (-0.1, 1.1, math.nan, math.inf),
     "temperature": (0, 1e-3, -0.07, math.nan),
     "num_negatives": (0, -1, math.nan),
+    "embedding_dim": (0, -1),
     "negatives": ("all", None),
     "norm_constant": (0, -1.0, math.nan),
     "norm_constant_momentum": (-0.1, 1.5, math.nan),

@@ -57,7 +57,7 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
     from pirl_plugin.checkpoints.write import save_trunk
 
     weights = options.checkpoint
-    if options.trunk or options.timm:
+    if options.trunk is not None or options.timm:
         weights = options.out / "trunk.torch"
         with locked(options.out, "--out"):
             save_trunk(trunk, weights)

@@ -55,7 +55,8 @@ def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
     # VISSL trains on the CPU for any other name, such as cuda.
     check_name("config.MACHINE.DEVICE", config["MACHINE"]["DEVICE"], ("gpu", "cpu"))
     epochs = config["OPTIMIZER"]["num_epochs"]
-    check("config.OPTIMIZER.num_epochs", epochs, epochs > 0, "at least 1")
+    is_number = isinstance(epochs, int) and epochs > 0
+    check("config.OPTIMIZER.num_epochs", epochs, is_number, "a whole number above 0")
     # Overrides must set the learning rate that is in use.
     section = OmegaConf.select(composed, _LR)
     scales = section.auto_lr_scaling.auto_scale
