@@ -163,11 +163,7 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
         return as_pixels(array)
     if data.startswith(_TIFF) and not _fits_pil(data):
         return _decode_tiff(data, max_pixels)
-    return _decode_with_pil(data, needed_side, max_pixels)
-
-
-def _decode_with_pil(data: bytes | bytearray, needed_side: int, max_pixels: int) -> torch.Tensor:
-    # PIL reads the header, and decodes the pixels only on request.
+    # All others: PIL reads the header, and decodes the pixels only on request.
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         if min(image.size) >= 2 * needed_side:
             # For formats other than JPEG, this does nothing.

@@ -70,10 +70,9 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
         return JoinedSource("ConcatDataset", parts)
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, os.PathLike)):
         return _source_of_paths(images)
-    if is_hugging_face(images):
-        return HuggingFaceSource(images, columns)
     if not isinstance(images, (str, os.PathLike)):
-        return MapSource(images, columns)
+        source = HuggingFaceSource if is_hugging_face(images) else MapSource
+        return source(images, columns)
     path = os.path.expanduser(images)
     if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
         return _source_of_paths([path])

@@ -203,7 +203,7 @@ class PIRLLoss(nn.Module):
                     # one. Zero times a non-finite output is NaN, so it also shows in the loss.
                     loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()
 
-        self.last_terms = {name: term.detach() for name, term in terms.items()}
+        self.last_terms = dict(zip(used, means.detach().unbind(), strict=True))
         self._note_batch(len(index))
         return loss.masked_fill(outside.any(), torch.nan)
 

@@ -38,9 +38,10 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
         return
     settings = read_section(InputSettings, config, "HOOKS.PIRL_INPUT")
     data = config["DATA"]
-    transforms = [transform["name"] for transform in data["TRAIN"]["TRANSFORMS"]]
+    transforms = data["TRAIN"]["TRANSFORMS"]
+    first_transform = transforms[0]["name"] if transforms else ""
     dtype = torch.uint8  # other transforms than this plugin's give RGB in uint8
-    if transforms and transforms[0] in TRANSFORMS:
+    if first_transform in TRANSFORMS:
         dtype = getattr(torch, data.get("DTYPE") or "uint8")
     memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
     model.to(memory_format=memory_format)
@@ -57,7 +58,8 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
         run = torch.autocast(device.type, torch.bfloat16)(run)
     if num_parts > 1:
         largest = math.ceil(data["TRAIN"]["BATCHSIZE_PER_REPLICA"] / num_parts)
-        run = in_micro_batches(run, model, largest, views=9 if PREDICT_JIGSAW in transforms else 1)
+        views = 9 if first_transform == PREDICT_JIGSAW else 1
+        run = in_micro_batches(run, model, largest, views)
     model.forward = run
 
 

@@ -115,7 +115,9 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         Raises:
             Refused: the images differ.
         """
-        images = {split.upper(): data.identity() for split, data in task.datasets.items()}
+        images = {}
+        for split, data in task.datasets.items():
+            images[split.upper()] = data.identity()
         resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
         # Compare first: a refused run leaves the folder unchanged.
         if resumed is not None:
