@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
-from pirl_plugin.system.files import locked_file
+from pirl_plugin.system.files import locked_file, naming_failures
 from pirl_plugin.system.text import printable
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def main(argv: list[str]) -> None:
                 "linear or finetune as --checkpoint."
             )
         check_folder_names(classifier.classes)
+        with naming_failures(options.sort_into):
+            options.sort_into.mkdir(parents=True, exist_ok=True)
     with locked_file(options.out, "--out"):
         _embed(options, trunk, source, layer, classifier)
 

@@ -39,8 +39,8 @@ def final_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
             accuracies = line["test_accuracy_list_meter"][f"top_{k}"]
             return {layer: float(value) for layer, value in accuracies.items()}
     raise Refused(
-        f"{folder} is not finished: metrics.json has no test accuracy for the last epoch. Start "
-        f"the run again."
+        f"{folder}: metrics.json has no test accuracy for the last epoch. If the run was stopped, "
+        f"start it again; if config.TEST_MODEL is false, choose another folder."
     )
 
 

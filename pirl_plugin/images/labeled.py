@@ -140,7 +140,7 @@ def _hold_out(folder: Path) -> LabeledImages:
         raise Refused(f"--data = {folder} has only one image per class. Add images.")
     print(
         f"{is_test.sum():,} of {len(source):,} images in {printable(source.path)} are held out for "
-        f"testing, about a fifth of each class. To choose them yourself, pass --train and --val."
+        f"testing, about a fifth of each class. To choose them yourself, use folders train and val."
     )
     train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())
     test = JoinedSource(source.path, [source], np.flatnonzero(is_test).tolist())
@@ -169,7 +169,7 @@ def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
         elif file.read_text() != text:
             raise Refused(
                 f"{images.held_out_of} has changed since {file} was written. Choose another folder "
-                f"for the results, or delete {folder}."
+                f"for the results."
             )
     train, test = map(open_source, lists)
     return replace(_labeled(train, test), held_out_of=images.held_out_of)

@@ -181,7 +181,7 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
         values = format_differences(differs, "{key} {expected} (now {value})", width=250)
         raise Refused(
             f"{folder} belongs to the run with {values}. To start another run, choose another "
-            f"folder, or delete this one."
+            f"folder."
         )
     write_json(file, new)
 

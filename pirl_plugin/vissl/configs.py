@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> int:
         _print_list()
     else:
         require_host()
-        name = options.name.removeprefix("config=")
-        print(composed_text([f"config={name}", *options.overrides]), end="")
+        name = options.name if "=" in options.name else f"config={options.name}"
+        print(composed_text([name, *options.overrides]), end="")
     return 0
 
 

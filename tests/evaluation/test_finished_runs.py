@@ -66,7 +66,7 @@ def test_report__shows_every_layer_and_chance(tmp_path):
 
 
 def test_final_accuracy__is_from_the_last_epoch(tmp_path):
-    with pytest.raises(ValueError, match="not finished"):
+    with pytest.raises(ValueError, match="no test accuracy for the last epoch"):
         final_accuracy(tmp_path / "nowhere")
     finish(tmp_path, {"res4": 12.5, "res5": 37.5})
     assert final_accuracy(tmp_path) == {"res4": 12.5, "res5": 37.5}
@@ -74,7 +74,7 @@ def test_final_accuracy__is_from_the_last_epoch(tmp_path):
     final.rename(
         tmp_path / "model_phase1.torch"
     )  # both epochs are tested, but the run is unfinished
-    with pytest.raises(ValueError, match="not finished"):
+    with pytest.raises(ValueError, match="no test accuracy for the last epoch"):
         final_accuracy(tmp_path)
     finish(tmp_path, {"res5": 37.5}, tested=False)
     with pytest.raises(ValueError, match="no test accuracy for the last epoch"):

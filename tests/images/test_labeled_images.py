@@ -86,7 +86,7 @@ def test_class_folders__hold_out_a_fifth_of_each_class(photos, capsys):
     out = capsys.readouterr().out
     assert "one has one image, which is used for training only" in out
     assert "of 44 images in" in out
-    assert "pass --train and --val" in out
+    assert "use folders train and val" in out
 
 
 def test_class_folders__keep_split_after_adding_or_moving_photos(photos, tmp_path):

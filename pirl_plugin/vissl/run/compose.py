@@ -67,6 +67,8 @@ def compose(overrides: list[str]) -> DictConfig:
         for override in overrides:
             if "=" not in override and not override.startswith("~"):
                 raise Refused(f"{override}: expected config=NAME or KEY=VALUE. {_LISTED}")
+        if not any(override.startswith("config=") for override in overrides):
+            raise Refused(f"Pass config=NAME first. {_LISTED}")
         try:
             with hydra.initialize_config_module("vissl.config"):
                 composed = hydra.compose("defaults", list(map(readable_override, overrides)))
