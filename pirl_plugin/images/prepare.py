@@ -2,7 +2,7 @@
 
 The copy has the same folders and names, so lists of images fit both. Smaller copies are JPEGs with
 any extension: readers recognize an image by its content. The same command completes an interrupted
-copy, updates copies of changed images, and deletes copies of removed images.
+copy and updates copies of changed images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.folders import FolderSource, find_images
+from pirl_plugin.images.folders import (
+    ARRAY_EXTENSION,
+    IMAGE_EXTENSIONS,
+    FolderSource,
+    find_images,
+)
 from pirl_plugin.system.arguments import WholeNumber, command_parser, user_path
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
@@ -28,7 +33,6 @@ from pirl_plugin.system.files import (
     LOCK,
     RUN_FILE,
     UNFINISHED,
-    atomic_write,
     claim_folder,
     locked,
     naming_failures,
@@ -37,13 +41,12 @@ from pirl_plugin.system.files import (
 )
 from pirl_plugin.system.loader import reading, start_worker
 from pirl_plugin.system.processes import usable_cores
-from pirl_plugin.system.text import printable
+from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.waits import TIMEOUT_MINUTES, Wait
 from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"
-_NAMES = ".prepared.txt"  # the copied images; hidden, so that no reader counts it
 _BLOCK = 32  # images copied by a process at a time
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
@@ -67,19 +70,17 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
             f"folder."
         )
     claim_folder(out, {"source": str(source), "size": options.size, "quality": options.quality})
-    num_removed = _delete_removed(out, images)
     try:
         with resumable():
             num_written, problems = _copy_all(_Copies(images, out, options), options.workers)
     finally:
         for unfinished in out.glob(f"{UNFINISHED}*"):  # from killed workers
             remove(unfinished)
-    removed = f", {num_removed} removed images deleted" if num_removed else ""
     num_present = len(images) - num_written - len(problems)
     print(
         f"{out}: {num_written} images copied, {num_present} already there, {len(problems)} failed"
-        f"{removed}"
     )
+    _report_others(out, source, images)
     (out / _PROBLEMS).unlink(missing_ok=True)  # from an earlier call
     if problems:
         write_text(out / _PROBLEMS, "".join(f"{printable(problem)}\n" for problem in problems))
@@ -106,23 +107,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _delete_removed(out: Path, images: FolderSource) -> int:
-    """Delete copies of images that an earlier call copied and that were removed since.
-
-    Returns:
-        The number of deleted copies.
-    """
-    record = out / _NAMES
+def _report_others(out: Path, source: Path, images: FolderSource) -> None:
+    """Print how many images are only in the copy, such as copies of images removed since."""
     names = {images.name_of(row) for row in range(len(images))}
-    removed = set()
-    if record.is_file():
-        removed = set(os.fsdecode(record.read_bytes()).split("\0")) - names
-    copies = [name for name in find_images(str(out), endings="") if name in removed]
-    for name in copies:  # found below the folder, whatever the record says
-        (out / name).unlink()
-    with atomic_write(record) as file:
-        file.write(os.fsencode("\0".join(names)))
-    return len(copies)
+    copies = find_images(str(out), endings=(*IMAGE_EXTENSIONS, ARRAY_EXTENSION))
+    others = sorted(set(copies) - names)
+    if others:
+        print(
+            f"{out} has {counted(len(others), 'image')} that {source} lacks, such as "
+            f"{printable(others[0])}. If they were removed there, delete them."
+        )
 
 
 def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
