@@ -146,5 +146,5 @@ def test_invariance__checks_all_checkpoints_first(images, tmp_path, capsys):
     with pytest.raises(SystemExit):
         invariance.main([*words, str(path), str(tmp_path / "gone.torch")])
     assert "gone.torch does not exist" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"damaged\.torch is damaged, is not a checkpoint"):
+    with pytest.raises(ValueError, match=r"damaged\.torch is damaged or not a checkpoint"):
         invariance.main([*words, str(path), str(damaged)])
