@@ -88,7 +88,7 @@ def pretraining(job: Job, recipe: str, data: Path, classes: int) -> list[str]:
     if job.method == "vissl_pirl":  # keeps all checkpoints
         words.append(f"config.LOSS.nce_loss_with_memory.temperature={loss['temperature']}")
     else:
-        words.append("config.CHECKPOINT.PIRL.KEEP_LAST=all")
+        words.append("config.CHECKPOINT.PIRL.KEEP_LAST=0")
     if job.method == "supervised":
         words.append(f"config.MODEL.HEAD.NUM_CLASSES={classes}")
     if "view" in method:

@@ -58,9 +58,7 @@ class PIRLLossConfig:
         # Below 1/709, exp(1/τ) overflows in float64.
         fits = self.temperature >= 1.5e-3
         check("temperature", self.temperature, fits, "a number of at least 0.0015")
-        for name in ("num_negatives", "embedding_dim"):
-            number = getattr(self, name)
-            check(name, number, number >= 1, "at least 1")
+        check("num_negatives", self.num_negatives, self.num_negatives >= 1, "at least 1")
         check_name("negatives", self.negatives, ("per_image", "per_batch"))
         z = self.norm_constant
         check("norm_constant", z, z is None or z > 0, "a positive number, or None")

@@ -94,7 +94,7 @@ def device(text: str) -> str:
     if text == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros((), device=text).item()
+        torch.zeros((), device=text)
     except (AssertionError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise argparse.ArgumentTypeError(f"torch cannot use {text} here: {reason}") from None

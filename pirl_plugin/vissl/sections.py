@@ -78,7 +78,6 @@ class RunSettings:
     def __post_init__(self) -> None:
         is_fraction = 0 <= self.max_unreadable <= 1
         check("max_unreadable", self.max_unreadable, is_fraction, "a fraction from 0 to 1")
-        check("timeout_minutes", self.timeout_minutes, self.timeout_minutes > 0, "more than 0")
 
 
 def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> Settings:

@@ -249,7 +249,6 @@ WRONG = {
     "lambda_invariance": (-0.1, 1.1, math.nan, math.inf),
     "temperature": (0, 1e-3, -0.07, math.nan),
     "num_negatives": (0, -1, math.nan),
-    "embedding_dim": (0, -1),
     "negatives": ("all", None),
     "norm_constant": (0, -1.0, math.nan),
     "norm_constant_momentum": (-0.1, 1.5, math.nan),

@@ -14,7 +14,7 @@ from tests.helpers.host_runs import host_script, losses, run, settings, state
 
 FINAL = "model_final_checkpoint_phase1.torch"
 PATHS = [str(Path(faults.__path__[0])), str(Path(__file__).parents[2])]
-ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
+ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=0"
 OUR_COMMAND = ["-m", "pirl_plugin", "train"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 # The rate changes once per epoch, so resuming in mid-epoch must restore it.

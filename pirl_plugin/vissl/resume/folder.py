@@ -15,7 +15,7 @@ from pirl_plugin.checkpoints.read import (
     section_of,
     verify_checksums,
 )
-from pirl_plugin.system.failures import Refused, check
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
 from pirl_plugin.vissl.resume.record import refuse_another_run, refuse_other_images
 
@@ -32,19 +32,14 @@ class Keep:
     """Which checkpoints to keep: the ``CHECKPOINT.PIRL`` section.
 
     Attributes:
-        KEEP_LAST: how many of the newest checkpoints to keep; ``all`` keeps every checkpoint.
+        KEEP_LAST: how many of the newest checkpoints to keep; 0: all.
         KEEP_EVERY: m: also keep epochs 0, m, 2·m, …; 0: none. The final one is always kept.
         EVERY_MINUTES: minutes between saves within an epoch; 0: never.
     """
 
-    KEEP_LAST: int | str = 2
+    KEEP_LAST: int = 2
     KEEP_EVERY: int = 0
     EVERY_MINUTES: float = 30
-
-    def __post_init__(self) -> None:
-        number = self.KEEP_LAST
-        fits = number == "all" or (isinstance(number, int) and number > 0)
-        check("KEEP_LAST", number, fits, "a whole number above 0, or all")
 
 
 @dataclass
@@ -196,8 +191,7 @@ class RunFolder:
         self._saved.pop(name, None)
         self._saved[name] = shards
         names = list(self._saved)
-        num_kept = len(names) if self.keep.KEEP_LAST == "all" else int(self.keep.KEEP_LAST)
-        newest = names[-num_kept:]
+        newest = names[-self.keep.KEEP_LAST :]  # for 0, all
         for old in names:
             if old not in newest and not self._is_kept(old):
                 self._remove(old)

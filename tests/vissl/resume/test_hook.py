@@ -72,7 +72,7 @@ class Images:
         return {"count": self.count}
 
 
-def run_of(folder, minutes=0, keep_last="all", **more):
+def run_of(folder, minutes=0, keep_last=0, **more):
     """Return a task, its hook and its exchange."""
     config = AttrDict(copy.deepcopy(CONFIG))
     config.CHECKPOINT.PIRL = AttrDict({"EVERY_MINUTES": minutes, "KEEP_LAST": keep_last})

@@ -31,7 +31,7 @@ def test_mistaken_override__ends_in_one_sentence(subtests):
             "PIRL_RUN.max_unreadable: unknown key or",
         ),
         ([QUICK, "config.HOOKS.PIRL_RUN.max_unreadable=5"], "PIRL_RUN.max_unreadable = 5.0: exp"),
-        ([QUICK, "config.CHECKPOINT.PIRL.KEEP_LAST=0"], "CHECKPOINT.PIRL.KEEP_LAST = 0: exp"),
+        ([QUICK, "config.CHECKPOINT.PIRL.KEEP_LAST=all"], "KEEP_LAST: unknown key or wrong type"),
         ([QUICK, "config.MACHINE.DEVICE=cuda"], "MACHINE.DEVICE = 'cuda': expected one of gpu,"),
         ([QUICK, "config.HOOKS.PIRL_MONITOR.every=0"], "config.HOOKS.PIRL_MONITOR.every = 0: exp"),
         ([QUICK, "config.LOSS.pirl_loss=3"], "loss=3: config.LOSS.pirl_loss is a section. Set"),
