@@ -75,6 +75,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
     from pirl_plugin.evaluation.page import show_neighbors
+    from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.models.resnet import LAST
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.system.files import write_json
@@ -86,7 +87,8 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     if options.untrained:
         networks["untrained"] = untrained(trunk).to(options.device)
     measured, compared = _measure(options, networks, images, layer)
-    accuracies, nearest = _classify(options, measured)
+    num_labeled = int((images.labels != NO_CLASS).sum())
+    accuracies, nearest = _classify(options, measured, num_labeled)
     measured.warn_about_equal_images(images)
     results = {
         **accuracies,
@@ -179,7 +181,7 @@ def _features_of_file(
 
 
 def _classify(
-    options: argparse.Namespace, measured: LabeledFeatures
+    options: argparse.Namespace, measured: LabeledFeatures, num_labeled: int
 ) -> tuple[dict[str, Any], Tensor]:
     """Classify test images using each network's features, and print the accuracies.
 
@@ -187,6 +189,7 @@ def _classify(
         options: from the command line.
         measured: features from the checkpoint and, unless ``--no-untrained``, from an untrained
             network, for N training and M test images.
+        num_labeled: number of labeled images, readable or not.
 
     Returns:
         Results such as ``knn_top1`` (percent) and image counts; and the checkpoint's neighbors,
@@ -221,7 +224,7 @@ def _classify(
         "classes": len(train_labels.unique()),  # without empty folders
         "train_images": len(train_labels),
         "test_images": len(test_labels),
-        "unreadable": measured.num_unreadable,
+        "unreadable": num_labeled - len(train_labels) - len(test_labels),
     }
     compared = f", untrained {results['untrained_top1']:.2f} %" if options.untrained else ""
     print(

@@ -30,7 +30,6 @@ class LabeledFeatures:
         test_rows: int64 ``(M,)``, rows in the test source.
         train_labels: int64 ``(N,)``.
         test_labels: int64 ``(M,)``.
-        num_unreadable: number of labeled, unreadable images, if all images were read.
         is_shared: bool ``(M,)``, whether a test image's pixels equal a training image's.
         is_contradicted: bool ``(N + M,)``, whether an equal image has another label.
     """
@@ -40,7 +39,6 @@ class LabeledFeatures:
     test_rows: Tensor
     train_labels: Tensor
     test_labels: Tensor
-    num_unreadable: int
     is_shared: Tensor
     is_contradicted: Tensor
 
@@ -82,7 +80,6 @@ class LabeledFeatures:
             test_rows=test_rows - len(images.train),
             train_labels=train_labels,
             test_labels=test_labels,
-            num_unreadable=int((images.labels != NO_CLASS).sum()) - len(rows),
             is_shared=torch.isin(test_digests, train_digests),
             is_contradicted=torch.isin(digests, values[num_labels > 1]),
         )
