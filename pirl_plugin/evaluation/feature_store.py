@@ -154,32 +154,42 @@ class FeatureFile:
             features: name → ``(N, D)``.
             order: int64 ``(N,)``, row order in a table; None: as read.
         """
-        labels = self._labels()
         if self.path.suffix == ".npz":
-            names = self.readable_names()
-            arrays: dict[str, NDArray[Any]] = {"files": names, **columns, **features}
-            if labels is not None:
-                arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
-            arrays["digests"] = self.digests
-            arrays["unreadable"] = np.array(self.unreadable_names(), dtype=np.str_)
-            arrays["progress"] = np.array(json.dumps(self._progress()))
-            with atomic_write(self.path) as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
+            self._write_npz(columns, features)
         else:
-            table: dict[str, NDArray[Any]] = {"file": self.readable_names()}
-            if labels is not None:
-                classes = np.array([*self.source.classes, ""])  # the last is for NO_CLASS, −1
-                table |= {"label": labels, "class": classes[labels]}
-            table |= columns
-            for name, values in table.items():
-                if values.dtype.kind == "U":  # file and folder names need not be UTF-8
-                    table[name] = np.array(list(map(printable, values.tolist())), object)
+            table = self._table(columns)
             if order is not None:
                 table = {name: values[order] for name, values in table.items()}
                 features = {name: values[order] for name, values in features.items()}
             write = _write_csv if self.path.suffix == ".csv" else _write_parquet
             write(self.path, table, features)
         remove(self._parts)
+
+    def _write_npz(
+        self, columns: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
+    ) -> None:
+        arrays: dict[str, NDArray[Any]] = {"files": self.readable_names(), **columns, **features}
+        labels = self._labels()
+        if labels is not None:
+            arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
+        arrays["digests"] = self.digests
+        arrays["unreadable"] = np.array(self.unreadable_names(), dtype=np.str_)
+        arrays["progress"] = np.array(json.dumps(self._progress()))
+        with atomic_write(self.path) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    def _table(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return a table's columns, without features: names, classes and more."""
+        table: dict[str, NDArray[Any]] = {"file": self.readable_names()}
+        labels = self._labels()
+        if labels is not None:
+            classes = np.array([*self.source.classes, ""])  # the last is for NO_CLASS, −1
+            table |= {"label": labels, "class": classes[labels]}
+        table |= columns
+        for name, values in table.items():
+            if values.dtype.kind == "U":  # file and folder names need not be UTF-8
+                table[name] = np.array(list(map(printable, values.tolist())), object)
+        return table
 
     def readable_names(self) -> NDArray[np.str_]:
         """Return the N readable images' names."""

@@ -94,7 +94,3 @@ class Progress:
         if self._open:
             put("\n", self.stream)
         self._open = False
-
-
-PROGRESS = Progress(stream="stdout")
-"""The progress line for this process's run."""

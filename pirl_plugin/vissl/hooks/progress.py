@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.next_commands import next_commands
 from pirl_plugin.models.network_config import network_config_of
-from pirl_plugin.system.console import PROGRESS, put
+from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.text import counted, span
 from pirl_plugin.vissl.task import QuietHook
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
 
 
+PROGRESS = Progress(stream="stdout")
+"""The line that the run's hook writes; log messages end it."""
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
 # Shown VISSL messages begin with these: initial weights and SVM results.
 _SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")

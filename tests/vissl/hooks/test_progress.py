@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
-from pirl_plugin.system.console import PROGRESS
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
-from pirl_plugin.vissl.hooks.progress import ProgressHook
+from pirl_plugin.vissl.hooks.progress import PROGRESS, ProgressHook
 from pirl_plugin.vissl.run.pirl_task import hooks_of_run
 from tests.helpers.configs import compose
 from tests.helpers.processes import run_in_processes
