@@ -48,10 +48,15 @@ _PREFERRED = (
     "teacher.",  # DINO: not the student
     "state_dict_ema.",  # timm: the averaged weights, as timm itself does
 )
-_OTHER_PROGRAMS = (
-    "If it comes from torchvision, transformers, Detectron2 or OpenCLIP, build the network there, "
-    "and pass it to extract_features."
-)
+# Programs that use other tensor names, by parts of these names.
+_WRITERS = {
+    r"(^|\.)features\.\d+\.\d+\.|encoder_layer_\d": "torchvision",
+    r"(^|\.)embeddings\.|encoder\.layers?\.\d+\.(attention|layer)|encoder\.stages\.": (
+        "Hugging Face transformers"
+    ),
+    r"(^|\.)res2\.0\.conv1\.": "Detectron2",
+    r"transformer\.resblocks\.": "OpenCLIP",
+}
 
 
 def load_trunk(
@@ -202,8 +207,8 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
             part_names_at[mark["prefix"]] = _OF_LIGHTLY if is_lightly else _OF_TORCHVISION
     if not part_names_at:
         raise Refused(
-            f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. For another "
-            f"network, such as a ViT, pass its timm name. {_OTHER_PROGRAMS}"
+            f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. "
+            f"{_advice(tensors, 'For another network, such as a ViT, pass its timm name.')}"
         )
     trunk_prefix = _choose_prefix(list(part_names_at), file, prefix)
     part_names = part_names_at[trunk_prefix]
@@ -259,9 +264,10 @@ def _load_timm_network(
             )
     most = max(num_fitting.values(), default=0)
     if 2 * most < len(expected):  # the file holds another network
+        advice = "It is another network: check its timm name."
         raise Refused(
             f"{file} holds no {timm}: most of its {len(expected)} tensors, such as "
-            f"{next(iter(expected))}, are missing. Check its timm name. {_OTHER_PROGRAMS}"
+            f"{next(iter(expected))}, are missing. {_advice(tensors, advice)}"
         )
     best_fitting = [candidate for candidate, number in num_fitting.items() if number == most]
     trunk_prefix = _choose_prefix(best_fitting, file, prefix)
@@ -330,6 +336,18 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor]
 def _names(names: str | Sequence[str] | None) -> list[str]:
     """Return timm's layer names: one, several or none."""
     return [names] if isinstance(names, str) else list(names or ())
+
+
+def _advice(tensors: Mapping[str, Tensor], otherwise: str) -> str:
+    """Name the program that a network comes from, if its tensor names show it."""
+    for pattern, writer in _WRITERS.items():
+        named = next(filter(re.compile(pattern).search, tensors), None)
+        if named is not None:
+            return (
+                f"The tensor names, such as {named}, come from {writer}. Build the network there, "
+                f"and pass it to extract_features."
+            )
+    return otherwise
 
 
 def _part(name: str) -> str:

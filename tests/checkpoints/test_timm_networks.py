@@ -6,6 +6,7 @@ import re
 import pytest
 import timm
 import torch
+import torchvision
 from timm.models import adapt_input_conv
 
 from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines
@@ -209,3 +210,13 @@ def test_timm_network__accepts_other_numbers_of_channels(tmp_path):
     export_checkpoint(tmp_path / "five.torch", tmp_path / "folder", "timm")
     again = load_trunk(tmp_path / "folder" / "model.safetensors")
     assert torch.equal(again.body.state_dict()["patch_embed.proj.weight"], weight)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "vit_b_16", "swin_t"])
+def test_torchvision_network__is_named(name, tmp_path):
+    with torch.device("meta"):
+        names = list(torchvision.models.get_model(name).state_dict())
+    file = save(dict.fromkeys(names, torch.zeros(1)), tmp_path / "in.pth")
+    for timm_name in (None, "vit_tiny_patch16_224"):
+        with pytest.raises(ValueError, match="come from torchvision"):
+            load_trunk(file, timm=timm_name)
