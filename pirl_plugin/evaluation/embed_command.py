@@ -77,12 +77,12 @@ def _embed(
         import pyarrow  # noqa: F401 (fails before the features are computed)
     # A complete file is reused only with an equal identity, so all options that change its content
     # belong in it.
-    about = identify_features(options, trunk, layer)
+    description = identify_features(options, trunk, layer)
     gallery = None
     if options.nearest is not None:
-        gallery = Gallery(options.nearest, about)
-        about = {**about, "--nearest": content_stamp(options.nearest)}
-    file = FeatureFile(options.out, about, source, options.data)
+        gallery = Gallery(options.nearest, description)
+        description = {**description, "--nearest": content_stamp(options.nearest)}
+    file = FeatureFile(options.out, description, source, options.data)
     if file.is_complete:
         columns = np.load(options.out)
     else:

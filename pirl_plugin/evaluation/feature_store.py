@@ -63,7 +63,7 @@ class FeatureFile:
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
-        about: JSON that identifies the features for any images: network, layer and options.
+        description: JSON that identifies the features for any images: network, layer and options.
         source: the images.
         root: folder that names in the file are relative to; None: absolute names.
 
@@ -77,12 +77,16 @@ class FeatureFile:
     """
 
     def __init__(
-        self, path: Path, about: Mapping[str, Any], source: ImageSource, root: Path | None = None
+        self,
+        path: Path,
+        description: Mapping[str, Any],
+        source: ImageSource,
+        root: Path | None = None,
     ) -> None:
         self.path = path
         self.source = source
         self._prefix = "" if root is None else os.path.join(root, "")
-        identity = {**about, **_describe_images(source)}
+        identity = {**description, **_describe_images(source)}
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it will be read back
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._files: list[Any] = []  # one for each array of features, and the last for digests
@@ -94,7 +98,7 @@ class FeatureFile:
             return
         progress = _read_progress(file)
         stored = path if self.is_complete else self._parts
-        require_same(stored, self._identity, progress["about"])
+        require_same(stored, self._identity, progress["identity"])
         self.readable = torch.ones(progress["done"], dtype=torch.bool)
         self.readable[progress["unreadable"]] = False
         if not self.is_complete:
@@ -212,7 +216,7 @@ class FeatureFile:
 
     def _progress(self) -> dict[str, Any]:
         return {
-            "about": self._identity,
+            "identity": self._identity,
             "done": len(self.readable),
             "unreadable": (~self.readable).nonzero()[:, 0].tolist(),
             "row_bytes": self._row_bytes,
@@ -232,7 +236,7 @@ def _read_progress(file: Path, remedy: str = _REPLACE) -> dict[str, Any]:
     try:
         text = str(np.load(file)["progress"]) if file.suffix == ".npz" else file.read_text()
         progress = json.loads(text)
-        return {name: progress[name] for name in ("about", "done", "unreadable", "row_bytes")}
+        return {name: progress[name] for name in ("identity", "done", "unreadable", "row_bytes")}
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise Refused(f"{file} is damaged, or another program wrote it. {remedy}") from error
 
@@ -279,7 +283,7 @@ class Gallery:
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
         remedy = "Pass a file that embed wrote with the same network and options."
-        recorded = _read_progress(path, remedy)["about"]
+        recorded = _read_progress(path, remedy)["identity"]
         require_same(path, network, {key: recorded.get(key) for key in network}, remedy)
         content = np.load(path)
         self.features = torch.from_numpy(content["features"])

@@ -166,8 +166,8 @@ def _features_of_file(
     from pirl_plugin.images.classes import NO_CLASS
 
     arrays = ["features", "untrained"][: len(trunks)]
-    about = {**identify_features(options, trunks[0], layer), "set of networks": arrays}
-    file = FeatureFile(options.features, about, images.joined(), options.data)
+    description = {**identify_features(options, trunks[0], layer), "set of networks": arrays}
+    file = FeatureFile(options.features, description, images.joined(), options.data)
     if not file.is_complete:
         fill(file, trunks, layer, options.batch, options.workers)
         file.write({}, dict(zip(arrays, file.features, strict=True)))

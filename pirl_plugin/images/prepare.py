@@ -80,7 +80,7 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     print(
         f"{out}: {num_written} images copied, {num_present} already there, {len(problems)} failed"
     )
-    _report_others(out, source, images)
+    _report_extra_copies(out, source, images)
     (out / _PROBLEMS).unlink(missing_ok=True)  # from an earlier call
     if problems:
         write_text(out / _PROBLEMS, "".join(f"{printable(problem)}\n" for problem in problems))
@@ -107,15 +107,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _report_others(out: Path, source: Path, images: FolderSource) -> None:
+def _report_extra_copies(out: Path, source: Path, images: FolderSource) -> None:
     """Print how many images are only in the copy, such as copies of images removed since."""
     names = {images.name_of(row) for row in range(len(images))}
     copies = find_images(str(out), endings=(*IMAGE_EXTENSIONS, ARRAY_EXTENSION))
-    others = sorted(set(copies) - names)
-    if others:
+    extra_copies = sorted(set(copies) - names)
+    if extra_copies:
         print(
-            f"{out} has {counted(len(others), 'image')} that {source} lacks, such as "
-            f"{printable(others[0])}. If they were removed there, delete them."
+            f"{out} has {counted(len(extra_copies), 'image')} that {source} lacks, such as "
+            f"{printable(extra_copies[0])}. If they were removed there, delete them."
         )
 
 

@@ -63,7 +63,7 @@ def test_embed__writes_features_of_unlabeled_images(checkpoint, photos, tmp_path
         embed(checkpoint, photos / "2.png", tmp_path / "g.npz")
     embed(checkpoint, photos / "1.png", tmp_path / "g.npz")
     progress = json.loads(str(npz["progress"]))
-    progress["about"]["image size"] = 64
+    progress["identity"]["image size"] = 64
     unfinished.mkdir()
     (unfinished / "progress.json").write_text(json.dumps(progress))
     (tmp_path / "f.npz").unlink()
