@@ -17,9 +17,9 @@ from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
 from pirl_plugin.checkpoints.load import NETWORK, TIMM_FILE, find_trunk
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.tensors import COUNTER
-from pirl_plugin.models.network_config import NetworkConfig, network_config_of
+from pirl_plugin.models.network_config import RESNET, NetworkConfig, network_config_of
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.models.timm_trunk import TimmTrunk, create_network
+from pirl_plugin.models.timm_trunk import TimmTrunk, check_description, create_network
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, naming_failures
@@ -64,6 +64,8 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
     """
     config = network_config_of(trunk)
     state = trunk.state_dict()
+    if config.architecture not in ("", RESNET):
+        check_description(config.architecture, config.options, type(trunk).__name__)
     if not isinstance(trunk, (ResNetTrunk, TimmTrunk)):
         # Under VISSL's trunk names, which VISSL's benchmarks need.
         prefix = "_feature_blocks." if isinstance(trunk, ResNet) else "net."

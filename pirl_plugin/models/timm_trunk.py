@@ -164,7 +164,7 @@ def check_description(
     if name is not None and name[1] in _timm().list_models() and isinstance(options, Mapping):
         # A trunk has no classifier, even if the network in the file has one.
         options = {key: value for key, value in options.items() if key != "num_classes"}
-        is_plain = _PLAIN.fullmatch(json.dumps(list(options.values())))
+        is_plain = _PLAIN.fullmatch(json.dumps(list(options.values()), default=str))
         if is_plain and options.keys() <= _constructor_options(name[1]):
             return name[0], options
     raise Refused(

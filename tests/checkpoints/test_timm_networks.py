@@ -111,7 +111,10 @@ def test_timm_network__takes_image_size_from_options(tmp_path, caplog):
 
 def test_save_trunk__records_options_of_timm_networks(tmp_path):
     images = torch.randn(2, 3, 48, 48)
-    for name, options in (("test_vit", {"img_size": 48}), ("resnet18", {"global_pool": "max"})):
+    for name, options in (
+        ("test_vit", {"img_size": 48, "depth": 2}),
+        ("resnet18", {"global_pool": "max"}),
+    ):
         net = timm.create_model(name, num_classes=0, **options).eval()
         save_trunk(net, tmp_path / "in.torch")
         assert torch.equal(load_trunk(tmp_path / "in.torch")(images)[0], net(images))
