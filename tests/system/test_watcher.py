@@ -146,33 +146,6 @@ def test_wait__ends_process_without_progress_and_saves_stack(tmp_path):
     assert "in <module>" in file.read_text()
 
 
-FORWARDS = r"""
-import subprocess, sys
-from pirl_plugin.system import watcher
-watcher._SAME_SIGNAL_S = 1
-command = [sys.executable, "-c", "import signal, time\nfor number in (2, 15):\n"
-    "    signal.signal(number, lambda *_: print('got', flush=True))\nprint('ready', flush=True)\n"
-    "while True:\n    time.sleep(60)"]
-with watcher.watching():
-    watcher.run_command(command)
-"""
-
-
-@pytest.mark.slow
-def test_command__receives_both_signals_and_ends_at_the_second():
-    """Like training with a hanging read: it saves at the first signal if it can."""
-    with subprocess.Popen(
-        [sys.executable, "-c", FORWARDS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "ready\n"
-        for _ in range(2):
-            process.terminate()
-            assert process.stdout.readline() == "got\n"
-            time.sleep(1.5)
-        assert process.wait(20) == 128 + signal.SIGTERM
-        assert process.stdout.read() == ""  # reads until the pipe closes: the command has ended too
-
-
 IMPORTS = """
 import signal, sys
 
