@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
-from pirl_plugin.checkpoints.tensors import compare, flatten, select_prefix
+from pirl_plugin.checkpoints.tensors import compare, count_by_prefix, flatten, select_prefix
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
@@ -254,7 +253,7 @@ def _load_timm_network(
     expected = trunk.net.state_dict()
     converted = {}  # prefix → tensors under timm's names, and names of the others
     num_fitting = {}  # prefix → number of tensors that fit
-    for candidate, count in _count_by_prefix(tensors).items():
+    for candidate, count in count_by_prefix(tensors).items():
         if 2 * count >= len(expected):
             state, ignored = _as_timm(trunk.net, select_prefix(tensors, candidate))
             converted[candidate] = state, ignored
@@ -281,15 +280,6 @@ def _load_timm_network(
     remedy = "Check the timm name and its options, such as img_size=384."
     _load_complete(trunk, state, ignored, file, remedy)
     return trunk
-
-
-def _count_by_prefix(names: Iterable[str]) -> Counter[str]:
-    """Return prefix → number of names, for the empty prefix and each that ends with a dot."""
-    counts: Counter[str] = Counter()
-    for name in names:
-        for match in re.finditer(r"(?:^|(?<=\.))(?=.)", name):
-            counts[name[: match.start()]] += 1
-    return counts
 
 
 def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -69,3 +70,12 @@ def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tenso
         if name.startswith(prefix):
             rest[name.removeprefix(prefix)] = tensor
     return rest
+
+
+def count_by_prefix(names: Iterable[str]) -> Counter[str]:
+    """Return prefix → number of names, for the empty prefix and each that ends with a dot."""
+    counts: Counter[str] = Counter()
+    for name in names:
+        for match in re.finditer(r"(?:^|(?<=\.))(?=.)", name):
+            counts[name[: match.start()]] += 1
+    return counts
