@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.names import DISK_INATURALIST18, DISK_VOC07
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile
 
@@ -39,8 +38,6 @@ class VOC07Source(NumberedSource):
         FileNotFoundError: the lists do not exist.
     """
 
-    registered_name = DISK_VOC07
-
     def __init__(self, path: str | os.PathLike[str], split: str = "train") -> None:
         part = "trainval" if split == "train" else "test"
         columns = []
@@ -68,8 +65,6 @@ class INaturalist18Source(NumberedSource):
     Raises:
         FileNotFoundError: the annotations are missing.
     """
-
-    registered_name = DISK_INATURALIST18
 
     def __init__(self, path: str | os.PathLike[str], split: str = "train") -> None:
         file = Path(path, "train2018.json" if split == "train" else "val2018.json")

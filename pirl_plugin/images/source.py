@@ -67,7 +67,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     kind = "images"
     """The data format, for messages."""
     registered_name: str
-    """The name in a configuration, one of :data:`~pirl_plugin.images.names.SOURCES`, if any."""
+    """For sources that a path suggests: the name in ``names.SOURCES``, for a configuration."""
 
     def __init__(
         self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None
