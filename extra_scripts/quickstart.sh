@@ -12,7 +12,7 @@ if [ ! -x "${PIRL_VENV:-$here/../.venv}/bin/python" ]; then
   # Check the options before the long installation. Exit status 3: the options ask for help.
   PYTHONPATH=$here/.. PYTHONDONTWRITEBYTECODE=1 "${PIRL_PYTHON:-python3}" - "$@" << 'END' || exit $(($? == 3 ? 0 : $?))
 import sys
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 11):
     sys.exit(0)  # setup_env.sh refuses this Python
 from pirl_plugin.quickstart.command import parse
 try:

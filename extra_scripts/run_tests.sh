@@ -7,7 +7,5 @@ install_extras test
 cd "$root"
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
-# mypy runs only with the versions in constraints.txt, which Python 3.10 does not get: the "type:
-# ignore" comments depend on the version of torch.
-if "$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, 11))"; then "$PYTHON" -m mypy; fi
+"$PYTHON" -m mypy
 exec "$PYTHON" -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder "$@"

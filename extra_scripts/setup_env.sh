@@ -40,9 +40,12 @@ print(f"torch {torch.__version__} ({build} build), torchvision {tv.__version__}"
 
 if [ ! -x "$PYTHON" ]; then
   base=${PIRL_PYTHON:-python3}
-  if ! "$base" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
-    echo "$base is $("$base" --version 2>&1), not Python 3.10 to 3.13. Set PIRL_PYTHON to one." >&2
+  if ! "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "$base is $("$base" --version 2>&1). Set PIRL_PYTHON to Python 3.11 to 3.14." >&2
     exit 1
+  fi
+  if ! "$base" -c 'import sys; sys.exit(sys.version_info >= (3, 15))'; then
+    echo "$base is $("$base" --version 2>&1). Tested are Python 3.11 to 3.14." >&2
   fi
   echo "Creating $venv with torch, torchvision, VISSL and this plugin (about 6 GB on disk)"
   "$base" -m venv "$venv"

@@ -2,14 +2,12 @@
 
 import ast
 import importlib.util
+import os
 import re
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pytest requires it on Python 3.10
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -104,3 +102,45 @@ def test_workflows__pin_actions_by_hash():
     for path in (ROOT / ".github/workflows").glob("*.yml"):
         for action in re.findall(r"uses: (.+)", path.read_text()):
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", action), (path.name, action)
+
+
+def test_supported_pythons__are_the_same_everywhere():
+    classifiers = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    oldest, newest = classifiers[0], classifiers[-1]
+    assert PROJECT["requires-python"] == f">={oldest}"
+    matrix = re.search(r"python: (\[.*\])", (ROOT / ".github/workflows/tests.yml").read_text())
+    assert ast.literal_eval(matrix[1]) == classifiers
+    for page in ("README.md", "docs/getting_started.md", "CHANGELOG.md", "constraints.txt"):
+        assert f"Python {oldest} to {newest}" in (ROOT / page).read_text(), page
+
+
+def test_setup__takes_a_newer_python_and_refuses_an_older_one(tmp_path):
+    """A newer Python than tested gets a warning, and then this script's next step."""
+    printed = {}
+    for version in ("3.10", "3.11", "3.14", "3.15"):
+        python = tmp_path / "python"
+        python.write_text(
+            "#!/bin/sh\n"
+            f'if [ "$1" = --version ]; then echo Python {version}.1; exit; fi\n'
+            'if [ "$1" = -m ]; then echo created; exit 9; fi\n'
+            f'exec {sys.executable} -c "import sys; sys.version_info = '
+            f'({version.replace(".", ", ")}, 1); $(echo "$2" | cut -d";" -f2)"\n'
+        )
+        python.chmod(0o755)
+        environment = {
+            **os.environ,
+            "PIRL_PYTHON": str(python),
+            "PIRL_VENV": str(tmp_path / "venv"),
+        }
+        script = ROOT / "extra_scripts" / "setup_env.sh"
+        result = subprocess.run(
+            ["bash", script], env=environment, capture_output=True, text=True, check=False
+        )
+        printed[version] = (result.returncode, result.stdout + result.stderr)
+    assert printed["3.10"][0] == 1
+    assert "3.11 to 3.14" in printed["3.10"][1]
+    for version in ("3.11", "3.14", "3.15"):
+        status, text = printed[version]
+        assert status == 9
+        assert "created" in text
+        assert ("Tested are Python 3.11 to 3.14" in text) == (version == "3.15")
