@@ -132,7 +132,7 @@ class TwoViews:
         transform: a lightly transform for PIL images.
     """
 
-    def __init__(self, transform: Callable[[Any], list[Tensor]]) -> None:
+    def __init__(self, transform: Callable[[Any], Any]) -> None:
         self.transform = transform
 
     def __call__(self, image: Any) -> dict[str, Tensor]:

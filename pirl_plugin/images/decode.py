@@ -194,7 +194,7 @@ def _fits_pil(data: bytes | bytearray) -> bool:
     """Return whether PIL decodes all channels of a TIFF, with the right values."""
     try:
         with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
-            tags = image.tag_v2
+            tags = image.tag_v2  # type: ignore[attr-defined]
             is_gray = image.mode[0] in "LIF"
             has_other_bands = _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ())
             is_stack = getattr(image, "n_frames", 1) > 1 and is_gray
@@ -223,7 +223,7 @@ def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
         if series.size > 4 * max_pixels:
             raise UnreadableImageError(f"it has {series.size / 1e6:.0f} million values")
         array = series.asarray()
-        is_inverted = file.pages[0].photometric == _WHITE_IS_ZERO
+        is_inverted = file.pages.first.photometric == _WHITE_IS_ZERO
         axes = [series.axes.index(axis) for axis in "YX"]
     if is_inverted:
         array = np.iinfo(array.dtype).max - array

@@ -148,8 +148,8 @@ def _turn_hue(r, g, b, shift):
         part = (value - middle) / max(spread, _F1)
         sector = start + _F1 - part if ahead == least else start - _F1 + part
         # The hue in turns, then in 1/256 of a turn, and shifted.
-        turn = np.float64(sector) * _SIXTH + 1.0
-        turn = np.float32(turn - 1.0 if turn >= 1.0 else turn)
+        exact_turn = np.float64(sector) * _SIXTH + 1.0
+        turn = np.float32(exact_turn - 1.0 if exact_turn >= 1.0 else exact_turn)
         hue = np.float32(np.int32(np.float64(turn) * 255.0)) + shift
         hue = hue - _F256 if hue >= _F256 else hue
         level = np.floor(spread / max(value, _F1) * _BELOW_255 + _LEAST_STEP)
