@@ -51,7 +51,7 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     """
     if os.name != "posix":
         sys.exit("pirl_plugin: this package needs Linux or macOS; on Windows, use WSL")
-    from pirl_plugin.system.console import prepare_streams
+    from pirl_plugin.system.console import check_output, prepare_streams
     from pirl_plugin.system.failures import in_one_sentence
     from pirl_plugin.system.processes import share_import_path
     from pirl_plugin.system.watcher import watching
@@ -68,13 +68,13 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
             # Otherwise torch imports it in C++, where an exception from a signal is lost.
             import numpy  # noqa: F401
 
-            status = (command or run)(sys.argv[1:]) or 0
-            sys.stdout.flush()
-    except BrokenPipeError:  # the pipe's reader, such as head, has ended
-        # Otherwise Python fails again when it flushes the output on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
-    sys.exit(status)
+            sys.exit((command or run)(sys.argv[1:]))
+    except SystemExit as ended:  # also after --help
+        shows_only_progress = "train" in sys.argv[1:2]
+        if not (ended.code or shows_only_progress):
+            with in_one_sentence():
+                check_output()
+        raise
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ It must end soon, with one sentence, and leave no process, no lock and no tempor
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -121,6 +122,29 @@ def test_full_disk(number, command, checkpoint, image_folder, folders):
         check_end(run, folders, [1], seconds=300)
         assert "No space left on device" in run.err
         assert str(folders[0]) in run.err
+
+
+@commands(names=COMMANDS)
+def test_closed_pipe(command, checkpoint, image_folder, folders):
+    """Results are written although nobody reads the console."""
+    out = folders[0]
+    words = arguments(command, checkpoint, image_folder, out)
+    program = [sys.executable, "-m", "pirl_plugin", *words]
+    read, closed = os.pipe()
+    os.close(read)
+    done = subprocess.run(program, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(closed)
+    assert (done.returncode, TRACEBACK in done.stderr) == (0, False), done.stderr
+    results = {
+        "train": "checkpoint.torch",
+        "quickstart": "report.html",
+        "linear": "checkpoint.torch",
+        "finetune": "classifier.torch",
+        "export": "trunk.pth",
+        "prepare": "train/ants/0.jpg",
+        "configs": "",
+    }
+    assert (out / results.get(command, "features.npz")).exists()
 
 
 @commands()

@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import io
 import os
 import shutil
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
+from pirl_plugin.system.failures import FailedWrite
 from pirl_plugin.system.text import span
+
+_NO_READER = (errno.EPIPE, errno.EIO)  # a closed pipe or terminal
+
+
+class _Stream(io.FileIO):
+    """A standard stream that loses text on an error, so that a command still writes its results.
+
+    Attributes:
+        error: why text was lost; None if none was.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write bytes, or lose them."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = error
+            return len(data)
 
 
 def put(text: str, stream: str = "stdout") -> None:
-    """Write to stdout or stderr, and flush; a closed terminal does not end a run."""
-    file = getattr(sys, stream)
-    try:
-        print(text, end="", file=file, flush=True)
-    except OSError:
-        with contextlib.suppress(OSError):  # otherwise Python fails again when it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+    """Write to stdout or stderr, and flush."""
+    print(text, end="", file=getattr(sys, stream), flush=True)
 
 
 def prepare_streams() -> None:
-    """Replace missing standard streams, and let streams escape unsupported characters."""
+    """Replace the standard streams: errors do not end a command, and all characters are written."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed, as under cron or by >&-
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as under cron or by >&-
             # The system assigns the lowest free number, so no later file gets a stream's output.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a notebook's streams accept all characters
-            stream.reconfigure(errors="backslashreplace")
+        elif mode == "w" and stream is getattr(sys, f"__{name}__"):  # not a notebook's
+            buffer = io.BufferedWriter(_Stream(stream.fileno(), mode, closefd=False))
+            text = io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", None, True)
+            setattr(sys, name, text)  # with line buffering
+
+
+def check_output() -> None:
+    """Raise ``FailedWrite`` if stdout lost text, unless nobody reads it any more."""
+    sys.stdout.flush()
+    stream = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    error = stream.error if isinstance(stream, _Stream) else None
+    if error is not None and error.errno not in _NO_READER:
+        raise FailedWrite(error.errno, error.strerror, "standard output")
 
 
 @dataclass
@@ -44,7 +73,8 @@ class Progress:
         began: start time, in seconds of ``time.monotonic``.
 
     Example:
-        >>> with contextlib.closing(Progress("copies", 3)) as progress:
+        >>> from contextlib import closing
+        >>> with closing(Progress("copies", 3)) as progress:
         ...     progress.update(3)
     """
 

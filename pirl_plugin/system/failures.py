@@ -184,8 +184,6 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:  # the pipe's reader, such as head, has ended
-        raise
     except Exception as error:
         text = f"{PREFIX}{sentence(error)}"
         details = details_of(error)

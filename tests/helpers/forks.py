@@ -54,6 +54,7 @@ def fork(main: Callable[[], None], stdout: IO[str] | None, stderr: IO[str] | Non
             if stream is not None:
                 os.dup2(stream.fileno(), number)
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
         # Belongs to the test process: logging, child processes and the fork server.
         logging.root.handlers.clear()
         multiprocessing.process._children.clear()  # type: ignore[attr-defined]

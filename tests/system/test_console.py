@@ -41,10 +41,34 @@ with open("file", "w"):
     assert (tmp_path / "file").read_text() == ""
 
 
+@pytest.mark.parametrize("place", ["a closed pipe", "a full disk"])
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_put__ignores_closed_stream(stream):
-    code = f"from pirl_plugin.system.console import put\nput('a', '{stream}')"
-    read, write = os.pipe()
-    os.close(read)  # like a closed terminal
-    subprocess.run([sys.executable, "-c", code], check=True, **{stream: write})
-    os.close(write)
+def test_command__writes_its_results_whatever_the_console_does(stream, place, tmp_path):
+    code = f"""
+import sys
+from pirl_plugin.cli import main
+def work(arguments):
+    for _ in range(3):
+        print("a" * 10_000, file=sys.{stream})
+    open("results", "w").close()
+    sys.exit()  # as argparse does after --help
+main(work)
+"""
+    if place == "a full disk":
+        console = os.open("/dev/full", os.O_WRONLY)
+    else:
+        read, console = os.pipe()
+        os.close(read)  # as `head` does
+    other = "stderr" if stream == "stdout" else "stdout"
+    pipes = {stream: console, other: subprocess.PIPE}
+    done = subprocess.run([sys.executable, "-c", code], text=True, cwd=tmp_path, **pipes)
+    os.close(console)
+    assert (tmp_path / "results").exists()
+    sentence = ""
+    if (stream, place) == ("stdout", "a full disk"):
+        sentence = (
+            "pirl_plugin: No space left on device: standard output. Free some space there, or "
+            "choose another folder.\n"
+        )
+    assert getattr(done, other) == sentence
+    assert done.returncode == bool(sentence)
