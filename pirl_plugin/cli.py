@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "save features and predicted classes for any images",
     ),
     "linear": (
-        "pirl_plugin.vissl.linear:main",
+        "pirl_plugin.evaluation.linear_command:main",
         "classify images: fit a linear classifier on frozen features",
     ),
     "finetune": (

@@ -14,7 +14,7 @@ from pirl_plugin.system.failures import Refused
 CLASSIFIER = "pirl_classifier"
 """Key for the classifier in a checkpoint."""
 CLASSIFIER_FILE = "classifier.torch"
-"""File with trunk and classifier, written by ``linear --fit logistic`` and ``finetune``."""
+"""File with trunk and classifier, written by ``linear`` and ``finetune``."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 _EPOCHS = 30
 _STEPS = 1000  # at least
 _BATCH = 32  # images per step, as in the single-process configs
+_UNCHECKED = "Not checked: whether test images are also training images (see pirl-plugin knn)."
 
 
-def main(arguments: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Fine-tune in this process, print the top-1 accuracy, and save the classifier."""
-    options = _parse(arguments)
+    options = _parse(argv)
     require_host()
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
     from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
@@ -38,7 +40,7 @@ def main(arguments: list[str]) -> int:
     if options.report is not None:
         require_scikit_learn()
     trunk, images = load_trunk_and_images(options)
-    print(labeled_run.UNCHECKED, flush=True)
+    print(_UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
         *network_overrides(trunk),
@@ -192,14 +194,24 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     return f"{file}: the network and its classifier, for pirl-plugin embed and export"
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = labeled_run.labeled_parser(
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = arguments.command_parser(
         "finetune",
         "Fine-tune all layers of a checkpoint, and a linear classifier, on labeled images.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
-        "runs/finetune",
+        arguments.NETWORK,
+        arguments.LABELED_DATA,
+        arguments.IMAGES,
+        weights=arguments.WEIGHTS,
     )
+    parser.usage = "%(prog)s [options] [KEY=VALUE …]"
     add = parser.add_argument
+    out = "folder for the run"
+    add("--out", type=arguments.output_folder, default="runs/finetune", help=out)
+    page = "write a page with the accuracies"
+    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     add("--fraction", type=float, help="train on this fraction of the images, such as 0.1")
     add("--scratch", action="store_true", help="also train the same network from random weights")
-    return parser.parse_args(arguments)
+    overrides = "overrides, as in pirl-plugin train"
+    add("overrides", nargs="*", metavar="KEY=VALUE", help=overrides)
+    return parser.parse_args(argv)

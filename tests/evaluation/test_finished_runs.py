@@ -3,51 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.evaluation.network_options import report_accuracies
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.vissl.linear import choose_benchmark
-from tests.helpers.host_tools import write_checkpoint, write_classes
-from tests.helpers.images import save_gray
+from tests.helpers.host_tools import write_classes
 from tests.helpers.sweeps import finish
-
-
-@pytest.mark.slow
-def test_linear__runs_narrow_network_in_one_command(tmp_path, capfd):
-    path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
-    data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
-    for split in ("train", "val"):
-        save_gray(data / split / "without_a_class.png")
-        for folder in sorted((data / split).iterdir())[:2]:
-            (folder / "unreadable.png").write_text("no image")
-    words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
-    rate = "config.OPTIMIZER.param_schedulers.lr.start_value=1"
-    words += ["--fit", "vissl", "--size", "32", rate, "config.OPTIMIZER.num_epochs=4"]
-    words.append("config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8")
-    assert run(["linear", *words, "config.HOOKS.PIRL_RUN.max_unreadable=0.2"]) == 0
-    printed = capfd.readouterr().out
-    assert "training  66 images" in printed  # 67 minus one unlabeled
-    assert "16 labeled test images" in printed  # 19 minus one unlabeled and two unreadable
-    found = final_accuracy(tmp_path / "out")
-    assert found == {"res5": 100.0}  # over readable, labeled images
-    assert printed.endswith("Linear top-1 (%):\n  res5    100.00\n")
-
-
-def test_choose_benchmark__picks_matching_overlay():
-    def overlay(*arguments):
-        with torch.device("meta"):
-            return choose_benchmark(ResNetTrunk(*arguments))[:2]
-
-    full = "config=benchmark/pirl/linear_imagenet1k"
-    assert overlay(50) == [full, "+config/pirl/linear=resnet50"]
-    assert overlay(50, 2) == [full, "+config/pirl/linear=resnet50_c2x"]
-    assert overlay(18) == [full, "+config/pirl/linear=resnet18"]
-    assert overlay(34)[0] == overlay(18, 0.5)[0] == "config=benchmark/pirl/quick_linear"
-    assert overlay(18, 1, True)[0] == "config=benchmark/pirl/quick_linear"
 
 
 def test_report__shows_every_layer_and_chance(tmp_path):

@@ -1,4 +1,4 @@
-"""``linear --fit logistic``, and ``embed`` predictions from the saved classifier."""
+"""``linear``, and ``embed`` predictions from the saved classifier."""
 
 import json
 import re
@@ -134,14 +134,6 @@ def test_layer_classifier__sorts_unlabeled_images(checkpoint, tmp_path, capsys):
         assert table["probability"].between(0.34, 1).all()
     with pytest.raises(ValueError, match="--layer = 'res2': expected one of conv1"):
         embed(file, photos, tmp_path / "g.npz", "--layer", "res2")
-
-
-def test_linear__refuses_options_for_other_fit(checkpoint, tmp_path, capsys):
-    command = ["linear", "--checkpoint", str(checkpoint), "--data", str(tmp_path)]
-    for words in (["--fit", "vissl", "--layer", "res2"], ["config.OPTIMIZER.num_epochs=3"]):
-        with pytest.raises(SystemExit):
-            run([*command, *words])
-        assert "--fit vissl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])

@@ -68,7 +68,7 @@ def knn_top1(output: str) -> float:
     return float(found)
 
 
-def linear_top1(output: str) -> dict[str, float]:
-    """Return top-1 by layer as printed by ``pirl-plugin linear``, in percent."""
-    table = output.rpartition("Linear top-1 (%):\n")[2]
-    return {layer: float(top1) for layer, top1 in re.findall(r"^  (\w+) +([\d.]+)$", table, re.M)}
+def linear_top1(output: str) -> float:
+    """Return the chosen layer's accuracy as printed by ``pirl-plugin linear``, in percent."""
+    (found,) = re.findall(r"^  \w+ +[\d.]+ +([\d.]+) +\S+  chosen$", output, re.M)
+    return float(found)

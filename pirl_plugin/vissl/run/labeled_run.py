@@ -1,4 +1,4 @@
-"""Shared by ``linear`` and ``finetune``: a VISSL run on a checkpoint and labeled images."""
+"""The overrides for a VISSL run on a checkpoint and labeled images."""
 
 from __future__ import annotations
 
@@ -6,44 +6,12 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from pirl_plugin.system import arguments
 from pirl_plugin.system.files import locked
 from pirl_plugin.vissl.host_config import quoted
 
 if TYPE_CHECKING:
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
-
-
-UNCHECKED = "Not checked: whether test images are also training images (see pirl-plugin knn)."
-
-
-def labeled_parser(name: str, description: str, example: str, out: str) -> argparse.ArgumentParser:
-    """Return the parser for a command that runs VISSL on a checkpoint and labeled images.
-
-    Args:
-        name: the command's name.
-        description: what the command does.
-        example: example options and arguments.
-        out: default folder for the run.
-    """
-    parser = arguments.command_parser(
-        name,
-        description,
-        example,
-        arguments.NETWORK,
-        arguments.LABELED_DATA,
-        arguments.IMAGES,
-        weights=arguments.WEIGHTS,
-    )
-    parser.usage = "%(prog)s [options] [KEY=VALUE …]"
-    add = parser.add_argument
-    add("--out", type=arguments.output_folder, default=out, help="folder for the run")
-    page = "write a page with the accuracies"
-    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
-    overrides = "overrides, as in pirl-plugin train"
-    add("overrides", nargs="*", metavar="KEY=VALUE", help=overrides)
-    return parser
 
 
 def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:

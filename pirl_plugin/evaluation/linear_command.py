@@ -1,8 +1,4 @@
-"""``pirl-plugin linear``: linear classifiers on a checkpoint's frozen features.
-
-scikit-learn fits them to features that are computed once. With ``--fit vissl``, VISSL's benchmark
-trains them.
-"""
+"""``pirl-plugin linear``: a logistic regression on a network's frozen features."""
 
 from __future__ import annotations
 
@@ -15,63 +11,19 @@ from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.text import printable
-from pirl_plugin.vissl.host_config import require_host
-from pirl_plugin.vissl.run import labeled_run
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.logistic import LogisticFits
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
-# (depth, width) -> overlay with this network's layer pooling, as in App. C of the paper.
-_OVERLAYS = {
-    (18, 1): "resnet18",
-    (50, 1): "resnet50",
-    (50, 2): "resnet50_c2x",
-    (50, 4): "resnet50_c4x",
-}
-_TITLE = "Linear classifiers on frozen features"
 _MOST_CLASSES = 30  # listed on the console
 _MISTAKES = 12  # pictures on the page
 
 
-def main(argv: list[str]) -> int:
-    """Train classifiers, and print the top-1 accuracy for each layer."""
-    options = _parse(argv)
-    if options.fit == "vissl":
-        return _fit_with_vissl(options)
-    _fit_logistic(options)
-    return 0
-
-
-def _fit_with_vissl(options: argparse.Namespace) -> int:
-    """Run VISSL's benchmark, and print accuracies; return the exit status."""
-    require_host()
-    from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
-    from pirl_plugin.images.classes import NO_CLASS
-    from pirl_plugin.vissl.run import launch
-
-    trunk, images = load_trunk_and_images(options)
-    benchmark = choose_benchmark(trunk)
-    print(labeled_run.UNCHECKED, flush=True)
-    status = launch.main([*benchmark, *labeled_run.run_overrides(options, trunk, images)])
-    if status != 0:
-        return status
-    accuracies = final_accuracy(options.out)
-    tested = num_tested(options.out)
-    print(f"{tested:,} labeled test images")
-    print("Linear top-1 (%):")
-    for layer, top1 in accuracies.items():
-        print(f"  {layer:8}{top1:6.2f}")
-    if options.report is not None:
-        num_train = int((images.train_labels != NO_CLASS).sum())
-        report_accuracies(options, _TITLE, trunk, images, accuracies, num_train, tested)
-    return 0
-
-
-def _fit_logistic(options: argparse.Namespace) -> None:
+def main(argv: list[str]) -> None:
     """Fit logistic regressions, print accuracies, and save the classifier for the chosen layer."""
+    options = _parse(argv)
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS
@@ -149,7 +101,7 @@ def _write_page(
     counts = confusion_matrix(labels, predicted, labels=range(len(classes)))
     report_accuracies(
         options,
-        _TITLE,
+        "Linear classifiers on frozen features",
         trunk,
         images,
         accuracies,
@@ -167,42 +119,21 @@ def _write_page(
     )
 
 
-def choose_benchmark(trunk: AnyTrunk) -> list[str]:
-    """Return the overrides for the benchmark that fits a trunk.
-
-    It measures five layers for the paper's networks and for ResNet-18, as in Table 2, and only the
-    pooled features for others, such as the narrow network in ``quick_jigsaw``.
-    """
-    from pirl_plugin.models.resnet import ResNetTrunk
-
-    full = "config=benchmark/pirl/linear_imagenet1k"
-    if not isinstance(trunk, ResNetTrunk):
-        return [full, "+config/pirl/linear=timm", *labeled_run.timm_overrides(trunk)]
-    network = trunk.network_config.options
-    overlay = _OVERLAYS.get((network["depth"], network["width"]))
-    if overlay and not network["small_stem"]:
-        return [full, f"+config/pirl/linear={overlay}"]
-    return ["config=benchmark/pirl/quick_linear", *labeled_run.resnet_overrides(trunk)]
-
-
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = labeled_run.labeled_parser(
+    parser = arguments.command_parser(
         "linear",
-        "Classify images: fit a linear classifier to a checkpoint's frozen features.",
+        "Classify images: fit a linear classifier to frozen features, which are computed once.",
         "--timm tf_efficientnet_lite0 --pretrained --data DIR",
-        "runs/linear",
+        arguments.NETWORK,
+        arguments.LABELED_DATA,
+        arguments.IMAGES,
+        weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
-    fit = (
-        "logistic: fit scikit-learn's logistic regression to features that are computed once, and "
-        "save the classifier; vissl: run VISSL's benchmark, which trains for 28 epochs"
-    )
-    add("--fit", choices=("logistic", "vissl"), default="logistic", help=fit)
     layer = "fit only this layer (default: fit every layer, and choose one on held-out images)"
     add("--layer", metavar="NAME", help=layer)
-    options = parser.parse_args(argv)
-    if options.fit == "vissl" and options.layer is not None:
-        parser.error("--layer: --fit vissl trains on every layer; omit one of the two")
-    if options.fit == "logistic" and options.overrides:
-        parser.error(f"{options.overrides[0]}: overrides need --fit vissl")
-    return options
+    out = "folder for classifier.torch and results.json"
+    add("--out", type=arguments.output_folder, default="runs/linear", help=out)
+    page = "write a page with the accuracies"
+    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
+    return parser.parse_args(argv)
