@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from pirl_plugin.images.classes import (
@@ -26,7 +27,7 @@ from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import DISK_HF
 from pirl_plugin.images.source import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.text import printable
+from pirl_plugin.system.text import counted, printable
 
 STATE = "state.json"
 """Name of the file that ``save_to_disk`` writes into a data set's folder."""
@@ -49,7 +50,6 @@ class HuggingFaceSource(MapSource):
     kind = "Hugging Face data set"
 
     def __init__(self, dataset: Any, columns: Columns = BY_NAME, path: str | None = None) -> None:
-        import datasets
 
         super().__init__(dataset, columns, path)
         if dataset.format["type"] == "custom":
@@ -57,18 +57,35 @@ class HuggingFaceSource(MapSource):
                 f"{self.path} has its own transform. Remove it with data.with_format(None), "
                 f"and pass an image transform as the views."
             )
-        column = self._find_column("image")
-        value = kind_of_column = dataset.features[column]
-        while hasattr(value, "feature"):  # a list of lists
-            value = value.feature
-        if value is not kind_of_column or hasattr(value, "shape"):  # arrays, not image files
-            self._items = dataset.with_format("numpy", [column], dtype=value.dtype)
-        else:
-            # Encoded, because the package would fetch URLs, and use all of PIL's decoders.
-            encoded = datasets.Image(decode=False)
-            rows = dataset.with_format(None).select_columns([column])
-            self._items = rows.cast_column(column, encoded)
-        self._key = column
+        self._key = self._find_column("image")
+        self._items = self._rows_of(self._key)
+
+    def _rows_of(self, column: str) -> Any:
+        """Return one column's rows as Arrow tables.
+
+        In its other formats, the package decodes images and sounds, and fetches URLs, for any
+        column that a file declares as such.
+        """
+        return self.dataset.with_format("arrow").select_columns([column])
+
+    def _image_in(self, item: Any) -> Any:
+        """Return the image in a row: the content of a file, or an array.
+
+        Args:
+            item: the row as an Arrow table, with the image column.
+
+        Raises:
+            OSError: the file cannot be read.
+            UnreadableImageError: the row has no image.
+        """
+        import pyarrow
+
+        value = item.column(0)[0]
+        if isinstance(value, pyarrow.ExtensionScalar):  # an array of fixed shape
+            value = value.value
+        if isinstance(value, pyarrow.ListScalar) and value.is_valid:
+            return _array_in(value.values)
+        return super()._image_in({self._key: value.as_py()})
 
     def _find_column(self, kind: str) -> str:
         """Return the image or label column: a recognized name, or the only column of this type.
@@ -85,7 +102,8 @@ class HuggingFaceSource(MapSource):
         names = []
         of_type = []
         for name, value in self.dataset.features.items():
-            if kind == "label" or getattr(value, "dtype", "") != "string":  # paths are not images
+            holds_text = "string" in str(getattr(value, "dtype", ""))  # such as paths
+            if kind == "label" or not holds_text:
                 names.append(name)
             if isinstance(value, type_of_kind):
                 of_type.append(name)
@@ -105,13 +123,28 @@ class HuggingFaceSource(MapSource):
         import datasets
 
         column = self._find_column("label")
-        values = self.dataset.with_format(None).select_columns([column])[:][column]
         kind = self.dataset.features[column]
-        if not isinstance(kind, datasets.ClassLabel):
+        is_named = isinstance(kind, datasets.ClassLabel)
+        is_plain = isinstance(kind, datasets.Value) and "binary" not in kind.dtype
+        if not (is_named or is_plain):
+            raise NoLabels(
+                f"{self.path}: the column {column!r} has values of type {shorten(str(kind), 60)}, "
+                f"but classification needs one class per image."
+            )
+        values = self._rows_of(column)[:].column(0).to_pylist()
+        if not is_named:
             return name_classes(values, context=self.path, missing=MISSING_VALUES)
+        names = list(map(str, kind.names))
         # −1 is a missing label.
-        labels = [None if value is None or value < 0 else kind.names[value] for value in values]
-        return name_classes(labels, natural_order(kind.names), self.path)
+        numbers = [None if value is None or value < 0 else value for value in values]
+        largest = max(filter(None, numbers), default=0)
+        if largest >= len(names):
+            raise NoLabels(
+                f"{self.path}: the column {column!r} has the class number {largest}, but only "
+                f"{counted(len(names), 'class name')}."
+            )
+        labels = [None if number is None else names[number] for number in numbers]
+        return name_classes(labels, natural_order(names), self.path)
 
 
 class HuggingFaceFiles(HuggingFaceSource):
@@ -145,6 +178,29 @@ class HuggingFaceFiles(HuggingFaceSource):
     def files(self) -> list[str]:
         """Return the Arrow or Parquet files."""
         return self._files
+
+
+def _array_in(values: Any) -> Any:
+    """Return the numbers in an Arrow list of lists as an array.
+
+    Raises:
+        UnreadableImageError: numbers are missing, or the lists differ in length.
+    """
+    import pyarrow
+    from pyarrow import compute
+
+    shape = [len(values)]
+    while isinstance(
+        values, (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
+    ):
+        lengths = compute.list_value_length(values).unique().to_pylist()
+        if len(lengths) != 1 or None in lengths:
+            raise UnreadableImageError(f"its rows have the lengths {lengths}")
+        shape += lengths
+        values = values.flatten()
+    if values.null_count:
+        raise UnreadableImageError("pixels are missing")
+    return values.to_numpy(zero_copy_only=False).reshape(shape)
 
 
 def is_hugging_face(dataset: object) -> bool:
