@@ -16,13 +16,14 @@ class RecordedRows:
     """Lists of rows, to which the same command adds whatever is missing.
 
     Args:
-        file: the JSON file; its content is read if it exists.
+        file: the JSON file; its content replaces the given one if it exists.
         content: content of a new file, with an empty list for each kind of row.
     """
 
     def __init__(self, file: Path, content: dict[str, Any]) -> None:
         self.file = file
-        self.content = json.loads(file.read_text("utf-8")) if file.is_file() else content
+        recorded = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        self.content = {**content, **recorded}
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def has(self, rows: str, key: dict[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from starts_rows import base_method
 from timm.models import adapt_input_conv
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from training import Photos, channels_last, decoded, labels_of, loader_of, train
+from training import Photos, Saving, channels_last, decoded, labels_of, loader_of, train
 
 import pirl_plugin as pirl
 from pirl_plugin.system.processes import processor_name
@@ -205,12 +205,14 @@ class Comparison:
         """Return a loader for a method's views."""
         return loader_of(photos, method, BATCH, seed, workers=0)
 
-    def pretrain(self, name: str, epochs: int, seed: int) -> nn.Module:
-        """Train a method from random weights."""
+    def pretrain(self, name: str, epochs: int, seed: int, saving: Saving) -> nn.Module:
+        """Train a method from random weights, or resume training."""
         network = self.network(name, seed)
         method = self.method(name, network, len(self.train), self.options.image_size)
         loader = self.loader(method, self.train, seed)
-        train(method, loader, epochs, RATE, autocast=self.options.precision == "bfloat16")
+        autocast = self.options.precision == "bfloat16"
+        length = train(method, loader, epochs, RATE, autocast=autocast, saving=saving)
+        print(f"{name}, {epochs} epochs, seed {seed}: {length}", flush=True)
         return network
 
     def go_on(

@@ -11,17 +11,18 @@ from the package on PyPI), frozen; and PIRL and NPID continued from these. Each 
 last layer and at the best layer for the training photos; some are fine-tuned.
 
 ``--rows`` selects rows by name: ``pirl_jigsaw:40`` is PIRL after 40 epochs, ``npid:time40`` NPID
-after the same processor time, ``npid_continued:5`` NPID continued from published weights,
-``published@128`` frozen weights at 128 px, ``published_components`` the same on the channels' first
-three principal components, ``published_adapted`` with the first layer that timm adapts, and
-``tuned/npid:40`` an NPID network fine-tuned on few labels. ResNets train in bfloat16 if the
-processor has instructions for it.
+after the same processor time, ``npid:20/160`` NPID after 20 of 160 epochs, ``npid_continued:5``
+NPID continued from published weights, ``published@128`` frozen weights at 128 px,
+``published_components`` the same on the channels' first three principal components,
+``published_adapted`` with the first layer that timm adapts, and ``tuned/npid:40`` an NPID network
+fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it.
 
 ``--costs`` measures the cost per image for each method, which tables with times and rows at equal
 time need. Run it on an idle machine.
 
-Finished rows are recorded in ``OUT/starts.json``; run the same command again to continue. The
-cheapest rows come first. ``starts_report.py`` makes the tables.
+Finished rows are recorded in ``OUT/starts.json``; run the same command again to continue. Training
+from random weights also resumes in the middle of a run. The cheapest rows come first.
+``starts_report.py`` makes the tables.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ from recorded import RecordedRows
 from starting_points import BATCH, CONTINUATIONS, PHOTO_CROPS, Comparison, Continuation
 from starts_rows import HANDMADE, Row, RowName, base_method
 from torch import nn
-from training import fast_precision, measure_costs, train
+from training import Saving, fast_precision, measure_costs, save_tensors, train
 
 from pirl_plugin.system.files import write_json
 
 SELECTION_EPOCHS = 2
+UNFINISHED = ".training"  # suffix of the state of an interrupted run
+STATES = (10, 20, 40, 80)  # epochs after which a longer run's network is saved
 WITHOUT_WEIGHTS = [
     *("histograms", "random"),
     *("npid:20", "npid:40", "npid:time40", "pirl_rotation:20", "pirl_rotation:40"),
@@ -140,6 +143,8 @@ def choose_continuation(comparison: Comparison, rows: RecordedRows, method: str)
 def frozen_row(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) -> None:
     """Evaluate a row at all layers."""
     key = {"start": row.start, "passes": row.epochs, "size": row.size, "seed": seed}
+    if row.of:
+        key["of"] = row.of
 
     def measure() -> dict[str, Any]:
         if row.start in HANDMADE:
@@ -149,7 +154,7 @@ def frozen_row(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) 
             read = partial(comparison.features, network=network, size=row.size)
         return comparison.measure(read, seed)
 
-    rows.add("frozen", key, measure)
+    rows.add("states" if row.of else "frozen", key, measure)
 
 
 def tuned_row(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) -> None:
@@ -167,6 +172,9 @@ def network_of(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) 
     method, _, is_continued = row.start.partition(" ")
     start = "published" if is_continued else row.start
     file = network_file(comparison.options.out, row, seed)
+    run = replace(row, epochs=row.of, of=0) if row.of else row
+    if run != row and not file.is_file():
+        network_of(comparison, rows, run, seed)  # saves this row's network, too
     if not row.epochs or file.is_file():
         network = comparison.network(start, seed)
         if row.epochs:
@@ -177,15 +185,22 @@ def network_of(comparison: Comparison, rows: RecordedRows, row: Row, seed: int) 
         photos = comparison.train
         network = comparison.go_on(method, row.epochs, seed, continuation, photos, row.size)
     else:
-        network = comparison.pretrain(method, row.epochs, seed)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(network.state_dict(), file)
+        passed = {epoch: replace(row, epochs=epoch, of=row.epochs) for epoch in STATES}
+        networks = {
+            epoch: network_file(comparison.options.out, state, seed)
+            for epoch, state in passed.items()
+        }
+        saving = Saving(file.with_suffix(UNFINISHED), networks)
+        network = comparison.pretrain(method, row.epochs, seed, saving)
+    save_tensors(network.state_dict(), file)
+    file.with_suffix(UNFINISHED).unlink(missing_ok=True)
     return network
 
 
 def network_file(out: Path, row: Row, seed: int) -> Path:
     """Return the file for a row's network."""
-    name = f"{row.start.replace(' ', '_')}_{row.epochs}passes_{row.size}px_seed{seed}.pth"
+    passes = f"{row.epochs}of{row.of}" if row.of else row.epochs
+    name = f"{row.start.replace(' ', '_')}_{passes}passes_{row.size}px_seed{seed}.pth"
     return out / "networks" / name
 
 
@@ -223,7 +238,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     comparison = Comparison(options)
-    kinds: dict[str, Any] = {"costs": {}, "selection": [], "frozen": [], "fine_tuned": []}
+    kinds: dict[str, Any] = {"costs": {}}
+    kinds |= {kind: [] for kind in ("selection", "frozen", "states", "fine_tuned")}
     content = {"setting": comparison.about(), **kinds}
     rows = RecordedRows(options.out / "starts.json", content)
     print(f"ResNets train in {options.precision}", flush=True)

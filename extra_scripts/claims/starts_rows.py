@@ -52,7 +52,9 @@ ALL_LABELS = {"knn": "kNN", "linear": "linear"}
 FEW_LABELS = {"linear_0.05": "5 %", "linear_0.1": "10 %"}
 HEAD_EPOCHS = 2  # as in starting_points.py
 
-NAME = re.compile(r"(tuned/)?([a-z_]+?)(_continued)?(?::(time)?(\d+))?(?:@(\d+))?")
+NAME = re.compile(
+    r"(tuned/)?([a-z_]+?)(_continued)?(?::(?:(time)|(10|20|40|80)/)?(\d+))?(?:@(\d+))?"
+)
 
 
 def base_method(start: str) -> str:
@@ -69,35 +71,43 @@ class Row:
         epochs: number of epochs; 0: nothing was trained.
         size: side of the images in pixels.
         is_tuned: whether it is fine-tuned on few labels instead of frozen.
+        of: number of epochs in the run that passed through this row's state; 0: ``epochs``. Its
+            learning rate is not yet 0, so it is no run of ``epochs`` epochs.
     """
 
     start: str
     epochs: int
     size: int
     is_tuned: bool = False
+    of: int = 0
 
     @property
     def title(self) -> str:
         """The row's name in tables, such as ``NPID, 20 epochs, 64 px``."""
         words = [LABELS[self.start]]
-        if self.epochs:
+        if self.of:
+            words.append(f"{self.epochs} of {self.of} epochs")
+        elif self.epochs:
             words.append("1 epoch" if self.epochs == 1 else f"{self.epochs} epochs")
         title = ", ".join([*words, f"{self.size} px"])
         return f"fine-tuned: {title.replace(', frozen', '')}" if self.is_tuned else title
 
     @property
-    def order(self) -> tuple[bool, int, int, int]:
+    def order(self) -> tuple[bool, int, int, int, int]:
         """Frozen rows first, in the order of ``LABELS``."""
-        return (self.is_tuned, [*LABELS].index(self.start), self.epochs, self.size)
+        return (self.is_tuned, [*LABELS].index(self.start), self.of, self.epochs, self.size)
 
 
 @dataclass(frozen=True)
 class RowName:
     """A row as named on the command line, ``[tuned/]START[_continued][:[time]EPOCHS][@SIZE]``.
 
+    ``START:AT/EPOCHS`` is the state of a run after ``AT`` of its epochs: 10, 20, 40 or 80.
+
     Attributes:
         start: a key in ``LABELS``.
         epochs: number of epochs.
+        of: number of epochs in the run that the row is a state of, or 0.
         is_time: whether the epochs are PIRL's (jigsaw), and this row gets as much processor time.
         size: side of the images in pixels; None: the comparison's.
         is_tuned: whether it is fine-tuned on few labels.
@@ -105,6 +115,7 @@ class RowName:
 
     start: str
     epochs: int
+    of: int
     is_time: bool
     size: int | None
     is_tuned: bool
@@ -118,15 +129,16 @@ class RowName:
                 f"{text!r} is not a row: [tuned/]START[:EPOCHS][@SIZE], where START is one of "
                 f"{', '.join(LABELS).replace(' continued', '_continued')}"
             )
-        size = int(match[6]) if match[6] else None
-        return cls(start, int(match[5] or 0), bool(match[4]), size, bool(match[1]))
+        size = int(match[7]) if match[7] else None
+        epochs, of = (match[5], match[6]) if match[5] else (match[6] or 0, 0)
+        return cls(start, int(epochs), int(of), bool(match[4]), size, bool(match[1]))
 
     def row(self, costs: dict[str, float], size: int) -> Row:
         """Return the row; its time may follow from the cost per image."""
         epochs = self.epochs
         if self.is_time:
             epochs = round(epochs * costs["pirl_jigsaw"] / costs[self.start])
-        return Row(self.start, epochs, self.size or size, self.is_tuned)
+        return Row(self.start, epochs, self.size or size, self.is_tuned, self.of)
 
 
 class Accuracies:
@@ -140,7 +152,7 @@ class Accuracies:
         self.content = content
         self.photos = content["setting"]["test_images"]
         self._measured: dict[tuple[Row, str], dict[int, tuple[float, str | None]]] = {}
-        for row in content["frozen"]:
+        for row in [*content["frozen"], *content.get("states", [])]:
             for measure in (*ALL_LABELS, *FEW_LABELS):
                 for layer in ("last", "best"):
                     right = row[measure].get(f"{layer}_right")
@@ -152,7 +164,8 @@ class Accuracies:
     def _add(
         self, row: dict[str, Any], is_tuned: bool, measure: str, top1: float, right: str | None
     ) -> None:
-        key = (Row(row["start"], row["passes"], row["size"], is_tuned), measure)
+        named = Row(row["start"], row["passes"], row["size"], is_tuned, row.get("of", 0))
+        key = (named, measure)
         self._measured.setdefault(key, {})[row["seed"]] = (top1, right)
 
     @property

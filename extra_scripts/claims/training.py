@@ -6,7 +6,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torchvision.datasets import DatasetFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import pirl_plugin as pirl
+from pirl_plugin.system.files import atomic_write
 
 # Rates are for 32 images, and are scaled with the batch (Goyal et al. 2017).
 REFERENCE_BATCH = 32
@@ -44,6 +45,28 @@ class Length:
     seconds: float
     cpu_seconds: float
     loss: float
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where a long run saves what it has, so that it can be interrupted at any time.
+
+    Attributes:
+        state: file for everything that training changes, from which an interrupted run resumes with
+            the same result, bit for bit.
+        networks: epoch → file for the trunk after it.
+        every: epochs between two states.
+    """
+
+    state: Path
+    networks: Mapping[int, Path]
+    every: int = 5
+
+
+def save_tensors(content: object, file: Path) -> None:
+    """Write a file that is complete or absent, also after a power failure."""
+    with atomic_write(file) as stream:
+        torch.save(content, stream)
 
 
 def decoded(folder: Path, side: int | None = None) -> tuple[list[str], Photos]:
@@ -130,6 +153,7 @@ def train(
     device: str = "cpu",
     autocast: bool = False,
     fill: bool = True,
+    saving: Saving | None = None,
 ) -> Length:
     """Train a method with SGD, a cosine schedule to 0, and a bank of embeddings.
 
@@ -141,6 +165,7 @@ def train(
         device: ``cpu`` or ``cuda``.
         autocast: whether to compute in bfloat16.
         fill: whether to start with a bank of embeddings.
+        saving: where to save the state, and resume from it; None: nowhere.
     """
     steps = epochs * len(loader)
     optimizer = torch.optim.SGD(
@@ -150,13 +175,33 @@ def train(
         weight_decay=1e-4,
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    changed: dict[str, Any] = {"method": method, "optimizer": optimizer, "schedule": schedule}
+    order = loader.generator
+    first_epoch = 0
+    before = Length(images=0, seconds=0.0, cpu_seconds=0.0, loss=0.0)
     begin = time.perf_counter()
     begin_cpu = processor_seconds()
-    if fill:
+    if saving is not None and saving.state.is_file():
+        state = torch.load(saving.state, weights_only=True)
+        for name, part in changed.items():
+            part.load_state_dict(state[name])
+        order.set_state(state["order"])
+        first_epoch = state["epoch"]
+        before = Length(**state["length"])
+    elif fill:
         method.before_training(loader, device)
-    step = 0
-    images = 0
-    for epoch in range(epochs):
+
+    def length() -> Length:
+        return Length(
+            images=images,
+            seconds=round(before.seconds + time.perf_counter() - begin, 1),
+            cpu_seconds=round(before.cpu_seconds + processor_seconds() - begin_cpu, 1),
+            loss=round(loss.item(), 4),
+        )
+
+    step = first_epoch * len(loader)
+    images = before.images
+    for epoch in range(first_epoch, epochs):
         loader.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
         for sample in loader:
             sample = {key: value.to(device) for key, value in sample.items()}
@@ -169,12 +214,16 @@ def train(
             method.after_step(sample)
             step += 1
             images += len(sample["index"])
-    return Length(
-        images=images,
-        seconds=round(time.perf_counter() - begin, 1),
-        cpu_seconds=round(processor_seconds() - begin_cpu, 1),
-        loss=round(loss.item(), 4),
-    )
+        done = epoch + 1
+        if saving is None or done == epochs:
+            continue
+        if done in saving.networks:
+            save_tensors(method.trained["trunk"].state_dict(), saving.networks[done])
+        if done % saving.every == 0:
+            state = {name: part.state_dict() for name, part in changed.items()}
+            state |= {"order": order.get_state(), "epoch": done, "length": asdict(length())}
+            save_tensors(state, saving.state)
+    return length()
 
 
 def measure_costs(

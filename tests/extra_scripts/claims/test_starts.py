@@ -14,10 +14,11 @@ import starting_points
 import starts
 import starts_report
 import torch
+import training
 from intervals import Accuracy, difference, unpacked
 from layer_accuracy import accuracies, labeled_rows, layer_features
 from starts_rows import Row, RowName
-from training import decoded
+from training import Saving, decoded, save_tensors
 
 import pirl_plugin as pirl
 from tests.helpers.images import save_gray
@@ -125,6 +126,7 @@ def test_comparison__uses_all_channels_of_arrays(tmp_path):
     [
         ("histograms", Row("histograms", 0, 64)),
         ("npid:time40", Row("npid", 80, 64)),
+        ("npid:20/160", Row("npid", 20, 64, of=160)),
         ("npid_continued:5@128", Row("npid continued", 5, 128)),
         ("tuned/pirl_jigsaw:20", Row("pirl_jigsaw", 20, 64, is_tuned=True)),
     ],
@@ -134,7 +136,7 @@ def test_row_name__parses_to_row(name, row):
     assert RowName.parse(name).row(costs, 64) == row
 
 
-@pytest.mark.parametrize("name", ["mocov2:5", "npid:", "tuned/"])
+@pytest.mark.parametrize("name", ["mocov2:5", "npid:", "tuned/", "npid:30/160"])
 def test_row_name__refuses_invalid_names(name):
     with pytest.raises(argparse.ArgumentTypeError, match="is not a row"):
         RowName.parse(name)
@@ -153,6 +155,30 @@ def test_layer_features__match_the_trunk(photos):
         expected = trunk.eval()(pirl.normalize_images(crops.round().byte()))
     torch.testing.assert_close(layers["last"].float(), expected, atol=2e-2, rtol=2e-2)
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "last"]
+
+
+def test_training__resumes_with_the_same_result(monkeypatch, photos, tmp_path):
+    options = argparse.Namespace(data=photos, images=40, image_size=32, width=0.125, choose=False)
+    options.image_scale, options.precision = (0.2, 1.0), "float32"
+    comparison = starting_points.Comparison(options)
+
+    def pretrain(name):
+        saving = Saving(tmp_path / f"{name}.training", {1: tmp_path / f"{name}_1.pth"}, every=1)
+        return comparison.pretrain("pirl_jigsaw", 3, seed=1, saving=saving).state_dict()
+
+    def stop(content, file):
+        save_tensors(content, file)
+        if file.suffix == ".training":
+            raise KeyboardInterrupt
+
+    complete = pretrain("complete")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "save_tensors", stop)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain("stopped")
+    torch.testing.assert_close(pretrain("stopped"), complete, rtol=0, atol=0)
+    states = [torch.load(tmp_path / f"{name}_1.pth") for name in ("complete", "stopped")]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 @pytest.mark.slow
