@@ -61,7 +61,7 @@ class PretextModel:
     @torch.no_grad()
     def embed_images(self, images: Tensor) -> Tensor:
         """Compute f(v_I) for uint8 ``(B, 3, S, S)``, or pooled features: float32 ``(B, D)``."""
-        (features,) = self.trunk(self._normalized(images), ["flatten"])
+        features = self.trunk(self._normalized(images))
         embeddings = features if self.f is None else self.f(features)
         return embeddings.cpu()
 
@@ -75,7 +75,7 @@ class PretextModel:
         trunk = self.transformed_trunk or self.trunk
         patches = transformed.flatten(0, 1)  # (B·P, 3, H, W)
         features: Tensor
-        (features,) = trunk(self._normalized(patches), ["flatten"])  # (B·P, width)
+        features = trunk(self._normalized(patches))  # (B·P, width)
         if self.g is not None:
             return self.g(features).cpu()
         return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()

@@ -78,8 +78,9 @@ def load_trunk(
         timm_options: keyword arguments for ``timm.create_model``.
 
     Returns:
-        A module that maps normalized images ``(B, C, H, W)`` to a list of features. The attribute
-        ``network_config`` records the size, mean and standard deviation of the images it expects.
+        A module that maps normalized images ``(B, C, H, W)`` to pooled features ``(B, D)``. The
+        attribute ``network_config`` records the size, mean and standard deviation of the images it
+        expects.
 
     Raises:
         FileNotFoundError: the file does not exist.

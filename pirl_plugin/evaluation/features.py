@@ -22,6 +22,7 @@ from pirl_plugin.models.trunks import (
     evaluating,
     first_convolution,
     layer_features,
+    pooled_features,
 )
 from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.failures import Refused
@@ -143,8 +144,8 @@ def extract_features(
     """Compute a network's features for center crops of images.
 
     Args:
-        trunk: a module that maps normalized images ``(B, C, size, size)`` to features ``(B, …)``,
-            or to a list with one such tensor. It is in evaluation mode during the call.
+        trunk: a module that maps normalized images ``(B, C, size, size)`` to features ``(B, …)``.
+            It is in evaluation mode during the call.
         images: anything that :class:`pirl_plugin.ImageDataset` accepts: a folder, a list, tars, or
             any map-style data set. Images from an ``ImageDataset`` or its ``Subset`` are read
             without views.
@@ -239,8 +240,8 @@ def compute_features(
     """Compute features batch by batch, with a progress line.
 
     Args:
-        trunks: modules that map images to features ``(B, …)``, or to a list of such tensors, in
-            evaluation mode, on one device; with ``layers``, trunks of :mod:`pirl_plugin.models`.
+        trunks: modules that map images to features ``(B, …)``, in evaluation mode, on one device;
+            with ``layers``, trunks of :mod:`pirl_plugin.models`.
         source: the images.
         config: the images that the trunks expect.
         rows: N rows in the source.
@@ -273,8 +274,7 @@ def compute_features(
                     if layers is not None:
                         outputs += layer_features(trunk, inputs, layers)
                         continue
-                    output = trunk(inputs)  # VISSL's trunks return a list
-                    outputs += output if isinstance(output, (list, tuple)) else [output]
+                    outputs.append(pooled_features(trunk(inputs)))
                 parts.append(outputs)
             features = []
             for parts_of_layer in zip(*parts, strict=True):

@@ -41,18 +41,16 @@ class PIRLHead(nn.Module):
             )
         self.merge = nn.Linear(num_patches * out_dim, out_dim) if num_patches > 1 else None
 
-    def forward(self, features: Tensor | list[Tensor]) -> Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """Compute embeddings.
 
         Args:
-            features: float ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)``, or a list with one such
-                tensor. An image's P patches are consecutive.
+            features: float ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)``. An image's P patches are
+                consecutive.
 
         Returns:
             ``(B, out_dim)``, not normalized.
         """
-        if isinstance(features, list):
-            (features,) = features
         projected = self.project(features.flatten(1))  # (B·P, out_dim)
         if self.merge is None:
             return projected

@@ -15,7 +15,7 @@ from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.models.trunks import adapt_channels, evaluating
+from pirl_plugin.models.trunks import adapt_channels, evaluating, pooled_features
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.views.base import Views
@@ -33,10 +33,10 @@ class PIRL(nn.Module):
     ``data``, and float views are normalized too. Otherwise, float views are used as they are.
 
     Args:
-        trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, W)``, or to a list with
-            one such tensor. Its weights are converted to channels-last, like the images. If the
-            images have a different number of channels, the first convolution is adapted, which is
-            logged.
+        trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, D)``, or to a list,
+            tuple or dictionary with one such tensor, or with one named ``pooler_output``. Its
+            weights are converted to channels-last, like the images. If the images have a different
+            number of channels, the first convolution is adapted, which is logged.
         data: the data set; the bank has one row per image.
         loss: None: a loss for small data sets and short runs (``info_nce``, τ = 0.2, λ = 0.75,
             half as many negatives as images, at most 1,024), which is logged.
@@ -163,8 +163,7 @@ class PIRL(nn.Module):
     def _features(self, images: Tensor) -> Tensor:
         """Return the trunk's features for a view."""
         images = images.to(self.bank.rows.device, non_blocking=True)
-        features: Tensor = self.trunk(self._normalized(images))
-        return features
+        return pooled_features(self.trunk(self._normalized(images)))
 
     def _normalized(self, images: Tensor) -> Tensor:
         """Normalize images, unless the views return floats of their own."""
@@ -198,9 +197,8 @@ class PIRL(nn.Module):
         """
         parameter = next(self.trunk.parameters(), image)
         with evaluating(self.trunk):  # so that BatchNorm statistics do not change
-            features = self.trunk(self._normalized(image[None]).to(parameter.device))
-        if isinstance(features, list) and len(features) == 1:
-            (features,) = features
+            output = self.trunk(self._normalized(image[None]).to(parameter.device))
+        features = pooled_features(output)
         width = features.flatten(1).shape[1]
         if features.shape[1] != width:  # other image sizes would give other widths
             raise Refused(

@@ -1,6 +1,8 @@
-"""torchvision's ResNet with stages of any width, and VISSL's feature names."""
+"""torchvision's ResNet with stages of any width, and features from any of its layers."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -118,13 +120,17 @@ class ResNetTrunk(nn.Module):
         del self._feature_blocks["fc"]
         self._feature_blocks["flatten"] = nn.Flatten(1)
 
-    def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
-        """Compute features.
+    def forward(self, images: Tensor) -> Tensor:
+        """Map normalized images, float ``(B, C, H, W)``, to pooled features ``(B, D)``."""
+        return self.named_features(images, [LAST])[0]
+
+    def named_features(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """Compute features at several layers in one pass.
 
         Args:
             images: normalized, float ``(B, C, H, W)``.
-            out_feat_keys: names among ``conv1``, ``res1`` to ``res5``, ``res5avg``, ``flatten`` and
-                ``last``, which equals ``flatten``, the default.
+            names: names among ``conv1``, ``res1`` to ``res5``, ``res5avg``, ``flatten`` and
+                ``last``, which equals ``flatten``.
 
         Returns:
             One tensor per name, in the same order.
@@ -132,7 +138,7 @@ class ResNetTrunk(nn.Module):
         Raises:
             KeyError: a name is unknown.
         """
-        block_names = list(map(FEATURES.__getitem__, out_feat_keys or ["flatten"]))
+        block_names = list(map(FEATURES.__getitem__, names))
         outputs: dict[str, Tensor] = {}
         features = images
         for name, block in self._feature_blocks.items():

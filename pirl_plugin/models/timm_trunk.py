@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -56,12 +56,16 @@ class TimmTrunk(nn.Module):
         self.num_features = int(width)
         self._fused_norm = _has_fused_norm(self.net)
 
-    def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
-        """Compute features.
+    def forward(self, images: Tensor) -> Tensor:
+        """Map normalized images, float ``(B, C, H, W)``, to pooled features ``(B, D)``."""
+        return self.named_features(images, [LAST])[0]
+
+    def named_features(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """Compute features at several layers in one pass.
 
         Args:
             images: normalized, float ``(B, C, H, W)``.
-            out_feat_keys: feature names; by default ``flatten``.
+            names: feature names.
 
         Returns:
             One tensor per name, in the same order.
@@ -70,7 +74,6 @@ class TimmTrunk(nn.Module):
             KeyError: a name is unknown.
             ValueError: a conversion to SyncBatchNorm removed activations.
         """
-        keys = out_feat_keys or ["flatten"]
         if self._fused_norm and not _has_fused_norm(self.net):
             raise Refused(
                 f"The conversion to SyncBatchNorm removed the activations in the batch norms of "
@@ -78,7 +81,7 @@ class TimmTrunk(nn.Module):
                 f"timm.layers.convert_sync_batchnorm."
             )
         named: dict[str, Tensor] = {}
-        if set(keys).issubset(_POOLED):
+        if set(names).issubset(_POOLED):
             pooled = self.net(images)
         else:
             final, stages = self.net.forward_intermediates(images)
@@ -87,7 +90,7 @@ class TimmTrunk(nn.Module):
         named[LAST] = pooled
         named["flatten"] = pooled
         named["res5avg"] = pooled[:, :, None, None]
-        return [named[key] for key in keys]
+        return [named[key] for key in names]
 
     @property
     def layers(self) -> tuple[str, ...]:

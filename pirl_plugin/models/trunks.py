@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -13,7 +13,7 @@ from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.resnet import LAST, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.system.failures import check_name
+from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.text import counted
 
 AnyTrunk = ResNetTrunk | TimmTrunk
@@ -91,6 +91,34 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
     return copy.eval()
 
 
+def pooled_features(output: object) -> Tensor:
+    """Return the features in any network's output.
+
+    Args:
+        output: a tensor ``(B, …)``, or a list, tuple or dictionary with one such tensor, or with
+            one named ``pooler_output``, as in transformers.
+
+    Raises:
+        Refused: the output is something else.
+
+    Example:
+        >>> pooled_features({"loss": None, "pooler_output": torch.zeros(2, 5)}).shape
+        torch.Size([2, 5])
+    """
+    features = output
+    if isinstance(output, Mapping):
+        features = output.get("pooler_output")
+        output = [*output.values()]
+    if isinstance(output, (list, tuple)) and len(output) == 1:
+        (features,) = output
+    if not isinstance(features, Tensor):
+        raise Refused(
+            f"The trunk returned a {type(output).__name__} without pooled features: expected a "
+            f"tensor (B, D). Wrap the trunk in a module that returns this tensor."
+        )
+    return features
+
+
 def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> list[Tensor]:
     """Compute features at several layers in one pass.
 
@@ -108,7 +136,7 @@ def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> lis
     for name in names:
         check_name("layer", name, trunk.layers)
     pooled = []
-    for name, output in zip(names, trunk(images, list(names)), strict=True):
+    for name, output in zip(names, trunk.named_features(images, names), strict=True):
         pooled.append(output if name == LAST else on_grid(output))
     return pooled
 

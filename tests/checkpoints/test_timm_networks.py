@@ -46,10 +46,10 @@ def test_network__is_read_exported_and_read_back(name, tmp_path):
     size = trunk.network_config.size
     images = torch.randn(1, 3, size, size)
     with torch.no_grad():
-        assert torch.equal(trunk(images)[0], bare(images))
+        assert torch.equal(trunk(images), bare(images))
         export_checkpoint(tmp_path / "in.pth", tmp_path / "out", "timm", timm=name)
         again = load_trunk(tmp_path / "out" / "model.safetensors")
-        assert torch.equal(again(images)[0], bare(images))
+        assert torch.equal(again(images), bare(images))
 
 
 def test_timm_network__is_named_by_file_or_user(tmp_path):
@@ -117,7 +117,7 @@ def test_save_trunk__records_options_of_timm_networks(tmp_path):
     ):
         net = timm.create_model(name, num_classes=0, **options).eval()
         save_trunk(net, tmp_path / "in.torch")
-        assert torch.equal(load_trunk(tmp_path / "in.torch")(images)[0], net(images))
+        assert torch.equal(load_trunk(tmp_path / "in.torch")(images), net(images))
 
 
 @pytest.mark.parametrize("options", [{"global_pool": "max"}, {"output_stride": 8}])
@@ -127,7 +127,7 @@ def test_timm_folder__keeps_resnet_options(options, tmp_path):
     timm.models.save_for_hf(net, tmp_path, model_args=options, safe_serialization=True)
     plain = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0)
     images = torch.randn(2, 3, 64, 64)
-    (features,) = load_trunk(tmp_path / "model.safetensors")(images)
+    features = load_trunk(tmp_path / "model.safetensors")(images)
     assert torch.equal(features, plain.eval()(images))
 
 
@@ -201,7 +201,7 @@ def test_timm_network__accepts_other_numbers_of_channels(tmp_path):
     net = timm.create_model("test_vit")
     file = save(net.state_dict(), tmp_path / "in.pth")
     trunk = load_trunk(file, timm="test_vit", timm_options={"in_chans": 5})
-    assert trunk(torch.zeros(1, 5, 160, 160))[0].shape == (1, 64)
+    assert trunk(torch.zeros(1, 5, 160, 160)).shape == (1, 64)
     assert len(trunk.network_config.mean) == 5
     weight = trunk.body.state_dict()["patch_embed.proj.weight"]
     adapted = adapt_input_conv(5, net.state_dict()["patch_embed.proj.weight"])

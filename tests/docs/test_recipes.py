@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
+import pirl_plugin as pirl
 from pirl_plugin import cli
 from tests.helpers.host_tools import write_checkpoint
 
@@ -86,6 +88,16 @@ def test_components__make_one_training_step(tmp_path, monkeypatch):
     exec(block("python", "g_transformed", LIBRARY), names)
     assert names["loss"].step == 1
     assert names["loss"].bank.visited.tolist() == [True, True, False, False]
+
+
+def test_loaded_trunk__is_a_module_from_images_to_features(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pirl.save_trunk(pirl.WideResNet(10, 0.25), "trunk.torch")
+    images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+    names = {"pirl": pirl, "torch": torch, "images": images}
+    exec(block("python", "load_trunk", LIBRARY), names)
+    assert names["features"].shape == (2, 128)
+    assert names["model"](names["normalized"]).shape == (2, 3)
 
 
 def test_sorting__runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):

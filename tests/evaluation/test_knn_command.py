@@ -90,7 +90,7 @@ def test_compute_features__match_all_images_at_once(checkpoint, data):
     source = FolderSource(data / "train")
     batches = compute_features([trunk], source, NetworkConfig(size=32), range(12), batch=5)
     collected = collect(batches)
-    expected = trunk(normalize_images(pixels(Crops(source, 32))), ["flatten"])[0]
+    expected = trunk(normalize_images(pixels(Crops(source, 32))))
     torch.testing.assert_close(collected.features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert collected.readable.all()
 
@@ -101,7 +101,7 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
     (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
     options = ["--size", "32", "--batch", "4", "--no-untrained", "--layer", "last"]
     expected = knn(checkpoint, folder, tmp_path, *options)
-    kept, forward, seen = [*options, "--features", str(file)], ResNetTrunk.forward, []
+    kept, forward, seen = [*options, "--features", str(file)], ResNetTrunk.named_features, []
 
     def stop(trunk, images, *keys):
         seen.append(len(images))
@@ -109,7 +109,7 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
             raise KeyboardInterrupt
         return forward(trunk, images, *keys)
 
-    monkeypatch.setattr(ResNetTrunk, "forward", stop)
+    monkeypatch.setattr(ResNetTrunk, "named_features", stop)
     with pytest.raises(KeyboardInterrupt):
         knn(checkpoint, folder, tmp_path, *kept)
     progress = tmp_path / "f.npz.unfinished" / "progress.json"
@@ -230,7 +230,9 @@ def test_load_trunk__matches_features_of_vissls_trunk(tmp_path):
     ours = load_trunk(tmp_path / "vissl.torch")
     images, names = torch.randn(1, 3, 64, 64), ["conv1", "res3", "flatten"]
     with torch.no_grad():
-        for mine, expected in zip(ours(images, names), theirs(images, names), strict=True):
+        for mine, expected in zip(
+            ours.named_features(images, names), theirs(images, names), strict=True
+        ):
             torch.testing.assert_close(mine.flatten(), expected.flatten())
 
 
@@ -258,13 +260,13 @@ def test_knn__uses_recorded_size_and_statistics(checkpoint, data, tmp_path, monk
     save_trunk(trunk, tmp_path / "checkpoint.torch")
     images = pixels(Crops(FolderSource(data / "val"), 64))
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
-    seen, forward = [], ResNetTrunk.forward
+    seen, forward = [], ResNetTrunk.named_features
 
     def see(trunk, images, *keys):
         seen.append(images.cpu())
         return forward(trunk, images, *keys)
 
-    monkeypatch.setattr(ResNetTrunk, "forward", see)
+    monkeypatch.setattr(ResNetTrunk, "named_features", see)
     results = knn(tmp_path / "checkpoint.torch", data, tmp_path / "out", "--no-untrained")
     assert (results["size"], results["untrained_top1"]) == (64, None)
     torch.testing.assert_close(torch.cat(seen)[-6:], expected)

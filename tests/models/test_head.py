@@ -25,10 +25,10 @@ def test_head__concatenates_patches_in_order():
         torch.testing.assert_close(merged[image], head.merge(torch.cat(nine)))
 
 
-def test_mlp_head__is_nonlinear_and_accepts_4d_lists():
+def test_mlp_head__is_nonlinear_and_accepts_4d():
     head = PIRLHead(4, out_dim=3, hidden_dim=16)
     features = torch.randn(5, 4)
-    torch.testing.assert_close(head([features[:, :, None, None]]), head(features))
+    torch.testing.assert_close(head(features[:, :, None, None]), head(features))
     assert not torch.allclose(
         head(2 * features) - head(0 * features), 2 * (head(features) - head(0 * features))
     )

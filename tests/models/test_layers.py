@@ -5,7 +5,7 @@ import torch
 
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.models.trunks import layer_features
+from pirl_plugin.models.trunks import layer_features, pooled_features
 
 
 def test_resnet_layers__match_the_papers_grids():
@@ -14,7 +14,7 @@ def test_resnet_layers__match_the_papers_grids():
     images = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
         features = layer_features(trunk, images, names)
-        whole = trunk(images, ["res4", "flatten"])
+        whole = trunk.named_features(images, ["res4", "flatten"])
     # Channels times grid cells, as in configs/config/pirl/linear/resnet18.yaml.
     widths = [64 * 144, 64 * 144, 128 * 64, 256 * 36, 512 * 16, 512]
     assert [part.shape for part in features] == [(2, width) for width in widths]
@@ -37,9 +37,19 @@ def test_timm_layers__are_stages(name):
     images = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
         *stages, last = layer_features(trunk, images, trunk.layers)
-        torch.testing.assert_close(last, trunk(images)[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(last, trunk(images), rtol=1e-4, atol=1e-4)
     assert len(stages) >= 5
     assert all(2000 < stage.shape[1] < 16_400 for stage in stages)
+
+
+def test_pooled_features__are_the_one_tensor_or_the_named_one():
+    features = torch.ones(2, 3)
+    for output in (features, [features], (features,), {"out": features}):
+        assert pooled_features(output) is features
+    assert pooled_features({"pooler_output": features, "hidden": torch.ones(2, 4, 3)}) is features
+    for output in ((features, None), {"a": features, "b": features}, None, [None], {}):
+        with pytest.raises(ValueError, match="without pooled features: expected a tensor"):
+            pooled_features(output)
 
 
 def test_layers__refuse_unknown_name():

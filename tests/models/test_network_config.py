@@ -101,7 +101,7 @@ def test_save_trunk__records_torchvision_and_timm_networks(tmp_path):
         again = pirl.load_trunk(tmp_path / "trunk.torch")
         assert again.network_config.size == 32
         with torch.no_grad():
-            torch.testing.assert_close(again(images)[0], trunk.eval()(images))
+            torch.testing.assert_close(again(images), trunk.eval()(images))
 
 
 def test_save_trunk__refuses_unloadable_network(tmp_path):

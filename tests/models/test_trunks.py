@@ -119,8 +119,8 @@ def test_untrained__leaves_global_random_state():
     first, second = untrained(trunk), untrained(trunk)
     assert torch.equal(torch.random.get_rng_state(), before)
     images = IMAGES[..., :32, :32]
-    assert first(images)[0].shape == trunk(images)[0].shape
-    assert torch.equal(first(images)[0], second(images)[0])
+    assert first(images).shape == trunk(images).shape
+    assert torch.equal(first(images), second(images))
 
 
 def test_untrained__keeps_timm_options():

@@ -36,7 +36,7 @@ STATISTICS = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
 
 def finished_run(folder, trunk):
     """Write the final checkpoint after fine-tuning to three classes on 48-px images."""
-    width = trunk(torch.zeros(1, 3, 48, 48))[0].shape[1]
+    width = trunk(torch.zeros(1, 3, 48, 48)).shape[1]
     classifier = torch.nn.Linear(width, 3)
     file = folder / "model_final_checkpoint_phase1.torch"
     trunk.network_config = trunk.network_config.with_values("test", size=48, **STATISTICS)
@@ -50,7 +50,7 @@ def finished_run(folder, trunk):
 
 def expected_outputs(trunk, classifier, images):
     with torch.no_grad():
-        return classifier(trunk.eval()(images)[0])
+        return classifier(trunk.eval()(images))
 
 
 @pytest.mark.parametrize("depth", [18, 10])
@@ -77,7 +77,7 @@ def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
     written = read_classifier(file)
     assert (written.classes, written.layer) == (["ant", "b\\nee", "cat"], "last")
     with torch.no_grad():
-        index, probability = written.predict(load_trunk(file)(images)[0])
+        index, probability = written.predict(load_trunk(file)(images))
     expected = expected_outputs(trunk, classifier, images).softmax(dim=1).max(dim=1)
     assert index.tolist() == expected.indices.tolist()
     torch.testing.assert_close(probability, expected.values)

@@ -1,12 +1,13 @@
 """Loss, head and trunks for VISSL's registries, and an ensemble of trunks (PIRL-ens, Sec. 3.2).
 
-VISSL passes a trunk the complete ``MODEL`` section and the trunk's name.
+VISSL passes a trunk the complete ``MODEL`` section and the trunk's name. A trunk returns a list of
+features to VISSL, which passes it to the heads.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,32 @@ class VISSLPIRLHead(PIRLHead):
     def __init__(self, model_config: AttrDict, **options: Any) -> None:
         super().__init__(**options)
 
+    def forward(self, features: Tensor | list[Tensor]) -> Tensor:
+        """Compute embeddings from the tensor, or the list with one tensor, that VISSL passes."""
+        if isinstance(features, list):
+            (features,) = features
+        return super().forward(features)
 
-class PIRLResNet(ResNetTrunk):
+
+class VISSLTrunk(nn.Module):
+    """A base class that gives a trunk VISSL's ``forward``."""
+
+    named_features: Callable[[Tensor, Sequence[str]], list[Tensor]]
+
+    def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
+        """Compute features.
+
+        Args:
+            images: normalized, float ``(B, C, H, W)``.
+            out_feat_keys: feature names; by default ``flatten``.
+
+        Returns:
+            One tensor per name, in the same order.
+        """
+        return self.named_features(images, out_feat_keys or ["flatten"])
+
+
+class PIRLResNet(VISSLTrunk, ResNetTrunk):  # type: ignore[misc]
     """The trunk ``pirl_resnet``: builds :class:`~pirl_plugin.models.resnet.ResNetTrunk`.
 
     All keys in the section are optional::
@@ -81,7 +106,7 @@ class PIRLResNet(ResNetTrunk):
         super().__init__(**arguments)
 
 
-class PIRLTimm(TimmTrunk):
+class PIRLTimm(VISSLTrunk, TimmTrunk):  # type: ignore[misc]
     """The trunk ``pirl_timm``: any timm network (an optional dependency: ``pip install timm``).
 
     ``OPTIONS``, keyword arguments for ``timm.create_model``, are optional::

@@ -21,7 +21,7 @@ def test_ensemble__concatenates_member_channels(tmp_path):
     files = [write_checkpoint(tmp_path / f"{i}.torch", seed=i, DEPTH=10) for i in range(2)]
     images, names = torch.randn(2, 3, 64, 64), ["conv1", "res5", "flatten"]
     both = ensemble([str(file) for file in files]).eval()(images, names)
-    each = [load_trunk(file)(images, names) for file in files]
+    each = [load_trunk(file).named_features(images, names) for file in files]
     for feature, first, second in zip(both, *each, strict=True):
         assert torch.equal(feature, torch.cat([first, second], dim=1))
         assert not torch.equal(first, second)

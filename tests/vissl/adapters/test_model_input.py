@@ -56,8 +56,8 @@ def test_prepare_model__matches_weight_layout_to_input():
     weight = prepared.state_dict()["_feature_blocks.conv1.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last)
     images = torch.randn(2, 3, 64, 64)
-    found = prepared(images.contiguous(memory_format=torch.channels_last))[0]
-    torch.testing.assert_close(found, model(images)[0], rtol=1e-4, atol=1e-5)
+    found = prepared(images.contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(found, model(images), rtol=1e-4, atol=1e-5)
 
 
 def test_prepare_model__compiles_trunk_and_keeps_names():
@@ -77,7 +77,7 @@ def test_compiled_model__gives_same_features_and_gradients():
     prepare(compiled, compile=True)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     for each in (model, compiled):
-        each(images)[0].square().sum().backward()
+        each(images).square().sum().backward()
     for mine, expected in zip(compiled.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, expected.grad, rtol=1e-3, atol=1e-3)
 
@@ -87,6 +87,6 @@ def test_prepare_model__gives_gradients_the_weight_layout():
     model = ResNetTrunk(10)
     prepare(model)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
-    model(images)[0].sum().backward()
+    model(images).sum().backward()
     for weight in model.parameters():
         assert weight.grad.stride() == weight.stride()

@@ -56,16 +56,16 @@ def test_host__pretrains_and_evaluates_timm_network(image_folder, tmp_path):
     pretrained = load_trunk(checkpoint)
     measured = load_trunk(tmp_path / "linear" / "checkpoint.torch")
     images = normalize_images(torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8))
-    features = pretrained(images, ["flatten"])[0]
+    features = pretrained(images)
     assert features.shape == (3, WIDTH)
-    assert torch.equal(measured(images, ["flatten"])[0], features)
+    assert torch.equal(measured(images), features)
 
     found = export_checkpoint(checkpoint, tmp_path / "timm", "timm")
     assert found.network_config.architecture == NAME
     exported = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True, num_classes=0)
     normalized = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
-        assert torch.equal(exported.eval()(normalized), pretrained(normalized)[0])
+        assert torch.equal(exported.eval()(normalized), pretrained(normalized))
 
 
 def test_export__refuses_networks_unknown_to_detectron2(tmp_path):
