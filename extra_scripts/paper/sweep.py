@@ -24,7 +24,7 @@ from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation.finished_runs import final_accuracy, final_checkpoint
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
 from pirl_plugin.quickstart.methods import METHODS
-from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
+from pirl_plugin.quickstart.run import list_overlay, quick_epochs, quick_negatives, run_host
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import claim_folder, locked, write_json, write_text
@@ -128,6 +128,19 @@ def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[s
         )
     value = f"{SWEEPS[options.name].key}={model.value}"
     return _merged(overrides, [*options.overrides, value])
+
+
+def quick_linear(data: Data, checkpoint: Path) -> list[str]:
+    """Return the overrides for VISSL's linear benchmark on a checkpoint, for any classes."""
+    assert data.labeled is not None
+    return [
+        "config=benchmark/pirl/quick_linear",
+        *list_overlay(data),
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train.path}]",
+        f"config.DATA.TEST.DATA_PATHS=[{data.labeled.test.path}]",
+        f"config.MODEL.HEAD.NUM_CLASSES={len(data.labeled.classes)}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+    ]
 
 
 def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from torch import Tensor
-from torch.nn.functional import batch_norm, linear
-
-from pirl_plugin.checkpoints.read import CheckpointName, final_checkpoint, read_checkpoint
+from pirl_plugin.checkpoints.read import CheckpointName, final_checkpoint
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json, read_json_lines
 
@@ -51,23 +47,3 @@ def num_tested(folder: Path) -> int:
         Refused: the file is damaged.
     """
     return int(read_json(folder / TESTED)["images"])
-
-
-def classify(folder: Path, features: Tensor) -> Tensor:
-    """Return the classes predicted by a finished linear benchmark on one layer.
-
-    Args:
-        folder: folder of the run, whose head is VISSL's ``eval_mlp``.
-        features: floating ``(M, D)``, the layer's pooled features.
-
-    Returns:
-        int64 ``(M,)``.
-    """
-    checkpoint = final_checkpoint(folder)
-    assert checkpoint is not None  # the run is finished
-    content: Any = read_checkpoint(checkpoint)
-    head = content["classy_state_dict"]["base_model"]["model"]["heads"]
-    names = ("running_mean", "running_var", "weight", "bias")
-    normalized = batch_norm(features, *(head[f"0.channel_bn.{name}"] for name in names))
-    scores = linear(normalized, head["0.clf.clf.0.weight"], head["0.clf.clf.0.bias"])
-    return scores.argmax(dim=1)

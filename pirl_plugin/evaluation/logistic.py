@@ -78,7 +78,7 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
 
-    splits = _splits(labels)
+    splits = held_out_splits(labels)
     rows = features.double()  # in float32, L-BFGS stops too early under strong regularization
     deviation, mean = torch.std_mean(rows, dim=0, correction=0)
     deviation = deviation.clamp(min=float(deviation.mean()) or 1.0)  # 0 if all images are equal
@@ -128,10 +128,15 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     )
 
 
-def _splits(labels: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def held_out_splits(
+    labels: NDArray[np.int64],
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the rows to fit and to hold out: five folds, or a fifth of many images.
 
     Each class keeps an image to fit, so a class with a single image has none to hold out.
+
+    Raises:
+        Refused: no class has two images.
     """
     searched = np.array(sample_rows(labels, _MOST_SEARCHED))
     fold = _folds(labels[searched])

@@ -12,6 +12,7 @@ from torch import Tensor
 from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
+from pirl_plugin.evaluation.logistic import held_out_splits
 from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import FolderSource, class_folders, find_splits
@@ -61,12 +62,15 @@ def find_data(folder: Path) -> Data:
     """Find ``train/CLASS/*`` and ``val/CLASS/*``, class folders, or a folder with images.
 
     Raises:
-        ValueError: there are fewer than two images, or ``val`` has different classes.
+        ValueError: there are fewer than two images, no class has two, or ``val`` has different
+            classes.
     """
     splits = find_splits(folder)
     train = folder if splits is None else splits[0]
     if len(class_folders(train)) > 1:
         images = open_labeled(folder)
+        labels = images.train_labels
+        held_out_splits(labels[labels != NO_CLASS])  # refuse too few images before training
         return Data(images.train, images)
     source = FolderSource(train)
     check("images", len(source), len(source) > 1, "at least two for pre-training")

@@ -97,7 +97,7 @@ def _settings(data: Data, results: dict[str, Any], test: page.ShownImages | None
         "Test": "none" if test is None else f"{len(test.rows):,} images in {test.source.path}",
         "Method": METHODS[results["method"]].name,
         "Configuration": f"pretrain/{RUN_CONFIG}, from config=pretrain/pirl/quick_jigsaw",
-        "Evaluation": "frozen res5 features: VISSL's linear benchmark; kNN, k = 20, cosine",
+        "Evaluation": "frozen res5 features: logistic regression; kNN, k = 20, cosine",
         "Seed": str(results["seed"]),
         "Processor": f"{results['processor']}, {results['threads']} threads",
         "Versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from torch import Tensor
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import CheckpointName
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.finished_runs import classify, final_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, vote
+from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.labeled import save_split
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -63,22 +62,9 @@ def quick_negatives(num_images: int) -> str:
     return f"config.LOSS.pirl_loss.num_negatives={min(1024, num_images // 2)}"
 
 
-def _list_overlay(data: Data) -> list[str]:
+def list_overlay(data: Data) -> list[str]:
     """Return the overlay for images in lists, if the data are lists."""
     return ["+config/pirl/datasets=filelist"] if Path(data.train.path).is_file() else []
-
-
-def quick_linear(data: Data, checkpoint: Path) -> list[str]:
-    """Return the overrides for VISSL's linear benchmark on a checkpoint, for any classes."""
-    assert data.labeled is not None
-    return [
-        "config=benchmark/pirl/quick_linear",
-        *_list_overlay(data),
-        f"config.DATA.TRAIN.DATA_PATHS=[{data.train.path}]",
-        f"config.DATA.TEST.DATA_PATHS=[{data.labeled.test.path}]",
-        f"config.MODEL.HEAD.NUM_CLASSES={len(data.labeled.classes)}",
-        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
-    ]
 
 
 def run_quickstart(
@@ -169,9 +155,8 @@ def _evaluate(
     evaluated = measure_labeled(data.labeled, networks, [method.name, "Random"])
     layers = evaluated.layers
     assert layers is not None
-    _run_linear_benchmarks(data, checkpoints, out, seed)
     print(layers.table(), flush=True)
-    results = _accuracies(evaluated, out)
+    results = _accuracies(evaluated)
     results["layers"] = {
         name: {layer: top1[number] for layer, top1 in layers.top1.items()}
         for number, name in enumerate(networks)
@@ -184,7 +169,6 @@ def run_host(
     out: Path,
     title: str,
     threads: int,
-    shows_progress: bool = True,
     script: Sequence[str] | None = None,
 ) -> None:
     """Train or evaluate with VISSL's engine; the log is ``out/log.txt``.
@@ -194,8 +178,6 @@ def run_host(
         out: folder for VISSL's log, checkpoints and metrics.
         title: the run's name in messages.
         threads: number of threads for the run's process.
-        shows_progress: whether the console shows the run's progress; otherwise it goes to
-            ``out/console.log``.
         script: the command that takes the overrides; None: ``pirl-plugin train``.
 
     Raises:
@@ -208,12 +190,7 @@ def run_host(
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
     with console.open("w") as log:
-        status = run_command(
-            command,
-            env={**os.environ, **variables},
-            stdout=None if shows_progress else log,
-            stderr=log,
-        )
+        status = run_command(command, env={**os.environ, **variables}, stderr=log)
     if requested():
         raise Interrupted(requested())
     if status != 0:
@@ -238,7 +215,7 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
     """Train with VISSL's engine, which ends at once if the run is finished."""
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
-        *_list_overlay(data),
+        *list_overlay(data),
         *method.overrides,
         f"config.DATA.TRAIN.DATA_PATHS=[{data.train.path}]",
         f"config.OPTIMIZER.num_epochs={epochs}",
@@ -252,21 +229,7 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
     return out / str(CheckpointName("phase", epochs - 1, is_final=True))
 
 
-def _run_linear_benchmarks(data: Data, checkpoints: dict[str, Path], out: Path, seed: int) -> None:
-    """Run VISSL's linear benchmark on each checkpoint; a finished one ends at once."""
-
-    def run(name: str) -> None:
-        overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
-        # Both take equally long, so one of them shows the remaining time for both.
-        title = f"Linear benchmark, {name}"
-        shows_progress = name == "pirl"
-        run_host(overrides, out / f"linear_{name}", title, threads=1, shows_progress=shows_progress)
-
-    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:  # one core each
-        list(pool.map(run, checkpoints))  # raises a run's error
-
-
-def _accuracies(evaluated: Evaluated, out: Path) -> dict[str, dict[str, Any]]:
+def _accuracies(evaluated: Evaluated) -> dict[str, dict[str, Any]]:
     """Return the networks' top-1 accuracies, and the gain from training.
 
     Returns:
@@ -274,21 +237,22 @@ def _accuracies(evaluated: Evaluated, out: Path) -> dict[str, dict[str, Any]]:
         gain of ``pirl`` over ``random`` and half the width of its 95 % interval, in points.
     """
     results: dict[str, dict[str, Any]] = {}
-    answers: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
+    is_right: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
     assert evaluated.test is not None
+    train_labels = evaluated.train.labels
     test_labels = evaluated.test.labels
     for name, (train, test) in evaluated.features.items():
         rows, cosines = find_neighbors(test, train, 20)
-        is_right = vote(rows, cosines, evaluated.train.labels) == test_labels
-        folder = out / f"linear_{name}"
+        is_right["knn_top1"][name] = vote(rows, cosines, train_labels) == test_labels
+        classifier = fit_logistic(train, train_labels.numpy())
+        predicted = torch.from_numpy(classifier.predict(test))
+        is_right["linear_top1"][name] = predicted == test_labels
         results[name] = {
-            "knn_top1": round(100 * is_right.double().mean().item(), 2),
-            "linear_top1": round(final_accuracy(folder)["res5"], 2),
+            measure: round(100 * of_network[name].double().mean().item(), 2)
+            for measure, of_network in is_right.items()
         }
-        answers["knn_top1"][name] = is_right
-        answers["linear_top1"][name] = classify(folder, test.float()) == test_labels
     results["gain"] = {}
-    for measure, of_network in answers.items():
+    for measure, of_network in is_right.items():
         gain, interval = paired_gain(of_network["pirl"], of_network["random"])
         results["gain"][measure] = [round(gain, 2), round(interval, 2)]
     return results

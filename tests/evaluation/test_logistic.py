@@ -12,7 +12,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.logistic import _splits, choose_layer, fit_logistic
+from pirl_plugin.evaluation.logistic import choose_layer, fit_logistic, held_out_splits
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 KEYS = ("features", "labels", "predicted", "probability")
@@ -203,7 +203,7 @@ def test_choose_layer__prefers_last_of_equal_layers():
 @pytest.mark.parametrize(("count", "num_splits"), [(36, 5), (1200, 1)])
 def test_splits__use_five_folds_or_a_fifth_of_many_images(count, num_splits):
     labels = np.repeat([3, 1, 0], [1, 2, count])
-    splits = _splits(labels)
+    splits = held_out_splits(labels)
     assert len(splits) == num_splits
     for others, held_out in splits:
         assert not set(others) & set(held_out)
