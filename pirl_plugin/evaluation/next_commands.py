@@ -17,27 +17,20 @@ def program_name() -> str:
     return shlex.quote(str(script))
 
 
-def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:
-    """Return purpose → command for a pre-training checkpoint.
+def next_commands(checkpoint: Path, to: str = "torchvision") -> dict[str, str]:
+    """Return purpose → command for a pre-training checkpoint; ``DIR`` is for the user to fill in.
 
     Args:
         checkpoint: the checkpoint file.
-        images: the training images. They are labeled if they are ``train``, or a file such as
-            ``train.csv``, beside a ``val`` of the same kind.
         to: export format, torchvision, safetensors or timm.
     """
     program = program_name()
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
-    data = "--data DIR"
-    test = images.with_stem("val")
-    if images.stem == "train" and test.exists():
-        paths = ["--train", str(images), "--val", str(test)]
-        data = shlex.join(["--data", str(images.parent)] if images.is_dir() else paths)
     linear = shlex.quote(str(checkpoint.with_name("linear")))
     names = {"torchvision": "trunk.pth", "safetensors": "trunk.safetensors", "timm": "timm"}
     export = shlex.quote(str(checkpoint.with_name(names[to])))
     return {
-        "kNN accuracy on labeled images": f"{program} knn {file} {data}",
-        "Linear classifier on labeled images": f"{program} linear {file} {data} --out {linear}",
+        "kNN accuracy on labeled images": f"{program} knn {file} --data DIR",
+        "Linear classifier on labeled images": f"{program} linear {file} --data DIR --out {linear}",
         "The network for other programs": f"{program} export {file} --to {to} --out {export}",
     }

@@ -61,7 +61,6 @@ def write_report(
     machine = "" if torch.cuda.is_available() else " +config/pirl/machines=cpu_small"
     test_of_labels = "There were no labels for a test"
     outcome: dict[str, Any] = {}
-    held_out_of = None if data.labeled is None else data.labeled.held_out_of
     if evaluated.test is not None and evaluated.layers is not None:
         test_of_labels = "Labels were used only for the test"
         outcome = accuracy_facts(results, evaluated.test.labels, evaluated.layers.chart())
@@ -82,7 +81,7 @@ def write_report(
                 f"{program_name()} train config=pretrain/pirl/own_images{machine} "
                 f"'config.DATA.TRAIN.DATA_PATHS=[DIR]'"
             ),
-            **next_commands(checkpoints["pirl"], held_out_of or Path(data.train.path)),
+            **next_commands(checkpoints["pirl"]),
         },
         settings=_settings(data, results, evaluated.test),
         **outcome,

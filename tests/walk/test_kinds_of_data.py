@@ -37,8 +37,15 @@ def test_printed_commands__run(kind, tmp_path):
     assert f"training  {2 * tiny.IMAGES['train']} images, 1 epoch, 4 steps" in output
     assert all(math.isfinite(loss) and loss > 0 for loss in losses)
 
-    knn, linear, export = next_commands(output)
-    (tmp_path / "DIR").symlink_to(tmp_path / "DATA")  # to be filled in by the user
+    images = {
+        "catalog": "--data DATA/imagenet1k",
+        "text": "--train DATA/train.txt --val DATA/val.txt",
+        "CSV": "--train DATA/train.csv --val DATA/val.csv",
+    }
+    knn, linear, export = (
+        command.replace("--data DIR", images.get(kind, "--data DATA"))
+        for command in next_commands(output)
+    )
     assert knn_top1(run(knn, tmp_path)) == 100
     chosen = re.search(r"([\d.]+) +\S+  chosen$", run(linear, tmp_path), re.M)
     assert float(chosen[1]) == 100

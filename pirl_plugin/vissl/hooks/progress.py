@@ -159,10 +159,8 @@ class ProgressHook(QuietHook):
         checkpoint = folder / "checkpoint.torch"
         if self._export_to is None or not checkpoint.exists():
             return
-        # From the configuration or a data set catalog.
-        images = Path(task.datasets["train"].data_paths[0])
         export_to = self._export_to
         if export_to == "torchvision" and network_config_of(task.model).channels != 3:
             export_to = "safetensors"
-        for command in next_commands(checkpoint, images, export_to).values():
+        for command in next_commands(checkpoint, export_to).values():
             PROGRESS.print_line(f"next      {command}")

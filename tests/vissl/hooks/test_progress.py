@@ -119,29 +119,26 @@ def test_hook__shows_test_results_and_end(clock, capsys):
     assert finished == ["finished  in 0:03:20; checkpoints and log.txt in runs/a"]
 
 
-def test_hook__prints_commands_with_existing_files(clock, capsys, tmp_path):
+def test_hook__prints_commands_for_any_images(clock, capsys, tmp_path):
     checkpoint = tmp_path / "checkpoint.torch"
     checkpoint.touch()
-    for split in ("train", "val"):
-        (tmp_path / f"{split}.csv").touch()
     hook = ProgressHook(25, "torchvision")
     finished = task(8, folder=tmp_path)
     hook.on_start(finished)
-    finished.datasets["train"].data_paths = [str(tmp_path / "train.csv")]  # from a catalog
+    finished.datasets["train"].data_paths = ["."]
     finished.model = torch.nn.Identity()
     hook.on_end(finished)
     *_, knn, linear, export = capsys.readouterr().out.splitlines()
     given = f"--checkpoint {checkpoint}"
     program = f"next      {program_name()}"
-    lists = f"--train {tmp_path}/train.csv --val {tmp_path}/val.csv"
-    assert knn == f"{program} knn {given} {lists}"
-    assert linear == f"{program} linear {given} {lists} --out {tmp_path}/linear"
+    assert knn == f"{program} knn {given} --data DIR"
+    assert linear == f"{program} linear {given} --data DIR --out {tmp_path}/linear"
     assert export == f"{program} export {given} --to torchvision --out {tmp_path}/trunk.pth"
 
 
 def test_commands__name_full_script_path_if_not_on_path(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    knn, *_ = next_commands(Path("a.torch"), Path("photos")).values()
+    knn, *_ = next_commands(Path("a.torch")).values()
     script = Path(sysconfig.get_path("scripts"), "pirl-plugin")
     assert knn == f"{script} knn --checkpoint a.torch --data DIR"
 
