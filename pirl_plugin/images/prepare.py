@@ -34,6 +34,7 @@ from pirl_plugin.system.files import (
     RUN_FILE,
     UNFINISHED,
     claim_folder,
+    flush_names,
     locked,
     naming_failures,
     remove,
@@ -170,13 +171,17 @@ class _Copies(Dataset[tuple[bool, str]]):
             if isinstance(error, UnreadableImageError):
                 target.unlink(missing_ok=True)  # from before the image broke
             return False, f"{path}: {error or 'too little memory'}"
-        # A killed process leaves an unfinished file, not a partial copy.
+        # A kill or a power failure leaves an unfinished file, not a partial copy.
         unfinished = self._out / f"{UNFINISHED}{row}"
         with naming_failures(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(content)
-            os.utime(unfinished, ns=(changed_ns, changed_ns))
+            with unfinished.open("wb") as file:
+                file.write(content)
+                file.flush()  # before the time is set, which a write would change
+                os.utime(file.fileno(), ns=(changed_ns, changed_ns))
+                os.fsync(file.fileno())
             unfinished.replace(target)
+            flush_names(target.parent)
         return True, ""
 
     def being_read(self) -> list[str]:

@@ -47,12 +47,17 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-        with suppress(OSError):  # flush the new name too, if the file system supports it
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        flush_names(path.parent)
+
+
+def flush_names(folder: Path) -> None:
+    """Flush a folder's new names to the disk, if the file system supports it."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

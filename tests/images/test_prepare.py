@@ -50,6 +50,14 @@ def test_prepare__updates_changed_and_reports_removed_images(copied, tmp_path, c
     assert Image.open(copy).format == "JPEG"
 
 
+def test_prepare__flushes_copies_and_their_names(copied, tmp_path, monkeypatch):
+    flushed = set()
+    monkeypatch.setattr(os, "fsync", lambda number: flushed.add(os.fstat(number).st_ino))
+    copied()
+    folder = tmp_path / "out" / "cat"
+    assert {path.stat().st_ino for path in (folder, *folder.iterdir())} <= flushed
+
+
 def test_prepare__deletes_copy_of_broken_image(copied, tmp_path):
     copied()
     (tmp_path / "in" / "cat" / "2.png").write_bytes(b"no image")
