@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import hydra
@@ -102,7 +101,7 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
     """Complete and validate a run with this plugin; report mistakes in one sentence."""
     from pirl_plugin.vissl.run.validation import validate
 
-    with in_one_sentence(), _refusing_values_for_sections(composed, overrides):
+    with in_one_sentence():
         if not is_ours(composed.config):
             OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
             return composed
@@ -112,26 +111,6 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
         OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
         validate(composed, overrides)
     return composed
-
-
-@contextmanager
-def _refusing_values_for_sections(composed: DictConfig, overrides: list[str]) -> Iterator[None]:
-    """If a block fails, refuse the first override that puts a single value in a section's place.
-
-    A section may be null, so that is left to VISSL.
-    """
-    try:
-        yield
-    except Exception:
-        values = [override for override in overrides if override.startswith("config.")]
-        defaults = compose([override for override in overrides if override not in values])
-        for override in values:
-            key = override.partition("=")[0]
-            value = OmegaConf.select(composed, key)
-            is_single = value is not None and not OmegaConf.is_config(value)
-            if is_single and OmegaConf.is_dict(OmegaConf.select(defaults, key)):
-                raise Refused(f"{override}: {key} is a section. Set the keys in it.") from None
-        raise
 
 
 def compose_completely(overrides: list[str], *, original: object) -> DictConfig:

@@ -161,5 +161,5 @@ def fill_in(composed: DictConfig) -> None:
     for key, compute in COMPUTED.items():
         section_key, _, name = key.rpartition(".")
         section = OmegaConf.select(composed.config, section_key)
-        if section is not None and name in section and section[name] is None:
+        if OmegaConf.is_dict(section) and name in section and section[name] is None:
             section[name] = compute(_root_=composed)
