@@ -12,11 +12,13 @@ import os
 import stat
 import struct
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import EpsImagePlugin, Image, ImageOps
 
+from pirl_plugin.images.tiff import check_size, decode_tiff, fits_pil, nodata_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
@@ -65,17 +67,9 @@ _APP1 = 0xE1
 _RGB = 3
 _UPRIGHT = True
 _PNG_BITS = 24  # position of the bits per sample in a PNG
-# TIFF tags, some of their values, and EXIF's orientation tag.
-_BITS_PER_SAMPLE = 258
-_PHOTOMETRIC_INTERPRETATION = 262
-_PLANAR_CONFIGURATION = 284
-_WHITE_IS_ZERO = 0
-_SEPARATE_PLANES = 2
-_EXTRA_SAMPLES = 338
-_UNSPECIFIED = 0  # an extra sample that is not transparency
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _NPY = b"\x93NUMPY"
-_ORIENTATION = 0x0112
+_ORIENTATION = 0x0112  # EXIF's tag
 
 
 class UnreadableImageError(ValueError):
@@ -103,27 +97,47 @@ def read_file(path: str) -> bytearray:
     return content
 
 
+class Decoded(NamedTuple):
+    """A decoded image.
+
+    Attributes:
+        pixels: ``(C, H, W)`` in uint8, uint16 or float32; ordinary images are RGB, uint8
+            ``(3, H, W)``.
+        nodata: the value of missing pixels that the file names; None if it names none.
+    """
+
+    pixels: torch.Tensor
+    nodata: float | None = None
+
+
 def decode_image(
     data: bytes | bytearray,
     scaled_to: int | None = None,
     *,
     max_pixels: int = MAX_PIXELS,
 ) -> torch.Tensor:
+    """Decode an image, as :func:`decode` does, and return only the pixels."""
+    return decode(data, scaled_to, max_pixels=max_pixels).pixels
+
+
+def decode(
+    data: bytes | bytearray,
+    scaled_to: int | None = None,
+    *,
+    max_pixels: int = MAX_PIXELS,
+) -> Decoded:
     """Decode an image in one of :data:`FORMATS`, upright, or an array written by ``numpy.save``.
 
     torchvision decodes JPEGs, because it is faster; the pixels equal PIL's bit for bit. PIL decodes
     all other ordinary images (CMYK JPEGs, PNG, GIF, WebP, …) to RGB: the first frame of an
     animation, without transparency. Grayscale images with 16 bits or floats have one channel. RGB
-    PNGs and TIFFs keep 16 bits. tifffile decodes TIFFs with other bands.
+    PNGs and TIFFs keep 16 bits. tifffile decodes TIFFs with other bands or types.
 
     Args:
         data: the file's content; a ``bytearray`` saves a copy.
         scaled_to: decode a JPEG at the smallest of 1, 1/2, 1/4 and 1/8 size whose shorter side has
             at least this many pixels (libjpeg scales its DCT blocks); None: ``NEEDED_SIDE``.
         max_pixels: maximum number of pixels, at the decoded size.
-
-    Returns:
-        ``(C, H, W)`` in uint8, uint16 or float32; ordinary images are RGB, uint8 ``(3, H, W)``.
 
     Raises:
         UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, an unsupported
@@ -132,7 +146,7 @@ def decode_image(
     Example:
         >>> file = io.BytesIO()
         >>> Image.new("RGB", (4, 3), "red").save(file, "PNG")
-        >>> decode_image(file.getvalue())[:, 0, 0].tolist()
+        >>> decode(file.getvalue()).pixels[:, 0, 0].tolist()
         [255, 0, 0]
     """
     try:
@@ -151,84 +165,40 @@ def decode_image(
         raise UnreadableImageError(f"{reason} ({len(data)} bytes)") from error
 
 
-def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> torch.Tensor:
+def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> Decoded:
     needed_side = scaled_to or NEEDED_SIDE
     # The fast path, for nearly all photos: torchvision, at full size.
     height, width, channels = _jpeg_size(data) or (0, 0, 0)
     is_usual = channels in (1, 3) and height * width <= max_pixels
     if decode_jpeg is not None and is_usual and min(height, width) < 2 * needed_side:
-        return decode_jpeg(_encoded(data), _RGB, _UPRIGHT)
+        return Decoded(decode_jpeg(_encoded(data), _RGB, _UPRIGHT))
     if data.startswith(_NPY):
-        array = np.load(io.BytesIO(data), allow_pickle=False)
-        return as_pixels(array)
-    if data.startswith(_TIFF) and not _fits_pil(data):
-        return _decode_tiff(data, max_pixels)
+        pixels = as_pixels(np.load(io.BytesIO(data), allow_pickle=False))
+        check_size(pixels.shape[2], pixels.shape[1], max_pixels)
+        return Decoded(pixels)
+    if data.startswith(_TIFF) and not fits_pil(data):
+        return Decoded(*decode_tiff(data, max_pixels))
     # All others: PIL reads the header, and decodes the pixels only on request.
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         if min(image.size) >= 2 * needed_side:
             # For formats other than JPEG, this does nothing.
             image.draft(image.mode, (needed_side, needed_side))
-        if image.width * image.height > max_pixels:  # before the pixels are decoded
-            raise UnreadableImageError(
-                f"it has {image.width} × {image.height} pixels: expected at most "
-                f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with pirl-plugin "
-                f"prepare"
-            )
+        check_size(image.width, image.height, max_pixels)  # before the pixels are decoded
         if image.format == "PNG" and image.mode[:3] == "RGB" and data[_PNG_BITS] == 16:
-            return torch.ops.image.decode_png(_encoded(data), _RGB, _UPRIGHT)  # PIL keeps 8 bits
+            # PIL keeps 8 bits.
+            return Decoded(torch.ops.image.decode_png(_encoded(data), _RGB, _UPRIGHT))
         image.load()  # the EXIF tag may follow the pixels
         upright: Image.Image = image
         with suppress(Exception):  # a damaged tag raises one of many types
             if image.getexif().get(_ORIENTATION, 1) != 1:  # otherwise it would make a copy
                 upright = ImageOps.exif_transpose(image)
-        return as_pixels(upright)
+        return Decoded(as_pixels(upright), nodata_of(image))
 
 
 def _encoded(data: bytes | bytearray) -> torch.Tensor:
     """Return an encoded image as a tensor, for torchvision's operators."""
     writable = data if isinstance(data, bytearray) else bytearray(data)  # avoids a warning
     return torch.frombuffer(writable, dtype=torch.uint8)
-
-
-def _fits_pil(data: bytes | bytearray) -> bool:
-    """Return whether PIL decodes all channels of a TIFF, with the right values."""
-    try:
-        with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
-            tags = image.tag_v2  # type: ignore[attr-defined]
-            is_gray = image.mode[0] in "LIF"
-            has_other_bands = _UNSPECIFIED in tags.get(_EXTRA_SAMPLES, ())
-            is_stack = getattr(image, "n_frames", 1) > 1 and is_gray
-            is_deep = max(tags.get(_BITS_PER_SAMPLE, (8,))) > 8
-            is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
-            is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
-    except Image.UnidentifiedImageError:
-        return False
-    # PIL misreads TIFFs with two of these, and keeps 8 bits of colors.
-    is_misread = is_deep + is_planar + is_inverted > 1 or (is_deep and not is_gray)
-    return not (has_other_bands or is_stack or is_misread)
-
-
-def _decode_tiff(data: bytes | bytearray, max_pixels: int) -> torch.Tensor:
-    """Decode a TIFF with any bands, or with grayscale pages, which become channels."""
-    try:
-        import tifffile
-    except ImportError:
-        raise UnreadableImageError(
-            "it is a multi-band TIFF, or one that PIL misreads; to read it, pip install "
-            "'pirl-plugin[tiff]'"
-        ) from None
-    with tifffile.TiffFile(io.BytesIO(data)) as file:
-        series = file.series[0]
-        # A small compressed file may claim any size.
-        if series.size > 4 * max_pixels:
-            raise UnreadableImageError(f"it has {series.size / 1e6:.0f} million values")
-        array = series.asarray()
-        is_inverted = file.pages.first.photometric == _WHITE_IS_ZERO
-        axes = [series.axes.index(axis) for axis in "YX"]
-    if is_inverted:
-        array = np.iinfo(array.dtype).max - array
-    bands_first = np.moveaxis(np.atleast_3d(array), axes, (-2, -1))
-    return as_pixels(torch.from_numpy(np.array(bands_first, bands_first.dtype.name)))
 
 
 def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int] | None:

@@ -25,7 +25,8 @@ from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
 from pirl_plugin.images.names import DISK_FILELIST, LISTS
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import counted, printable
 

@@ -14,7 +14,8 @@ from PIL import Image
 
 from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import printable
 

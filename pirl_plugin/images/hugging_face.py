@@ -25,7 +25,7 @@ from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import UnreadableImageError, read_file
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import DISK_HF
-from pirl_plugin.images.source import warn_once
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import counted, printable
 

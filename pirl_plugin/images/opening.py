@@ -34,7 +34,8 @@ from pirl_plugin.images.names import (
 )
 from pirl_plugin.images.paper_datasets import INaturalist18Source, VOC07Source
 from pirl_plugin.images.shards import ShardSource
-from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
 _TABLES = (".arrow", ".parquet")

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.system.text import counted, printable
@@ -252,12 +253,6 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """Return the unreadable paths found by this process and its loader workers."""
         rows = self._unreadable.nonzero()[:, 0].tolist()
         return [printable(self.path_of(row)) for row in rows]
-
-
-@functools.cache
-def warn_once(message: str) -> None:
-    """Log a warning, unless this process has logged it before."""
-    logging.root.warning(message)
 
 
 def content_stamp(path: str | os.PathLike[str]) -> str:

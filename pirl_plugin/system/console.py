@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import functools
 import io
+import logging
 import os
 import shutil
 import sys
@@ -38,6 +40,15 @@ class _Stream(io.FileIO):
 def put(text: str, stream: str = "stdout") -> None:
     """Write to stdout or stderr, and flush."""
     print(text, end="", file=getattr(sys, stream), flush=True)
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Log a warning, unless this process has logged it before. Loader workers log none."""
+    from torch.utils.data import get_worker_info
+
+    if get_worker_info() is None:
+        logging.root.warning(message)
 
 
 def prepare_streams() -> None:

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import Refused, type_and_shape
+from pirl_plugin.views.layout import CHANNELS_LAST, MOST_USUAL, channels_first
 
 _WORD = 2**64
 _EPOCH_BITS = 24
 _TRIES = 10
 _RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
 _TYPES = {"uint8": torch.uint8, "uint16": torch.uint16, "float32": torch.float32}
-_MOST_USUAL = 4  # channels: with more, an axis of this length or less is taken for the channels
+_EXACT_BYTES = 2  # largest values that float32 represents without rounding
 
 
 def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
@@ -53,42 +55,55 @@ def as_generator(rng: np.random.Generator | None) -> np.random.Generator:
     return rng
 
 
-def as_pixels(image: Any) -> torch.Tensor:
+def as_pixels(image: Any, axes: str = "", usual: int = CHANNELS_LAST) -> torch.Tensor:
     """Return any image as a tensor (C, H, W) of uint8, uint16 or float32, with C >= 1.
 
+    Other real types become float32. If that rounds values, a warning says so.
+
     Args:
-        image: an array (H, W) or (H, W, C) or a tensor (C, H, W) of these types; or a PIL image,
-            which becomes RGB in uint8, but 16-bit gray stays uint16, and float gray float32.
+        image: a PIL image, which becomes RGB in uint8 unless it has more bits; a tensor (C, H, W);
+            or an array: (H, W), or with channels as in
+            :func:`~pirl_plugin.views.layout.channels_first`.
+        axes: one letter per axis of an array, as in tifffile; empty if they have no names.
+        usual: the usual channel axis of such arrays without names.
 
     Raises:
-        ValueError: the type or shape is wrong, there are no pixels, or the channels seem to be on
-            another axis.
+        ValueError: it is not an image, has complex values or no pixels, or it is not clear which
+            axis holds the channels.
     """
-    array = _array_of(image) if isinstance(image, Image.Image) else image
-    is_array = isinstance(array, np.ndarray) and array.dtype.name in _TYPES and array.ndim in (2, 3)
-    pixels: Any = array
-    if is_array:
-        native = np.array(array, array.dtype.name)  # a writable copy in the machine's byte order
-        pixels = torch.from_numpy(np.atleast_3d(native)).permute(2, 0, 1)
-    is_tensor = isinstance(pixels, torch.Tensor) and pixels.dtype in _TYPES.values()
-    if not is_tensor or pixels.ndim != 3 or pixels.numel() == 0:
+    if isinstance(image, Image.Image):
+        image = _array_of(image)
+        axes = "YXS"[: image.ndim]
+    is_tensor = isinstance(image, torch.Tensor)
+    if not (is_tensor or isinstance(image, np.ndarray)) or image.ndim < 2 or 0 in image.shape:
         raise Refused(
-            f"the image is {type_and_shape(array)}: expected a PIL image, an array (H, W, C) or a "
-            f"tensor (C, H, W), with pixels in {', '.join(_TYPES)}"
+            f"the image is {type_and_shape(image)}: expected a PIL image, an array (H, W, C) or a "
+            f"tensor (C, H, W)"
         )
-    tensor: torch.Tensor = pixels
-    channels, height, width = tensor.shape
-    if is_array and height < min(width, channels) and channels > _MOST_USUAL:
+    name = str(image.dtype).removeprefix("torch.") if is_tensor else image.dtype.name
+    is_real = not image.dtype.is_complex if is_tensor else image.dtype.kind in "biuf"
+    if not is_real:
+        raise Refused(f"the image has {name} values. Convert them to real numbers.")
+    if name not in _TYPES:
+        if image.dtype.itemsize > _EXACT_BYTES:
+            warn_once(f"Some images have {name} values, which are rounded to float32.")
+        name = "float32"
+    if is_tensor:
+        return _with_channels_first(image).to(_TYPES[name])
+    # A writable copy in the machine's byte order; channels stay last in memory.
+    return torch.from_numpy(np.array(channels_first(image, axes, usual), name))
+
+
+def _with_channels_first(image: torch.Tensor) -> torch.Tensor:
+    """Return a tensor (C, H, W), unless it seems to be (H, W, C)."""
+    if image.ndim == 2:
+        return image[None]
+    if image.ndim != 3 or image.shape[2] <= MOST_USUAL < min(image.shape[:2]):
         raise Refused(
-            f"the image is an array of shape {array.shape}, which seems to be (C, H, W). "
-            f"Pass torch.from_numpy(array), or for (H, W, C) add .permute(2, 0, 1)."
+            f"the image is a tensor of shape {tuple(image.shape)}: expected (C, H, W). For "
+            f"(H, W, C), pass tensor.permute(2, 0, 1)."
         )
-    if not is_array and width <= _MOST_USUAL < min(channels, height):
-        raise Refused(
-            f"the image is a tensor of shape {tuple(array.shape)}, which seems to be (H, W, C). "
-            f"Pass tensor.permute(2, 0, 1)."
-        )
-    return tensor
+    return image
 
 
 def as_rgb(image: Any) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pirl_plugin.images.source import warn_once
+from pirl_plugin.system.console import warn_once
 from tests.helpers.images import save_gray
 
 

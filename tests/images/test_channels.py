@@ -50,21 +50,6 @@ def png(level):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("channels", [2, 4, 5, 7, 30])
-@pytest.mark.parametrize("layout", ["contig", "separate", "pages"])
-def test_tiff__reads_any_number_of_bands_silently(layout, channels, dtype, caplog):
-    array = bands(channels, dtype)
-    if layout == "contig":
-        content = tiff(array, planarconfig="contig", photometric="minisblack")
-    elif layout == "separate":
-        content = tiff(array.transpose(2, 0, 1), planarconfig="separate", photometric="minisblack")
-    else:
-        content = tiff(array.transpose(2, 0, 1), photometric="minisblack")
-    np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), array)
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("planes", ["contig", "separate"])
 def test_tiff__keeps_colors_and_inverts_white_is_zero(planes):
     array = bands(3, np.uint8)
@@ -90,15 +75,12 @@ def test_tiff__without_tifffile_suggests_the_extra(monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["npy", "tiff"])
-def test_array__is_unreadable_if_damaged_or_of_other_dtype(content):
+def test_array__is_unreadable_if_damaged(content):
     write = npy if content == "npy" else lambda array: tiff(array, photometric="minisblack")
     whole = write(bands(5, np.uint16))
-    for damaged in (whole[:40], whole[: len(whole) // 2], write(bands(5, np.float64))):
+    for damaged in (whole[:40], whole[: len(whole) // 2]):
         with pytest.raises(UnreadableImageError):
             decode_image(damaged)
-    if content == "tiff":  # a small file may claim a size larger than memory
-        with pytest.raises(UnreadableImageError, match="million values"):
-            decode_image(whole, max_pixels=10)
     with pytest.raises(UnreadableImageError):
         decode_image(npy(np.array([None, 1])))
 

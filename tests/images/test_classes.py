@@ -13,7 +13,7 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import warn_once
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.views.base import ImageViews
 from tests.helpers.kinds import KINDS, gray, in_memory, open_kind, path_of, write_kind
 

@@ -3,7 +3,6 @@
 import io
 import os
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -25,13 +24,6 @@ def test_ordinary_jpeg__is_decoded_and_turned_without_pil(mode, monkeypatch):
     Image.new(mode, (40, 30)).save(file, "JPEG", exif=exif)
     monkeypatch.setattr(Image, "open", None)
     assert decode_image(file.getvalue()).shape == (3, 40, 30)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_tiff__of_32_bit_values_is_unreadable(dtype, folder, caplog):
-    Image.fromarray(np.arange(12, dtype=dtype).reshape(3, 4)).save(folder / "a" / "0.tif")
-    assert [valid for _, valid in FolderSource(folder)] == [False, True, True]
-    assert f"{np.dtype(dtype)} of shape" in caplog.text
 
 
 def test_large_image__is_refused_unless_limit_is_raised():

@@ -1,0 +1,143 @@
+"""TIFFs that PIL does not decode completely: other bands and types, stacks, thumbnails first."""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from pirl_plugin.system.failures import MissingPackage, Refused
+from pirl_plugin.views.layout import PAGES_FIRST
+from pirl_plugin.views.pixels import as_pixels
+
+if TYPE_CHECKING:
+    from tifffile import TiffPageSeries
+
+# TIFF tags, and some of their values.
+_BITS_PER_SAMPLE = 258
+_PHOTOMETRIC_INTERPRETATION = 262
+_WHITE_IS_ZERO = 0
+_RGB = 2
+_ORIENTATION = 274
+_SAMPLES_PER_PIXEL = 277
+_PLANAR_CONFIGURATION = 284
+_SEPARATE_PLANES = 2
+_EXTRA_SAMPLES = 338
+_ALPHA = {1, 2}  # with and without premultiplied colors
+_SAMPLE_FORMAT = 339
+_SIGNED = 2
+_NODATA = 42113  # GDAL_NODATA: the value of missing pixels, as text
+
+# tifffile logs what makes an image unreadable, too.
+logging.getLogger("tifffile").setLevel(logging.CRITICAL)
+
+_FLIPS = {2: (2,), 3: (1, 2), 4: (1,), 6: (2,), 7: (1, 2), 8: (1,)}
+"""Orientation → axes of (C, H, W) to reverse, after H and W are swapped for 5 to 8."""
+
+
+def fits_pil(data: bytes | bytearray) -> bool:
+    """Return whether PIL decodes all channels of a TIFF, with the right values."""
+    try:
+        with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
+            tags: Any = image.tag_v2  # type: ignore[attr-defined]
+            is_gray = image.mode[0] in "LIF"
+            num_frames = getattr(image, "n_frames", 1)
+            is_deep = max(tags.get(_BITS_PER_SAMPLE, (8,))) > 8
+            is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
+            photometric = tags.get(_PHOTOMETRIC_INTERPRETATION)
+            is_signed = _SIGNED in tags.get(_SAMPLE_FORMAT, ())
+            extra = tags.get(_EXTRA_SAMPLES, ())
+            num_undeclared = tags.get(_SAMPLES_PER_PIXEL, 1) - 3 - len(extra)
+            areas = []
+            for frame in range(1 if is_gray else num_frames):
+                image.seek(frame)
+                areas.append(image.width * image.height)
+    except Image.UnidentifiedImageError:
+        return False
+    has_other_bands = bool(set(extra) - _ALPHA) or (photometric == _RGB and num_undeclared > 0)
+    is_stack = is_gray and num_frames > 1
+    begins_with_thumbnail = max(areas) > areas[0]
+    is_wide = image.mode == "I"  # PIL reads all 32-bit integers as signed
+    # PIL misreads TIFFs with two of these, and keeps 8 bits of colors.
+    num_unusual = is_deep + is_planar + (photometric == _WHITE_IS_ZERO)
+    is_misread = num_unusual > 1 or (is_deep and not is_gray) or is_signed or is_wide
+    return not (has_other_bands or is_stack or begins_with_thumbnail or is_misread)
+
+
+def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor, float | None]:
+    """Decode the largest image in a TIFF, upright; pages of equal size become channels.
+
+    Args:
+        data: the file's content.
+        max_pixels: maximum number of pixels.
+
+    Returns:
+        The pixels ``(C, H, W)``, and the value of missing pixels; None if the file names none.
+
+    Raises:
+        Refused: the image is too large, or incomplete, or has more axes; or tifffile is not
+            installed.
+    """
+    try:
+        import tifffile
+    except ImportError:
+        raise MissingPackage(
+            "it is a TIFF with several bands or pages, or of another type, which PIL does not "
+            "read. To read it, pip install 'pirl-plugin[tiff]'"
+        ) from None
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        series = _largest_images(file.series)
+        first = series[0]
+        page = first.keyframe
+        check_size(page.imagewidth, page.imagelength, max_pixels)
+        if first.kind == "ome" and None in list(first.pages):  # tifffile fills it with zeros
+            raise Refused("some of its planes are in other files. Save all planes in one file.")
+        array = first.asarray()
+        axes = first.axes
+        if len(series) > 1:
+            array = np.stack([each.asarray() for each in series])
+            axes = f"I{axes}"
+        if page.photometric == _WHITE_IS_ZERO and array.dtype.kind == "u":
+            array = np.iinfo(array.dtype).max - array
+        orientation = page.tags.valueof(_ORIENTATION, 1)
+        nodata = _number(page.tags.valueof(_NODATA))
+    pixels = as_pixels(array, axes, PAGES_FIRST)
+    if orientation > 4:
+        pixels = pixels.transpose(1, 2)
+    return pixels.flip(_FLIPS.get(orientation, ())), nodata
+
+
+def _largest_images(series: list[TiffPageSeries]) -> list[TiffPageSeries]:
+    """Return the images of the largest size that have the same axes and type."""
+    areas = [each.keyframe.imagewidth * each.keyframe.imagelength for each in series]
+    first = series[areas.index(max(areas))]
+    kind = (first.shape, first.dtype)
+    return [each for each in series if (each.shape, each.dtype) == kind]
+
+
+def check_size(width: int, height: int, max_pixels: int) -> None:
+    """Raise ``Refused`` if an image has too many pixels to decode."""
+    if width * height > max_pixels:
+        raise Refused(
+            f"it has {width} × {height} pixels: expected at most {max_pixels / 1e6:.0f} "
+            f"megapixels; cut it into tiles, or make smaller copies, such as with pirl-plugin "
+            f"prepare"
+        )
+
+
+def _number(text: Any) -> float | None:
+    """Return the number in a tag; None if there is none."""
+    with suppress(TypeError, ValueError):
+        return float(str(text).strip(" \0"))
+    return None
+
+
+def nodata_of(image: Image.Image) -> float | None:
+    """Return the value of missing pixels that an open TIFF names; None for other files."""
+    tags: Any = getattr(image, "tag_v2", {})
+    return _number(tags.get(_NODATA))
