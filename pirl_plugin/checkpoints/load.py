@@ -10,22 +10,25 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
 from pirl_plugin.checkpoints.tensors import compare, count_by_prefix, flatten, select_prefix
-from pirl_plugin.models.network_config import RESNET, NetworkConfig
+from pirl_plugin.models.network_config import RESNET, NetworkConfig, network_config_of
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.text import truncate
+from pirl_plugin.system.text import printable, truncate
+
+Module = TypeVar("Module", bound=nn.Module)
 
 NETWORK = "network"
 """Key for the network's record in this plugin's data."""
@@ -58,13 +61,24 @@ _WRITERS = {
 }
 
 
+@overload
 def load_trunk(
     path: str | Path | None,
     *,
     prefix: str | None = None,
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
-) -> AnyTrunk:
+) -> AnyTrunk: ...
+@overload
+def load_trunk(path: str | Path, *, prefix: str | None = None, network: Module) -> Module: ...
+def load_trunk(
+    path: str | Path | None,
+    *,
+    prefix: str | None = None,
+    timm: str | None = None,
+    timm_options: Mapping[str, object] | None = None,
+    network: nn.Module | None = None,
+) -> nn.Module:
     """Load the trunk in any weights file as a module, in evaluation mode.
 
     Args:
@@ -76,11 +90,12 @@ def load_trunk(
             With a tag, such as ``vit_small_patch16_224.augreg_in1k``, it also gives timm's mean and
             standard deviation for these weights.
         timm_options: keyword arguments for ``timm.create_model``.
+        network: a module to load the weights into, for a network that this package cannot build.
 
     Returns:
-        A module that maps normalized images ``(B, C, H, W)`` to pooled features ``(B, D)``. The
-        attribute ``network_config`` records the size, mean and standard deviation of the images it
-        expects.
+        ``network``, or a module that maps normalized images ``(B, C, H, W)`` to pooled features
+        ``(B, D)``. The attribute ``network_config`` records the size, mean and standard deviation
+        of the images it expects.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -100,8 +115,20 @@ def load_trunk(
     if timm is None:
         timm = recorded.architecture
         options = dict(recorded.options)
-    trunk = find_trunk(content, timm, options, str(path), prefix)
-    config = trunk.network_config
+        if recorded.network_class and network is None:
+            raise Refused(
+                f"{path} holds a {printable(recorded.network_class)}, which only your own code can "
+                f"build. In Python, pass one: pirl_plugin.load_trunk({str(path)!r}, "
+                f"network=module)."
+            )
+    trunk: Any = network
+    if trunk is None:
+        trunk = find_trunk(content, timm, options, str(path), prefix)
+    else:
+        _load_fitting(trunk, type(trunk).__name__, dict(flatten(content)), str(path), prefix)
+    config = network_config_of(trunk)
+    if not config.architecture:
+        config = recorded
     if "size" in recorded.origins and "img_size" not in (timm_options or {}):
         config = config.with_values(recorded.origins["size"], size=recorded.size)
     for name in ("mean", "std", "dtype"):
@@ -170,7 +197,8 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         if architecture not in ("", RESNET):
             architecture, options = check_description(architecture, options, str(recorded_in))
         values = {name: record.get(name) for name in ("size", "mean", "std", "dtype")}
-        return NetworkConfig(architecture, options).with_values(origin, **values)
+        config = NetworkConfig(architecture, options, network_class=record.get("class", ""))
+        return config.with_values(origin, **values)
     except Refused:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -225,7 +253,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
     trunk = ResNetTrunk(_most_similar_depth(state), width / 64, side == 3, channels)
     remedy = "If it is another network, pass its timm name."
-    _load_complete(trunk, state, ignored, file, remedy)
+    _load_complete(trunk.body, trunk.network_config.name, state, ignored, file, remedy)
     return trunk
 
 
@@ -244,19 +272,45 @@ def _load_timm_network(
     timm: str,
     options: Mapping[str, object],
 ) -> TimmTrunk:
-    """Find a timm network among a file's tensors, and load it.
+    """Build a timm network, and load its weights, converted to timm's names.
 
     Raises:
         Refused: there is no such network, there are several, or it is incomplete; or timm is not
             installed.
     """
     trunk = TimmTrunk(timm, options)
-    expected = trunk.net.state_dict()
+    name = trunk.network_config.name
+    _load_fitting(trunk.net, name, tensors, file, prefix, partial(_as_timm, trunk.net))
+    return trunk
+
+
+def _load_fitting(
+    network: nn.Module,
+    name: str,
+    tensors: Mapping[str, Tensor],
+    file: str,
+    prefix: str | None,
+    convert: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = dict,
+) -> None:
+    """Find the tensors that fit a network, and load them.
+
+    Args:
+        network: the network.
+        name: the network's name, for messages.
+        tensors: a file's tensors.
+        file: file name, for messages.
+        prefix: as in :func:`load_trunk`.
+        convert: converts tensors to the network's names and shapes.
+
+    Raises:
+        Refused: no such tensors exist, or there are several sets, or they are incomplete.
+    """
+    expected = network.state_dict()
     converted = {}  # prefix → tensors under timm's names, and names of the others
     num_fitting = {}  # prefix → number of tensors that fit
     for candidate, count in count_by_prefix(tensors).items():
         if 2 * count >= len(expected):
-            state, ignored = _as_timm(trunk.net, select_prefix(tensors, candidate))
+            state, ignored = _split(network, convert(select_prefix(tensors, candidate)))
             converted[candidate] = state, ignored
             num_fitting[candidate] = sum(
                 name in expected and tensor.shape == expected[name].shape
@@ -264,34 +318,29 @@ def _load_timm_network(
             )
     most = max(num_fitting.values(), default=0)
     if 2 * most < len(expected):  # the file holds another network
-        advice = "It is another network: check its timm name."
+        advice = "It is another network: check its name and options."
         raise Refused(
-            f"{file} holds no {timm}: most of its {len(expected)} tensors, such as "
+            f"{file} does not hold {name}: most of its {len(expected)} tensors, such as "
             f"{next(iter(expected))}, are missing. {_advice(tensors, advice)}"
         )
     best_fitting = [candidate for candidate, number in num_fitting.items() if number == most]
     trunk_prefix = _choose_prefix(best_fitting, file, prefix)
     state, ignored = converted[trunk_prefix]
-    for name, tensor in select_prefix(tensors, trunk_prefix).items():
-        if name in state and state[name].shape != tensor.shape:
+    for key, tensor in select_prefix(tensors, trunk_prefix).items():
+        if key in state and state[key].shape != tensor.shape:
             logging.root.warning(
-                f"{file}: timm resized {name} from {tuple(tensor.shape)} to "
-                f"{tuple(state[name].shape)}"
+                f"{file}: timm resized {key} from {tuple(tensor.shape)} to "
+                f"{tuple(state[key].shape)}"
             )
-    remedy = "Check the timm name and its options, such as img_size=384."
-    _load_complete(trunk, state, ignored, file, remedy)
-    return trunk
+    remedy = "Check the network's name and options, such as img_size=384."
+    _load_complete(network, name, state, ignored, file, remedy)
 
 
-def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert tensors to a timm network's names and shapes, by timm's own conversion.
 
     The conversion knows the names in the authors' files, resizes position embeddings, and adapts
     the first convolution to other numbers of channels.
-
-    Returns:
-        The network's tensors, with left-over tensors in its parts, and the names of all others,
-        such as the classifier's.
     """
     from timm.models import adapt_input_conv
 
@@ -305,14 +354,7 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor]
             logging.root.debug("timm's conversion failed", exc_info=True)
     first_convs = _names(net.pretrained_cfg.get("first_conv"))
     first_weights = [f"{name}.weight" for name in first_convs]
-    classifiers = tuple(f"{name}." for name in _names(net.pretrained_cfg.get("classifier")))
-    parts = set(map(_part, expected))
-    state = {}
-    rest = []
     for name, tensor in converted.items():
-        if name not in expected and (_part(name) not in parts or name.startswith(classifiers)):
-            rest.append(name)
-            continue
         original = tensors.get(name, tensor)
         if original.ndim == 4 and original.shape[2:] != tensor.shape[2:]:
             tensor = original  # patches of another size: another network
@@ -320,7 +362,26 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor]
             channels = expected[name].shape[1]
             if channels != tensor.shape[1]:
                 tensor = adapt_input_conv(channels, tensor)
-        state[name] = tensor
+        converted[name] = tensor
+    return converted
+
+
+def _split(
+    network: nn.Module, tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return a network's tensors, with left-over ones in its parts, and the names of all others."""
+    expected = network.state_dict()
+    parts = set(map(_part, expected))
+    timms = getattr(network, "pretrained_cfg", None) or {}
+    classifiers = tuple(f"{name}." for name in _names(timms.get("classifier")))
+    state = {}
+    rest = []
+    for name, tensor in tensors.items():
+        is_other = _part(name) not in parts or name.startswith(classifiers)
+        if name not in expected and is_other:
+            rest.append(name)
+        else:
+            state[name] = tensor
     return state, rest
 
 
@@ -347,13 +408,19 @@ def _part(name: str) -> str:
 
 
 def _load_complete(
-    trunk: AnyTrunk, state: Mapping[str, Tensor], ignored: Iterable[str], file: str, remedy: str
+    network: nn.Module,
+    name: str,
+    state: Mapping[str, Tensor],
+    ignored: Iterable[str],
+    file: str,
+    remedy: str,
 ) -> None:
-    """Load tensors into a trunk, after checking that they are complete and finite.
+    """Load tensors into a network, after checking that they are complete and finite.
 
     Args:
-        trunk: the trunk.
-        state: tensors, under torchvision's or timm's names.
+        network: the network.
+        name: the network's name, for messages.
+        state: tensors, under the network's names.
         ignored: names of other tensors, such as a classifier's; a warning names their parts.
         file: file name, for messages.
         remedy: what to do about a mismatch, as a sentence.
@@ -361,15 +428,15 @@ def _load_complete(
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.
     """
-    mismatch = compare(trunk.body.state_dict(), state)
+    mismatch = compare(network.state_dict(), state)
     if mismatch:
-        raise Refused(f"{file} does not match {trunk.network_config.name}: {mismatch}. {remedy}")
-    not_finite = [name for name, tensor in state.items() if not bool(tensor.isfinite().all())]
+        raise Refused(f"{file} does not match {name}: {mismatch}. {remedy}")
+    not_finite = [key for key, tensor in state.items() if not bool(tensor.isfinite().all())]
     if not_finite:
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
     if parts := sorted(set(map(_part, ignored))):
         logging.root.warning(f"{file}: ignored {truncate(parts)}")
-    trunk.body.load_state_dict(state, strict=False)  # batch norm counters may be missing
+    network.load_state_dict(state, strict=False)  # batch norm counters may be missing
 
 
 def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:

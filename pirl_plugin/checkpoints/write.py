@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from pirl_plugin.system.files import atomic_write, naming_failures
 from pirl_plugin.system.text import counted
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
-_SPATIAL = (nn.Conv2d, nn.MaxPool2d)
 _PRETRAIN = "pre-train a different network, such as a ResNet-18"
 # torchvision's names → Detectron2's, where batch norm is part of a convolution.
 _DETECTRON2 = {
@@ -46,13 +45,11 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
     at the end, in one step.
 
     Args:
-        trunk: a :class:`pirl_plugin.WideResNet`, a torchvision ResNet, a timm network, or a trunk
-            from :func:`pirl_plugin.load_trunk`.
+        trunk: any network. ``load_trunk`` and the commands can build a
+            :class:`pirl_plugin.WideResNet`, an equal torchvision ResNet, and a timm network with
+            plain options; ``load_trunk(path, network=module)`` loads any other into a module.
         path: the file, such as ``trunk.torch``.
         classifier: a classifier for the trunk's features; ``embed`` writes its predictions.
-
-    Raises:
-        Refused: ``load_trunk`` could not build this network.
 
     Example:
         >>> import tempfile
@@ -64,19 +61,13 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
     """
     config = network_config_of(trunk)
     state = trunk.state_dict()
-    if config.architecture not in ("", RESNET):
-        check_description(config.architecture, config.options, type(trunk).__name__)
     if not isinstance(trunk, (ResNetTrunk, TimmTrunk)):
         # Under VISSL's trunk names, which VISSL's benchmarks need.
         prefix = "_feature_blocks." if isinstance(trunk, ResNet) else "net."
         state = {f"{prefix}{name}": tensor for name, tensor in state.items()}
-        # Could load_trunk build this network again?
-        built = find_trunk(state, config.architecture, config.options, type(trunk).__name__)
-        if isinstance(trunk, ResNet) and _spatial_layers(trunk) != _spatial_layers(built):
-            raise Refused(
-                "The ResNet has other strides, dilations or pooling than a WideResNet with these "
-                "weights, so load_trunk could not build it again. Save its state_dict()."
-            )
+    if not _can_be_built(trunk, config, state):
+        name = type(trunk).__qualname__
+        config = replace(config, architecture="", options={}, network_class=name)
     if classifier is not None:
         # The classifier needs the images that it was fitted to, even if a default chose them.
         config = config.with_values(
@@ -89,9 +80,32 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         torch.save(content, file)
 
 
-def _spatial_layers(network: nn.Module) -> list[str]:
-    """Return the convolutions and max-pooling layers, with their strides and dilations."""
-    return [str(layer) for layer in network.modules() if isinstance(layer, _SPATIAL)]
+def _can_be_built(trunk: nn.Module, config: NetworkConfig, state: Mapping[str, Tensor]) -> bool:
+    """Return whether ``load_trunk`` can build a network from its record and tensors."""
+    name = type(trunk).__name__
+    try:
+        if config.architecture not in ("", RESNET):
+            check_description(config.architecture, config.options, name)
+        if isinstance(trunk, (ResNetTrunk, TimmTrunk)):
+            return True
+        built = find_trunk(state, config.architecture, config.options, name)
+    except Refused:
+        return False
+    return _layers(trunk) == _layers(built)
+
+
+def _layers(network: Any) -> list[str]:
+    """Return a network's layers with their settings, except the classifier."""
+    classifier = network.fc if isinstance(network, ResNet) else None
+    if hasattr(network, "get_classifier"):  # timm's
+        classifier = network.get_classifier()
+    layers = []
+    for layer in network.modules():
+        has_parts = next(layer.children(), None) is not None
+        if has_parts or layer is classifier or isinstance(layer, (nn.Flatten, nn.Identity)):
+            continue
+        layers.append(str(layer).replace("SyncBatchNorm", "BatchNorm2d"))
+    return layers
 
 
 def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | None = None) -> None:

@@ -32,6 +32,7 @@ class NetworkConfig:
         std: per-channel standard deviation, in the same units.
         dtype: pixel dtype: ``uint8``, ``uint16`` or ``float32``.
         origins: where the values above come from, by name; defaults are absent.
+        network_class: class name of a network that only the user's code can build.
 
     Raises:
         Refused: the dtype or the statistics are invalid.
@@ -48,6 +49,7 @@ class NetworkConfig:
     std: tuple[float, ...] = ()
     dtype: str = "uint8"
     origins: Mapping[str, str] = field(default_factory=dict)
+    network_class: str = ""
 
     def __post_init__(self) -> None:
         mean, std = _default_statistics(self.channels)
@@ -93,6 +95,8 @@ class NetworkConfig:
             "timm's vit_tiny_patch16_224 (img_size=48)"
         """
         options = self.options
+        if self.network_class:
+            return self.network_class
         if self.architecture != RESNET:
             listed = ", ".join(f"{key}={value}" for key, value in options.items())
             return f"timm's {self.architecture}{f' ({listed})' if listed else ''}"
@@ -167,6 +171,8 @@ class NetworkConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the record for a file: plain values, without the defaults."""
         record: dict[str, Any] = {"architecture": self.architecture, "options": dict(self.options)}
+        if self.network_class:
+            record["class"] = self.network_class
         for name in self.origins:
             value = getattr(self, name)
             record[name] = list(value) if isinstance(value, tuple) else value

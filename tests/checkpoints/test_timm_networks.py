@@ -73,7 +73,7 @@ def test_timm_network__under_wrong_name_is_refused(tmp_path):
     """Some tensors in its blocks are named as in a ResNet."""
     net = timm.create_model("tf_efficientnet_lite0", num_classes=0)
     file = save(net.state_dict(), tmp_path / "in.pth")
-    with pytest.raises(ValueError, match=r"holds no resnet18: most of its 120 tensors"):
+    with pytest.raises(ValueError, match=r"does not hold timm.s resnet18: most of its 120 tensors"):
         load_trunk(file, timm="resnet18")
 
 
@@ -186,7 +186,11 @@ def test_timm_network__is_converted_by_timm(name, options, convert, tmp_path, ca
     ("name", "options", "message"),
     [
         ("convnext_atto", {"depths": (2, 2, 9, 2)}, r"left over: stages\.2\.blocks\.6"),
-        ("convnext_atto", {"dims": (48, 96, 192, 384)}, "holds no convnext_atto: most of"),
+        (
+            "convnext_atto",
+            {"dims": (48, 96, 192, 384)},
+            "does not hold timm.s convnext_atto: most of",
+        ),
         ("vit_tiny_patch16_224", {"patch_size": 8}, r"of another shape: patch_embed\.proj"),
     ],
 )
