@@ -7,7 +7,16 @@ import functools
 import gc
 import io
 import os
+import re
+import sys
 from typing import IO, TYPE_CHECKING, Any
+
+# Run Triton's kernels in its interpreter, unless the tests are for a GPU. Triton reads this on
+# import, which the conftest of another folder may cause before the options are parsed.
+if "PYTEST_XDIST_WORKER" not in os.environ and not re.search(
+    "--device[= ]cuda", " ".join(sys.argv)
+):
+    os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
 import pytest
@@ -75,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse unknown devices; without a GPU, run Triton's kernels in its interpreter."""
+    """Refuse unknown devices."""
     name = config.getoption("--device")
     try:
         torch.empty(0, device=name)
@@ -84,8 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--device {name}: expected cpu, or cuda or cuda:N of this machine ({reason})"
         ) from None
-    if name == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"  # Triton reads this on import
 
 
 @pytest.fixture

@@ -136,6 +136,11 @@ class ShardedMemoryBank(MemoryBank):
         num_loaded = 0
         for name in names:
             state: dict[str, Any] = torch.load(folder / name, map_location="cpu", weights_only=True)
+            if state["num_rows"] != self.num_rows:
+                raise Refused(
+                    f"{folder / name} belongs to a memory bank of {state['num_rows']} images, and "
+                    f"this one has {self.num_rows}. Create the loss for the same data set."
+                )
             images = torch.arange(state["first"], state["num_rows"], state["every"])
             rows = state["rows"]
             visited = state["visited"]

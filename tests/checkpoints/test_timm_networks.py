@@ -227,3 +227,21 @@ def test_torchvision_network__is_named(name, tmp_path):
     for timm_name in (None, "vit_tiny_patch16_224"):
         with pytest.raises(ValueError, match="come from torchvision"):
             load_trunk(file, timm=timm_name)
+
+
+def test_recorded_size__yields_to_a_chosen_img_size(tmp_path):
+    """Figures are for the recorded size, unless the user builds the network for another one."""
+    trunk = TimmTrunk("test_vit", {"img_size": 32})
+    trunk.network_config = trunk.network_config.with_values("run", size=40)
+    save_trunk(trunk, tmp_path / "trunk.torch")
+    assert load_trunk(tmp_path / "trunk.torch").network_config.size == 40
+    options = {"img_size": 48}
+    chosen = load_trunk(tmp_path / "trunk.torch", timm="test_vit", timm_options=options)
+    assert chosen.network_config.size == 48
+
+
+def test_timm_export__describes_our_center_crop(tmp_path):
+    save_trunk(TimmTrunk("test_resnet"), tmp_path / "trunk.torch")
+    export_checkpoint(tmp_path / "trunk.torch", tmp_path / "out", "timm")
+    written = json.loads((tmp_path / "out" / "config.json").read_text())["pretrained_cfg"]
+    assert written["crop_pct"] == 7 / 8

@@ -109,6 +109,8 @@ def test_sorting__runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):
         text = text.replace("DIR", str(image_folder)).replace("PHOTOS", str(image_folder / "val"))
         for line in text.splitlines():
             assert cli.run(shlex.split(line)[1:]) == 0
+    sorted_images = [path.resolve() for path in (tmp_path / "sorted").glob("*/*")]
+    assert sorted(sorted_images) == sorted((image_folder / "val").glob("*/*"))
     assert {path.name for path in (tmp_path / "sorted").iterdir()} <= {"ants", "bees"}
     capsys.readouterr()
     exec(block("python", "KMeans", FEATURES), {})

@@ -29,3 +29,9 @@ def test_center_crop__reads_only_the_middle_of_a_strip():
         image = torch.randint(256, (3, height, width), generator=generator, dtype=torch.uint8)
         resized = tv.resize(image, [32], antialias=True)
         assert torch.equal(center_crop(image, 28), tv.center_crop(resized, [28, 28]))
+
+
+def test_center_crop__is_the_one_behind_published_figures():
+    """224 px from a shorter side of 256 px, as in VISSL's benchmarks; timm is told the same."""
+    image = torch.arange(256, dtype=torch.uint8).expand(3, 256, 256)
+    assert torch.equal(center_crop(image, 224), image[:, 16:240, 16:240])

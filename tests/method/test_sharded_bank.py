@@ -69,7 +69,7 @@ def test_load__accepts_different_number_of_ranks(shards, expected):
 
 def test_load__refuses_different_or_missing_files(shards, tmp_path):
     folder, _ = shards
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="70001 images, and this one has 50"):
         ShardedMemoryBank(50, DIM).load(folder)
     (tmp_path / "rank_0_of_2.torch").write_bytes((folder / "rank_0_of_2.torch").read_bytes())
     with pytest.raises(ValueError, match="have 35001 of the 70001 memory bank rows"):
