@@ -29,10 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "train all layers and a classifier on labeled images",
     ),
     "export": (
-        "pirl_plugin.checkpoints.export:main",
+        "pirl_plugin.checkpoints.export_command:main",
         "write weights for Detectron2, torchvision or timm",
     ),
-    "prepare": ("pirl_plugin.images.prepare:main", "copy images for faster reading"),
+    "prepare": ("pirl_plugin.images.prepare_command:main", "copy images for faster reading"),
     "configs": ("pirl_plugin.vissl.configs:main", "list configs and overlays, or print one"),
 }
 

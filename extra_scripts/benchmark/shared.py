@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pirl_plugin.system.arguments import HelpFormatter, WholeNumber, device, user_path
+from pirl_plugin.system.arguments import Parser, WholeNumber, usable_device, user_path
 from pirl_plugin.system.processes import processor_name
 
 IMAGENET = 1_281_167  # images
@@ -16,18 +16,17 @@ Benchmark = Callable[[argparse.Namespace], dict[str, Any]]
 """A function that takes the options, prints a table, and returns the figures for ``--json``."""
 
 
-def new_parser(script: str, measures: str) -> argparse.ArgumentParser:
+def new_parser(script: str, measures: str) -> Parser:
     """Return a parser with the option common to all benchmarks."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=script,
         description=f"Measure {measures}.\nExample: python extra_scripts/benchmark/{script}",
-        formatter_class=HelpFormatter,
     )
     parser.add_argument("--json", type=user_path, metavar="FILE", help="file for the figures")
     return parser
 
 
-def add_data(parser: argparse.ArgumentParser, images: int) -> None:
+def add_data(parser: Parser, images: int) -> None:
     """Add options for the image folder and the number of images."""
     help_text = "folder with images (default: generated, 448 px)"
     parser.add_argument("--data", type=user_path, help=help_text)
@@ -35,18 +34,18 @@ def add_data(parser: argparse.ArgumentParser, images: int) -> None:
     parser.add_argument("--images", type=WholeNumber(2), default=images, help=help_text)
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
+def add_device(parser: Parser) -> None:
     """Add the device option."""
-    choices = ("cpu", "cuda")
-    parser.add_argument("--device", type=device, choices=choices, help="default: a GPU if any")
+    help_text = "cpu, cuda, or auto for a GPU if available"
+    parser.add_argument("--device", choices=("cpu", "cuda", "auto"), default="auto", help=help_text)
 
 
-def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
+def add_rounds(parser: Parser, rounds: int) -> None:
     """Add the option for the number of rounds."""
     parser.add_argument("--rounds", type=WholeNumber(1), default=rounds, help="number of rounds")
 
 
-def add_rows(parser: argparse.ArgumentParser) -> None:
+def add_rows(parser: Parser) -> None:
     """Add the option for the memory bank size."""
     help_text = "images in the bank"
     parser.add_argument("--rows", type=WholeNumber(2), default=IMAGENET, help=help_text)
@@ -63,7 +62,7 @@ def report(run: Benchmark, options: argparse.Namespace) -> None:
 
     gpu = torch.cuda.is_available()
     if "device" in options:
-        options.device = options.device or ("cuda" if gpu else "cpu")
+        options.device = usable_device(options.device)
     if options.json:  # before the measurement, so that a wrong path fails at once
         options.json.parent.mkdir(parents=True, exist_ok=True)
     machine = {

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.evaluation.finished_runs import final_accuracy
+from pirl_plugin.system.arguments import Parser
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import own_command
 
@@ -58,7 +59,7 @@ def command(
 
 def main() -> None:
     """Run whatever is missing in ``few_labels.json``."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--peers", type=Path, required=True, help="output folder of peers.py")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")

@@ -29,7 +29,6 @@ come from different sources:
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from pathlib import Path
 
@@ -38,6 +37,8 @@ import tifffile
 from PIL import Image
 from scipy.io import wavfile
 from scipy.signal import stft
+
+from pirl_plugin.system.arguments import Parser
 
 LAST_TRAINING_NUMBER = 220  # of about 300 per steel class
 TEST_SPEAKERS = ("theo", "yweweler")
@@ -147,7 +148,7 @@ SETS = {"steel": make_steel, "digits": make_digits, "cells": make_cells, "scene"
 
 def main() -> None:
     """Make an image set."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=SETS)
     parser.add_argument("clone", type=Path, help="folder with the repository or package")
     parser.add_argument("out", type=Path, help="folder for the image set")

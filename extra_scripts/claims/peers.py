@@ -42,6 +42,7 @@ from training import (
 )
 
 import pirl_plugin as pirl
+from pirl_plugin.system.arguments import Parser
 from pirl_plugin.system.processes import processor_name
 
 # The grid for each method; rates are for 32 images.
@@ -199,13 +200,13 @@ def equal_time_epochs(costs: dict[str, float], epochs: int, reference: str) -> d
     return {method: max(1, round(epochs * budget / cost)) for method, cost in costs.items()}
 
 
-def shared_options(description: str) -> argparse.ArgumentParser:
+def shared_options(description: str) -> Parser:
     """Return a parser for lengths, seeds, and the options that :class:`Comparison` reads.
 
     Args:
         description: a script's docstring; the help shows its first line.
     """
-    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser = Parser(description=description.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--epochs", type=int, default=40, help="number of epochs")

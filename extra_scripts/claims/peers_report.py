@@ -9,7 +9,6 @@ their tables, and the figure ``few_labels.svg``. Needs no images.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from intervals import Accuracy, difference, interval_of, unpacked
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from report_files import markdown_table, write_files
+
+from pirl_plugin.system.arguments import Parser
 
 LABELS = {
     "pirl_jigsaw": "PIRL (jigsaw)",
@@ -241,7 +242,7 @@ def draw_bars(axes: Axes, content: dict[str, Any], measure: str, colors: dict[st
 
 def main() -> None:
     """Write the tables and the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="+", help="peers.json for each data set")
     parser.add_argument("--few-labels", type=Path, help="few_labels.json")
     parser.add_argument("--recipes", type=Path, help="recipes.json")

@@ -32,6 +32,7 @@ from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, main_epochs, sweep_epo
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.system.arguments import Parser
 from pirl_plugin.system.files import claim_folder, write_json
 from pirl_plugin.system.processes import own_command, processor_name
 
@@ -267,7 +268,7 @@ def checkpoint(folder: Path, epoch: int, job: Job) -> Path:
 
 def main() -> None:
     """Run the command; it stops at the first model that fails."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--out", type=Path, required=True, help="claims.json, figures, runs")
     parser.add_argument("--recipe", choices=[*RECIPES], default="paper", help="loss settings")

@@ -27,7 +27,6 @@ from random weights also resumes in the middle of a run. The cheapest rows come 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -44,6 +43,7 @@ from starts_rows import HANDMADE, Row, RowName, base_method
 from torch import nn
 from training import Saving, fast_precision, measure_costs, save_tensors, train
 
+from pirl_plugin.system.arguments import Parser
 from pirl_plugin.system.files import write_json
 
 SELECTION_EPOCHS = 2
@@ -206,7 +206,7 @@ def network_file(out: Path, row: Row, seed: int) -> Path:
 
 def main() -> None:
     """Make whatever is missing in ``starts.json``, cheapest rows first."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     add("--out", type=Path, required=True, help="folder for the results")

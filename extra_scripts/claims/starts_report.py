@@ -7,7 +7,6 @@ Each file is for one data set. Writes ``DIR/NAME.md`` and ``DIR/NAME.svg``. Need
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +28,8 @@ from starts_rows import (
     base_method,
     seconds_of,
 )
+
+from pirl_plugin.system.arguments import Parser
 
 SHORT_EPOCHS = 40  # PIRL's epochs in the short tables, at most
 Question = tuple[str, Callable[[Accuracies, str], Interval | None]]
@@ -235,7 +236,7 @@ def short_rows(sets: list[Accuracies], rows: list[Row], epochs: int) -> list[Row
 
 def main() -> None:
     """Write the tables and the figure."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="+", help="starts.json for each data set")
     parser.add_argument("--out", type=Path, required=True, help="folder for the report")
     parser.add_argument("--name", default="starts", help="name of the files")

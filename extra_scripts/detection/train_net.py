@@ -17,7 +17,7 @@ import detectron2_setup
 from trial import CONFIG, METRICS, RESULT
 
 from pirl_plugin import cli
-from pirl_plugin.system.arguments import HelpFormatter, WholeNumber, output_folder, user_path
+from pirl_plugin.system.arguments import Parser, WholeNumber, output_folder, user_path
 from pirl_plugin.system.files import claim_folder, locked, sha256_of, write_json, write_text
 from pirl_plugin.system.watcher import watching
 
@@ -168,12 +168,11 @@ def table(summary: Mapping[str, Any]) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="train_net.py",
         description="Train a detector from a checkpoint, and measure AP, AP50 and AP75.\nExample: "
         "python extra_scripts/detection/train_net.py --config voc07_pirl --checkpoint CHECKPOINT "
         "--data VOCdevkit",
-        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("--config", required=True, help="a name, such as voc07_pirl, or a path")

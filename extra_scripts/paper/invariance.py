@@ -72,13 +72,12 @@ def draw(models: list[dict[str, Any]]) -> Figure:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = shared.Parser(
         prog="invariance.py",
         description="Measure the distances between embeddings of an image and its transformed "
         "versions, and of different images (Fig. 4).\n"
         "Example: python extra_scripts/paper/invariance.py --checkpoint "
         "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
-        formatter_class=shared.HelpFormatter,
     )
     add = parser.add_argument
     add("--checkpoint", nargs="+", required=True, **shared.CHECKPOINT["--checkpoint"])
@@ -96,7 +95,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--seed", type=shared.WholeNumber(0), default=0, help="seed for images and transforms")
     size = "pixels, if the run has no size (default: another run's size, or 224)"
     add("--size", type=shared.WholeNumber(1, 4096), help=size)
-    add("--device", type=shared.device, default="auto", help="cpu, cuda:N, or auto: a GPU")
+    add("--device", type=shared.device_name, default="auto", help="cpu, cuda:N, or auto: a GPU")
     return parser.parse_args(arguments)
 
 

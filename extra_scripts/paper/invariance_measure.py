@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.source import ImageSource, evenly_spaced
+from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 
@@ -101,7 +102,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     configs = [run_config(path) for path in options.checkpoint]
     # Runs without transformed images (NPID) use another run's.
     with_views = next((config for config in configs if has_transformed_images(config)), None)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = usable_device(options.device)
     models = [  # load all before measuring, which takes minutes
         load_pretext_model(
             path,

@@ -12,7 +12,7 @@ from paper_runs import read_run
 from paper_tables import Run, has_measured, lay_out, markdown, not_known
 
 from pirl_plugin import cli
-from pirl_plugin.system.arguments import user_path
+from pirl_plugin.system.arguments import Parser, user_path
 from pirl_plugin.system.failures import PREFIX, Refused, sentence
 from pirl_plugin.system.files import write_text
 
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="results.py",
         description="Print the paper's tables with results from finished runs.",
         epilog="Example: python extra_scripts/paper/results.py runs/linear runs/svm",

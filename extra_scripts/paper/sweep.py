@@ -25,7 +25,7 @@ from pirl_plugin.evaluation.finished_runs import final_accuracy, final_checkpoin
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.quickstart.run import list_overlay, quick_epochs, quick_negatives, run_host
-from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
+from pirl_plugin.system.arguments import Parser, output_folder, user_path
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import claim_folder, locked, write_json, write_text
 from pirl_plugin.system.watcher import watching
@@ -377,12 +377,11 @@ def main(arguments: list[str]) -> None:
     Raises:
         SystemExit: the options are invalid, or a run failed.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="sweep.py",
         description="Pre-train a model for each value, evaluate it with the linear benchmark, and "
         "write a table and a figure. Run the same command again to resume.\nExample: "
         "python extra_scripts/paper/sweep.py lambda --data DIR --scale quick --values 0 0.5 1",
-        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("name", choices=list(SWEEPS), help="the value to vary")

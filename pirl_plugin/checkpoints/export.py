@@ -1,4 +1,4 @@
-"""``export_checkpoint``: write the trunk in any checkpoint for other programs."""
+"""Write the trunk in any checkpoint for other programs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 
+from pirl_plugin.checkpoints import FORMATS
 from pirl_plugin.checkpoints.classifier import Classifier, read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.write import FORMATS, detectron2_options, write_trunk
+from pirl_plugin.checkpoints.write import detectron2_options, write_trunk
 from pirl_plugin.images.source import RGB
 from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
-from pirl_plugin.system.files import locked_file
 
 
 def export_checkpoint(
@@ -72,11 +71,11 @@ def export_checkpoint(
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
     exported = load_trunk(path, prefix=trunk, timm=timm, timm_options=timm_options)
-    write_trunk(exported, out, to, _exported_classifier(path, to))
+    write_trunk(exported, out, to, exported_classifier(path, to))
     return exported
 
 
-def _exported_classifier(path: Path, to: str) -> Classifier | None:
+def exported_classifier(path: Path, to: str) -> Classifier | None:
     """Return the classifier to write with a trunk, or None if the file or format has none."""
     classifier = read_classifier(path) if to == "torchvision" else None
     return classifier if classifier is not None and classifier.layer == LAST else None
@@ -124,35 +123,3 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         last = f"Linear({trunk.num_features}, {classes})" if classes else "Identity()"
         model += f"\nmodel.fc = torch.nn.{last}"
     return f"model = {model}\nmodel.load_state_dict({load})\n{normalize}"
-
-
-def main(argv: list[str]) -> int:
-    """Run ``pirl-plugin export --checkpoint FILE --to FORMAT --out OUT``."""
-    parser = arguments.command_parser(
-        "export",
-        "Write the trunk in a checkpoint for another program, and print how to load it there.",
-        "--checkpoint IN --to torchvision --out OUT.pth",
-        arguments.NETWORK,
-        weights=arguments.CHECKPOINT,
-    )
-    add = parser.add_argument
-    add("--to", choices=FORMATS, required=True, help="output format")
-    add("--out", type=arguments.OutputFile(), required=True, help="output file; for timm, a folder")
-    options = parser.parse_args(argv)
-    with locked_file(options.out, "--out"):
-        trunk = export_checkpoint(
-            options.checkpoint,
-            options.out,
-            options.to,
-            trunk=options.trunk,
-            timm=options.timm,
-            timm_options=dict(options.timm_option),
-        )
-    print(f"{options.out}: {trunk.network_config.name}, from {options.checkpoint}")
-    print(f"input: {trunk.network_config}")
-    classifier = _exported_classifier(options.checkpoint, options.to)
-    if classifier is not None:
-        print(f"classes: {', '.join(classifier.classes)}")
-    classes = 0 if classifier is None else len(classifier.classes)
-    print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out, classes)}")
-    return 0

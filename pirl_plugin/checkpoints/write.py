@@ -25,7 +25,6 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, naming_failures
 from pirl_plugin.system.text import counted
 
-FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
 _PRETRAIN = "pre-train a different network, such as a ResNet-18"
 # torchvision's names → Detectron2's, where batch norm is part of a convolution.
 _DETECTRON2 = {

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.models.resnet import LAST
 
     source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
-    trunk = load_network(options, source, options.device)
+    trunk = load_network(options, source)
     num_classes = 0
     with suppress(NoLabels):
         num_classes = len(source.classes)
@@ -129,9 +129,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "predicted classes. Run a stopped command again to resume it.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         arguments.NETWORK,
-        {"--data": dict(metavar="PATH", type=arguments.user_path, required=True, help=data)},
+        {"--data": dict(metavar="PATH", type=arguments.input_path, required=True, help=data)},
         arguments.IMAGES,
-        arguments.FEATURES,
+        arguments.LAYER,
+        arguments.COMPUTING,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument

@@ -11,6 +11,7 @@ from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked_file
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
@@ -48,7 +49,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         arguments.NETWORK,
         arguments.LABELED_DATA,
         arguments.IMAGES,
-        arguments.FEATURES,
+        arguments.LAYER,
+        arguments.COMPUTING,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
@@ -69,7 +71,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     features = "save one layer's features to NAME.npz, to reuse them later and to resume"
     add("--features", type=arguments.OutputFile((".npz",)), help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")
-    return parser.parse_args(argv)
+    return arguments.parse_labeled(parser, argv)
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
@@ -80,15 +82,16 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.system.files import write_json
 
-    trunk, images = load_trunk_and_images(options, options.device)
+    trunk, images = load_trunk_and_images(options)
+    device = next(trunk.parameters()).device
     layer = options.layer or LAST
     check_name("--layer", layer, trunk.layers)
     networks = {"trained": trunk}
     if options.untrained:
-        networks["untrained"] = untrained(trunk).to(options.device)
+        networks["untrained"] = untrained(trunk).to(device)
     measured, compared = _measure(options, networks, images, layer)
     num_labeled = int((images.labels != NO_CLASS).sum())
-    accuracies, nearest = _classify(options, measured, num_labeled)
+    accuracies, nearest = _classify(options, measured, num_labeled, device)
     measured.warn_about_equal_images(images)
     results = {
         **accuracies,
@@ -181,7 +184,7 @@ def _features_of_file(
 
 
 def _classify(
-    options: argparse.Namespace, measured: LabeledFeatures, num_labeled: int
+    options: argparse.Namespace, measured: LabeledFeatures, num_labeled: int, device: torch.device
 ) -> tuple[dict[str, Any], Tensor]:
     """Classify test images using each network's features, and print the accuracies.
 
@@ -190,6 +193,7 @@ def _classify(
         measured: features from the checkpoint and, unless ``--no-untrained``, from an untrained
             network, for N training and M test images.
         num_labeled: number of labeled images, readable or not.
+        device: where to compare features.
 
     Returns:
         Results such as ``knn_top1`` (percent) and image counts; and the checkpoint's neighbors,
@@ -202,7 +206,7 @@ def _classify(
     accuracies: list[dict[str, float]] = []  # per network: k → top-1
     neighbors = []
     for train, test in measured.features:
-        rows, cosines = find_neighbors(test, train, max(options.k), device=options.device)
+        rows, cosines = find_neighbors(test, train, max(options.k), device=device)
         neighbors.append(rows.cpu())
         top1_by_k = {}
         for k in options.k:

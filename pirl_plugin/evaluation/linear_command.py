@@ -31,14 +31,13 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.evaluation.network_options import load_trunk_and_images
 
     trunk, images = load_trunk_and_images(options)
-    trunk.to(arguments.device("auto"))
     layers = trunk.layers
     if options.layer is not None:
         check_name("--layer", options.layer, layers)
         layers = (options.layer,)
     file = options.out / CLASSIFIER_FILE
     with locked(options.out, "--out"):
-        fitted = fit_layers(trunk, images, layers)
+        fitted = fit_layers(trunk, images, layers, options.batch, options.workers)
         best = fitted.best
         names = [printable(images.classes[label]) for label in best.labels]
         classifier = Classifier(best.weight.float(), best.bias.float(), names, fitted.chosen)
@@ -127,6 +126,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         arguments.NETWORK,
         arguments.LABELED_DATA,
         arguments.IMAGES,
+        arguments.COMPUTING,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
@@ -136,4 +136,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--out", type=arguments.output_folder, default="runs/linear", help=out)
     page = "write a page with the accuracies"
     add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
-    return parser.parse_args(argv)
+    return arguments.parse_labeled(parser, argv)

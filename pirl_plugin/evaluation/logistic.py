@@ -263,20 +263,28 @@ class LogisticFits:
         return accuracies
 
 
-def fit_layers(trunk: AnyTrunk, images: LabeledImages, layers: Sequence[str]) -> LogisticFits:
+def fit_layers(
+    trunk: AnyTrunk,
+    images: LabeledImages,
+    layers: Sequence[str],
+    batch: int = 128,
+    workers: int | None = None,
+) -> LogisticFits:
     """Compute all layers' features once, and fit a logistic regression to each layer.
 
     Args:
         trunk: the network, in evaluation mode.
         images: training and test images; unlabeled ones are skipped.
         layers: layer names.
+        batch: number of images at a time.
+        workers: number of decoding processes; None: based on the numbers of cores and images.
 
     Raises:
         MissingPackage: scikit-learn is not installed.
         Refused: no class has two training images, or no images are readable.
     """
     require_scikit_learn()
-    measured = labeled_features([trunk], layers, images)
+    measured = labeled_features([trunk], layers, images, batch=batch, workers=workers)
     train_labels = measured.train_labels.numpy()
     fits = {}
     predicted = {}

@@ -16,26 +16,23 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system.arguments import weights_name
+from pirl_plugin.system.arguments import usable_device, weights_name
 from pirl_plugin.system.files import claim_folder, locked, locked_file
 
 
-def load_trunk_and_images(
-    options: argparse.Namespace, device: str = "cpu"
-) -> tuple[AnyTrunk, LabeledImages]:
+def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabeledImages]:
     """Open labeled images, load the network, and print both; write held-out images to ``--out``.
 
     Args:
-        options: options from ``arguments.WEIGHTS``, ``NETWORK``, ``LABELED_DATA`` and ``IMAGES``,
-            and ``out``.
-        device: cpu, or cuda:N.
+        options: options from ``arguments.WEIGHTS``, ``NETWORK``, ``LABELED_DATA``, ``IMAGES`` and
+            ``COMPUTING``, and ``out``.
 
     Raises:
         Refused: the ``--out`` folder belongs to another command, or to other images.
     """
     columns = Columns(options.image_column, options.label_column)
     images = open_labeled(options.data, options.train, options.val, columns)
-    trunk = load_network(options, images.train, device)
+    trunk = load_network(options, images.train)
     if options.out is not None:
         with locked(options.out, "--out"):
             held_out_of = None if images.held_out_of is None else str(images.held_out_of.resolve())
@@ -45,16 +42,16 @@ def load_trunk_and_images(
     return trunk, images
 
 
-def load_network(options: argparse.Namespace, source: ImageSource, device: str = "cpu") -> AnyTrunk:
+def load_network(options: argparse.Namespace, source: ImageSource) -> AnyTrunk:
     """Load the trunk that a command's options name; print the network and the images it expects.
 
     A network from ``--timm`` gets the images' number of channels; timm adapts the first layer.
 
     Args:
-        options: options from ``arguments.WEIGHTS``, ``NETWORK`` and ``IMAGES``.
+        options: options from ``arguments.WEIGHTS``, ``NETWORK``, ``IMAGES`` and ``COMPUTING``.
         source: the images; the training images if there are others.
-        device: cpu, or cuda:N.
     """
+    device = usable_device(options.device)
     timm_options = dict(options.timm_option)
     channels = 3 if options.rgb else source.pixel_type.channels
     if options.timm is not None and channels != 3:

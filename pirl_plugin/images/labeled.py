@@ -74,7 +74,7 @@ def open_labeled(
     val: Path | None = None,
     columns: Columns = BY_NAME,
 ) -> LabeledImages:
-    """Open the images for a command's options ``--data``, or ``--train`` and ``--val``.
+    """Open one folder, or training and test images.
 
     Args:
         data: folder with ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each in
@@ -88,14 +88,7 @@ def open_labeled(
         ValueError: there are fewer than two classes, or a test image has a class that no training
             image has.
     """
-    if (train is None) != (val is None) or (data is None) == (train is None):
-        raise Refused("Pass --data DIR, or both --train PATH and --val PATH.")
     if data is not None:
-        if not data.is_dir():
-            raise MissingFile(
-                f"--data = {data} is not a folder. For lists, tables and other data, pass "
-                f"--train PATH and --val PATH."
-            )
         splits = find_splits(data)
         if splits is None:
             return _hold_out(data)

@@ -1,4 +1,4 @@
-"""``pirl-plugin prepare``: copy a folder of images at a smaller size, for faster reading.
+"""Copy a folder of images at a smaller size, for faster reading.
 
 The copy has the same folders and names, so lists of images fit both. Smaller copies are JPEGs with
 any extension: readers recognize an image by its content. The same command completes an interrupted
@@ -11,7 +11,6 @@ import argparse
 import io
 import os
 import warnings
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from pirl_plugin.images.folders import (
     FolderSource,
     find_images,
 )
-from pirl_plugin.system.arguments import WholeNumber, command_parser, user_path
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
@@ -41,7 +39,6 @@ from pirl_plugin.system.files import (
     write_text,
 )
 from pirl_plugin.system.loader import reading, start_worker
-from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.waits import TIMEOUT_MINUTES, Wait
 from pirl_plugin.system.watcher import resumable
@@ -52,9 +49,8 @@ _BLOCK = 32  # images copied by a process at a time
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 1 if no images could be copied, else 0."""
-    options = _parse(arguments)
+def prepare(options: argparse.Namespace) -> int:
+    """Copy the images; return 1 if none could be copied, else 0."""
     source = options.input.resolve()
     out = options.output.resolve()
     images = FolderSource(source, all_splits=True)
@@ -87,25 +83,6 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
         write_text(out / _PROBLEMS, "".join(f"{printable(problem)}\n" for problem in problems))
         print(f"{out / _PROBLEMS} lists the failed images")
     return int(len(problems) == len(images))
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = command_parser(
-        "prepare",
-        "Make a smaller copy of a folder of images, with the same folders and names.",
-        "IMAGENET/train IMAGENET256/train",
-    )
-    parser.usage = "%(prog)s [options] IN OUT"
-    add = parser.add_argument
-    add("input", metavar="IN", type=user_path, help="folder with images")
-    add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")
-    add("--size", type=WholeNumber(1), default=256, help="shorter side of a copy in pixels")
-    add("--quality", type=WholeNumber(1, 95), metavar="1…95", default=90, help="JPEG quality")
-    add(
-        "--workers", type=WholeNumber(0), default=usable_cores(),
-        help="worker processes; 0 runs in this process",
-    )  # fmt: skip
-    return parser.parse_args(arguments)
 
 
 def _report_extra_copies(out: Path, source: Path, images: FolderSource) -> None:

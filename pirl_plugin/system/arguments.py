@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import glob
 import os
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import LOCK
 
 MAX_SEED = 2**32 - 1
@@ -44,6 +50,14 @@ def input_file(text: str) -> Path:
             f"{text} is a folder; choose a file, such as {Path(text, 'checkpoint.torch')}"
         )
     if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
+    return path
+
+
+def input_path(text: str) -> Path:
+    """Parse an existing path, or a pattern for existing files, such as ``data/train-*.parquet``."""
+    path = user_path(text)
+    if not path.exists() and not glob.glob(str(path)):
         raise argparse.ArgumentTypeError(f"{text} does not exist")
     return path
 
@@ -87,18 +101,29 @@ class OutputFile:
         return path
 
 
-def device(text: str) -> str:
-    """Parse cpu, cuda, cuda:N or auto, which selects a GPU if there is one."""
+def device_name(text: str) -> str:
+    """Parse a device's name; :func:`usable_device` imports torch, and checks the device."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"{text}: expected cpu, cuda, cuda:N, or auto")
+    return text
+
+
+def usable_device(name: str) -> str:
+    """Return a device; for ``auto``, a GPU if there is one.
+
+    Raises:
+        Refused: torch cannot use the device here.
+    """
     import torch
 
-    if text == "auto":
+    if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros((), device=text)
+        torch.zeros((), device=name)
     except (AssertionError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise argparse.ArgumentTypeError(f"torch cannot use {text} here: {reason}") from None
-    return text
+        raise Refused(f"torch cannot use {name} here: {reason}") from error
+    return name
 
 
 def key_and_value(text: str) -> tuple[str, object]:
@@ -156,10 +181,10 @@ _TRAIN = (
     "data set"
 )
 LABELED_DATA: Options = {
-    "--data": dict(metavar="DIR", type=user_path, help=_FOLDER),
-    "--train": dict(metavar="PATH", type=user_path, help=_TRAIN),
+    "--data": dict(metavar="DIR", type=input_path, help=_FOLDER),
+    "--train": dict(metavar="PATH", type=input_path, help=_TRAIN),
     "--val": dict(
-        metavar="PATH", type=user_path, help="test images in any format; --train needs it"
+        metavar="PATH", type=input_path, help="test images in any format; --train needs it"
     ),
 }
 """Labeled training and test images: one folder, or two paths."""
@@ -189,23 +214,62 @@ _LAYERS = (
     "layer to take features from: conv1 or res2 to res5 for a ResNet, stage1 and so on for a timm "
     "network, each pooled to about 9,000 dimensions; or last, the pooled features (default: last)"
 )
-FEATURES: Options = {
-    "--layer": dict(metavar="NAME", help=_LAYERS),
+LAYER: Options = {"--layer": dict(metavar="NAME", help=_LAYERS)}
+"""Where to take features from; None if the user does not choose a layer."""
+
+COMPUTING: Options = {
     "--batch": dict(type=WholeNumber(1), default=128, help="batch size"),
     "--workers": dict(
         type=WholeNumber(0, 1024),
         help="worker processes that decode images (default: based on the number of cores)",
     ),
     "--device": dict(
-        type=device, default="auto", help="cpu, cuda:N, or auto for a GPU if available"
+        type=device_name, default="auto", help="cpu, cuda:N, or auto for a GPU if available"
     ),
 }
-"""How to compute features; ``layer`` is None if the user does not choose one."""
+"""How to read images and compute."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser for our commands and scripts, which refuses typos and repeated options.
+
+    argparse would report the option that a typo stands for as missing, and would use the last value
+    of an option in silence.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **settings)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments, by default those in ``sys.argv``."""
+        self._check_options(args)
+        return super().parse_args(args, namespace)
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments, with values between options."""
+        self._check_options(args)
+        return super().parse_intermixed_args(args, namespace)
+
+    def _check_options(self, arguments: Sequence[str] | None) -> None:
+        known = self._option_string_actions
+        given: set[argparse.Action] = set()
+        for word in takewhile("--".__ne__, sys.argv[1:] if arguments is None else arguments):
+            name = word.partition("=")[0]
+            if not re.fullmatch(r"--?[A-Za-z][\w-]*", name):  # a value, such as -0.5
+                continue
+            action = known.get(name) or known.get(name[:2])  # -k20 is -k 20
+            if action is None:
+                similar = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+                hint = f"did you mean {similar[0]}?" if similar else "--help lists the options"
+                self.error(f"unknown option {name}; {hint}")
+            if action in given and not isinstance(action, argparse._AppendAction):
+                self.error(f"{action.option_strings[-1]} is given twice; keep one")
+            given.add(action)
 
 
 def command_parser(
     name: str, description: str, example: str, *tables: Options, weights: Options | None = None
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Return the parser for ``pirl-plugin NAME``.
 
     Args:
@@ -215,11 +279,10 @@ def command_parser(
         tables: options that it shares with other commands.
         weights: options of which the user must pass exactly one; None if there are none.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"pirl-plugin {name}",
         usage="%(prog)s [options]",  # an error message shows it, and twenty lines would hide it
         description=f"{description}\nExample: pirl-plugin {name} {example}",
-        formatter_class=HelpFormatter,
     )
     parser.set_defaults(command=name)
     if weights is not None:
@@ -230,6 +293,20 @@ def command_parser(
         for option, settings in table.items():
             parser.add_argument(option, **settings)
     return parser
+
+
+def parse_labeled(parser: Parser, arguments: list[str]) -> argparse.Namespace:
+    """Parse the arguments of a command with the options in :data:`LABELED_DATA`."""
+    options = parser.parse_args(arguments)
+    paths = [options.data, options.train, options.val]
+    if [path is not None for path in paths] not in ([True, False, False], [False, True, True]):
+        parser.error("pass --data DIR, or both --train PATH and --val PATH")
+    if options.data and not options.data.is_dir():
+        parser.error(
+            f"--data: {options.data} is not a folder; for lists, tables and other data, pass "
+            f"--train PATH and --val PATH"
+        )
+    return options
 
 
 def weights_name(options: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
     """Fine-tune in this process, print the top-1 accuracy, and save the classifier."""
     options = _parse(argv)
     require_host()
+    _select_gpu(options)
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
     from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
@@ -45,7 +47,7 @@ def main(argv: list[str]) -> int:
     overrides = [
         *network_overrides(trunk),
         *limit,
-        *length_overrides(num_images),
+        *length_overrides(num_images, options.batch),
         *labeled_run.run_overrides(options, trunk, images),
     ]
     status = launch.main(overrides)
@@ -65,7 +67,8 @@ def main(argv: list[str]) -> int:
         print(write_classifier(options.out, images.classes))
     if options.report is not None:
         # Fit logistic regressions to frozen features, on the images that the run trained on.
-        frozen = fit_layers(trunk, drawn_images(images, options.out), trunk.layers)
+        drawn = drawn_images(images, options.out)
+        frozen = fit_layers(trunk, drawn, trunk.layers, workers=options.workers)
         layer = frozen.chosen
         frozen_top1 = frozen.test_top1(layer)
         accuracies[f"frozen, {layer}"] = frozen_top1
@@ -81,6 +84,16 @@ def main(argv: list[str]) -> int:
             num_tested=num_tested(options.out),
         )
     return 0
+
+
+def _select_gpu(options: argparse.Namespace) -> None:
+    """Hide all GPUs but the chosen one, before torch counts them: VISSL uses the first."""
+    _, _, number = options.device.partition(":")
+    if number:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = visible.split(",")[int(number) :][:1] if visible else [number]
+        os.environ["CUDA_VISIBLE_DEVICES"] = "".join(gpus)
+        options.device = "cuda"
 
 
 def network_overrides(trunk: AnyTrunk) -> list[str]:
@@ -121,12 +134,12 @@ def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, li
     ]
 
 
-def length_overrides(num_images: int) -> list[str]:
+def length_overrides(num_images: int, batch: int = _BATCH) -> list[str]:
     """Return the overrides for 30 epochs, or more to reach 1,000 steps.
 
     With 307 labels, accuracy was 45.8 % after 100 epochs, and 39.0 % after 30.
     """
-    steps_per_epoch = max(1, num_images // _BATCH)
+    steps_per_epoch = max(1, num_images // batch)
     epochs = max(_EPOCHS, math.ceil(_STEPS / steps_per_epoch))
     return [
         f"config.OPTIMIZER.num_epochs={epochs}",
@@ -202,9 +215,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         arguments.NETWORK,
         arguments.LABELED_DATA,
         arguments.IMAGES,
+        arguments.COMPUTING,
         weights=arguments.WEIGHTS,
     )
     parser.usage = "%(prog)s [options] [KEY=VALUE …]"
+    parser.set_defaults(batch=_BATCH)
     add = parser.add_argument
     out = "folder for the run"
     add("--out", type=arguments.output_folder, default="runs/finetune", help=out)
@@ -214,4 +229,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--scratch", action="store_true", help="also train the same network from random weights")
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", help=overrides)
-    return parser.parse_args(argv)
+    return arguments.parse_labeled(parser, argv)

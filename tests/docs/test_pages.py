@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import torch
 
 from pirl_plugin import cli
 from tests.helpers.configs import compose
@@ -61,9 +60,9 @@ class ParsedError(Exception):
 
 
 def test_other_commands__accept_their_options(monkeypatch):
-    monkeypatch.setattr(Path, "is_file", lambda path: True)  # checkpoints named on the pages
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr("torch.zeros", lambda size, device: torch.tensor(0))  # on any --device
+    # Checkpoints and images named on the pages.
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    monkeypatch.setattr("glob.glob", lambda path: [path])
     for name in ("parse_args", "parse_intermixed_args"):
         original = getattr(argparse.ArgumentParser, name)
 

@@ -128,7 +128,7 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
         assert npz["labels"].tolist() == [0] * 3 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
         assert npz["classes"].tolist() == ["class0", "class1", "class2"]
     with pytest.raises(ValueError, match=r"was computed for a different image size\. Choose"):
-        knn(checkpoint, folder, tmp_path, *kept, "--size", "16")
+        knn(checkpoint, folder, tmp_path, *kept[2:], "--size", "16")
     with pytest.raises(ValueError, match=r"for a different mean and std\. Choose"):
         knn(checkpoint, folder, tmp_path, *kept, "--mean", "0.5", "0.5", "0.5")
     (folder / "val" / "class0" / "0.png").unlink()
@@ -164,9 +164,11 @@ def test_commands__refuse_before_computing_features(words, sentence, tmp_path, m
         (tmp_path / "run" / name).touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.access", lambda folder, mode: str(folder) != "/proc")  # also for root
-    other_options = ["--to", "torchvision"] if words[0] == "export" else ["--data", "no_folder"]
+    other_options = ["--to", "torchvision"] if words[0] == "export" else ["--data", "."]
+    if "--checkpoint" not in words:
+        words += ["--checkpoint", "run/log.txt"]
     with pytest.raises(SystemExit) as ended:
-        run([words[0], "--checkpoint", "run/log.txt", *words[1:], *other_options])
+        run([*words, *other_options])
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert f"argument {sentence}" in error

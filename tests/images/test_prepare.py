@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.images import prepare
+from pirl_plugin.images import prepare, prepare_command
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
 from tests.helpers.images import encoded, save_gray
@@ -22,7 +22,7 @@ def copied(tmp_path):
         save_gray(tmp_path / "in" / "cat" / f"{number}.png", 40 * number)
 
     def copy():
-        assert prepare.main(words) == 0
+        assert prepare_command.main(words) == 0
         source = open_source(tmp_path / "out")
         levels = {source.name_of(row): int(source[row][0][0, 0, 0]) for row in range(len(source))}
         return {name.rpartition("/")[2].split(".")[0]: level for name, level in levels.items()}
@@ -68,7 +68,7 @@ def test_prepare__keeps_copies_of_unreachable_images(tmp_path, monkeypatch):
     for number in range(3):
         save_gray(tmp_path / "in" / f"{number}.png", number)
     words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
-    prepare.main(words)
+    prepare_command.main(words)
 
     def fail(path):
         raise OSError(f"{path}: the mount is gone")
@@ -76,7 +76,7 @@ def test_prepare__keeps_copies_of_unreachable_images(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "read_file", fail)
     for number in range(3):
         os.utime(tmp_path / "in" / f"{number}.png", (1, 1))
-    assert prepare.main(words) == 1
+    assert prepare_command.main(words) == 1
     assert len(list((tmp_path / "out").glob("*.png"))) == 3
 
 
@@ -84,21 +84,21 @@ def test_prepare__deletes_nothing_without_record(tmp_path):
     save_gray(tmp_path / "in" / "1.png")
     save_gray(tmp_path / "out" / "mine.png")
     with pytest.raises(ValueError, match=r"did not write\. Choose a new or empty"):
-        prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
+        prepare_command.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
     assert (tmp_path / "out" / "mine.png").is_file()
 
 
 def test_prepare__refuses_single_file(tmp_path):
     save_gray(tmp_path / "1.png")
     with pytest.raises(ValueError, match=r"1\.png is a file, not a folder"):
-        prepare.main([str(tmp_path / "1.png"), str(tmp_path / "out")])
+        prepare_command.main([str(tmp_path / "1.png"), str(tmp_path / "out")])
 
 
 def test_prepare__copies_and_continues(animals, tmp_path, make_image, capsys):
     make_image(animals / "cat" / "0.png", 0, 90)
     out = tmp_path / "out"
     command = [str(animals), str(out), "--size", "60", "--workers", "1"]
-    assert prepare.main(command) == 0
+    assert prepare_command.main(command) == 0
     assert "4 images copied, 0 already there, 1 failed" in capsys.readouterr().out
     assert "4.jpg" in (out / "unreadable.txt").read_text()
     source = open_source(out)
@@ -107,10 +107,10 @@ def test_prepare__copies_and_continues(animals, tmp_path, make_image, capsys):
     assert torch.equal(source[1][0], FolderSource(animals)[1][0])
     for copy in list((out / "cat").iterdir()):
         copy.unlink()
-    assert prepare.main(command) == 0
+    assert prepare_command.main(command) == 0
     assert "2 images copied, 2 already there" in capsys.readouterr().out
     with pytest.raises(ValueError, match="size 60 \\(now 61\\)"):
-        prepare.main([*command, "--size", "61"])
+        prepare_command.main([*command[:2], "--size", "61"])
 
 
 # 20-px copies: JPEG (width, height) -> decoding scale, copied (width, height).
@@ -136,7 +136,7 @@ def test_prepare__decodes_at_double_size_or_more(tmp_path):
     for number, size in enumerate(COPIES):
         (photos / f"{number}.jpg").write_bytes(encoded("JPEG", size=size))
     options = ["--size", "20", "--quality", "83", "--workers", "0"]
-    assert prepare.main([str(photos), str(tmp_path / "out"), *options]) == 0
+    assert prepare_command.main([str(photos), str(tmp_path / "out"), *options]) == 0
     for number, ((width, height), (scale, copied)) in enumerate(COPIES.items()):
         expected = (photos / f"{number}.jpg").read_bytes()
         if copied != (width, height):
@@ -153,7 +153,9 @@ def test_prepare__writes_one_utf8_line_per_name(tmp_path):
     save_gray(tmp_path / "in" / "1.png")
     for name in (b"a\nb.png", b"\x1b[31m.png", b"\xe9.png"):
         (tmp_path / "in" / os.fsdecode(name)).write_bytes(b"no image")
-    assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
+    assert (
+        prepare_command.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
+    )
     lines = (tmp_path / "out" / "unreadable.txt").read_text("utf-8").splitlines()
     assert len(lines) == 3
     assert all(map(str.isprintable, lines))
@@ -163,6 +165,6 @@ def test_prepare__copies_other_dtypes_unchanged(tmp_path):
     (tmp_path / "in").mkdir()
     np.save(tmp_path / "in" / "1.npy", np.arange(10_000, dtype=np.uint16).reshape(40, 50, 5))
     command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "8", "--workers", "0"]
-    assert prepare.main(command) == 0
+    assert prepare_command.main(command) == 0
     copy = (tmp_path / "out" / "1.npy").read_bytes()
     assert copy == (tmp_path / "in" / "1.npy").read_bytes()

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torchvision.datasets import ImageFolder
 
-from pirl_plugin.images import prepare
+from pirl_plugin.images import prepare_command
 from pirl_plugin.images.folders import FolderSource, find_splits, warn_skipped
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.names import DISK_FOLDER
@@ -82,7 +82,9 @@ def test_folder_with_splits__is_refused_but_copied_by_prepare(tmp_path, capsys):
         save_gray(tmp_path / "in" / split / "cat" / "a" / "1.png")
     with pytest.raises(ValueError, match=r"holds Train and valid\. Pass one, such as .*/in/Train"):
         open_source(tmp_path / "in")
-    assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
+    assert (
+        prepare_command.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
+    )
     assert (tmp_path / "out" / "valid" / "cat" / "a" / "1.png").is_file()
 
 

@@ -167,4 +167,4 @@ def test_finetune__refuses_report_without_scikit_learn(tmp_path, monkeypatch):
     file.touch()
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ModuleNotFoundError, match="scikit-learn is not installed"):
-        run(["finetune", "--checkpoint", str(file), "--data", "gone", "--report", "r.html"])
+        run(["finetune", "--checkpoint", str(file), "--data", str(tmp_path), "--report", "r.html"])

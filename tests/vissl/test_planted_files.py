@@ -20,7 +20,7 @@ from vissl.data.disk_dataset import DiskImageDataset
 
 from pirl_plugin.checkpoints.read import read_config
 from pirl_plugin.evaluation.feature_store import FeatureFile
-from pirl_plugin.images import prepare
+from pirl_plugin.images import prepare_command
 from pirl_plugin.images.opening import open_named, open_source
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, check_paths
 from tests.helpers.configs import compose
@@ -174,7 +174,7 @@ def test_planted_program__is_not_started(open_images, program, tmp_path):
 def test_planted_program__is_not_started_by_prepare(program, tmp_path):
     save_gray(tmp_path / "in" / "0.png")
     (tmp_path / "in" / "1.jpg").write_bytes(POSTSCRIPT)
-    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
+    prepare_command.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
     assert not program.exists()
 
 

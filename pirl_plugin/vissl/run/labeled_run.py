@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.files import locked
 from pirl_plugin.vissl.host_config import quoted
 
@@ -20,8 +21,6 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
     VISSL finds the trunk in the checkpoint by itself, unless options select it: then the trunk is
     saved in the run's folder.
     """
-    import torch
-
     from pirl_plugin.checkpoints.write import save_trunk
 
     weights = options.checkpoint
@@ -36,6 +35,7 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
             f"config.DATA.{split}.DATA_PATHS=[{source.path}]",
             f"config.DATA.{split}.DATA_SOURCES=[{source.registered_name}]",
             f"config.DATA.{split}.LABEL_SOURCES=[{source.registered_name}]",
+            f"config.DATA.{split}.BATCHSIZE_PER_REPLICA={options.batch}",
         ]
     for key in ("image_column", "label_column"):  # also for the test images
         column = getattr(options, key)
@@ -53,8 +53,10 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={weights}",
     ]
     if not any("pirl/machines=" in override for override in options.overrides):
-        machine = "1gpu" if torch.cuda.is_available() else "cpu"
+        machine = "cpu" if usable_device(options.device) == "cpu" else "1gpu"
         overrides.append(f"+config/pirl/machines={machine}")
+    if options.workers is not None:
+        overrides.append(f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}")
     # The accuracies are read from this folder, whatever the user's overrides are.
     return [*overrides, *options.overrides, f"config.CHECKPOINT.DIR={options.out}"]
 
