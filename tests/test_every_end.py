@@ -138,7 +138,7 @@ def test_closed_pipe(command, checkpoint, image_folder, folders):
     results = {
         "train": "checkpoint.torch",
         "quickstart": "report.html",
-        "linear": "checkpoint.torch",
+        "linear": "classifier.torch",
         "finetune": "classifier.torch",
         "export": "trunk.pth",
         "prepare": "train/ants/0.jpg",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, pad
 
 from pirl_plugin.method.index_check import as_index, check_range
 from pirl_plugin.system.failures import (
@@ -17,7 +17,7 @@ from pirl_plugin.system.failures import (
     check_name,
     type_and_shape,
 )
-from pirl_plugin.system.ranks import gather
+from pirl_plugin.system.ranks import gather, gather_objects, world_size
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -31,7 +31,7 @@ class MemoryBank(nn.Module):
     ``to`` moves the rows to a device and ``state_dict`` includes them, but they are not buffers:
     ``DistributedDataParallel`` would broadcast buffers in each step, and ``half()`` cast them.
 
-    :meth:`update` does not synchronize with a GPU.
+    :meth:`update` does not synchronize with a GPU, except for the first one on several ranks.
 
     Args:
         num_rows: |D|, the number of images.
@@ -43,6 +43,8 @@ class MemoryBank(nn.Module):
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
         visited: ``(num_rows,)`` bool, whether each row has been updated.
+        batch_size: largest batch on any rank, to which smaller ones are padded; None until the
+            ranks agree on it, in the first update.
         replicated: whether each rank holds all rows, so that ``state_dict`` includes them.
 
     Raises:
@@ -61,6 +63,7 @@ class MemoryBank(nn.Module):
 
     rows: Tensor
     visited: Tensor
+    batch_size: int | None = None
     replicated = True
     # Row r of this rank belongs to the image _rank + r·_ranks.
     _rank = 0
@@ -124,13 +127,27 @@ class MemoryBank(nn.Module):
         """Gather the embeddings for this rank's rows from all ranks. Collective.
 
         Args:
-            index: ``(B,)`` int64, this rank's images, with equal B on all ranks; negative entries
-                are skipped.
+            index: ``(B,)`` int64, this rank's images; negative entries are skipped.
             embeddings: ``(B, dim)``, the image embeddings.
 
         Returns:
             Indices into :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
+
+        Raises:
+            ValueError: this rank's batch is larger than all batches in the first update.
         """
+        if world_size() > 1:
+            if self.batch_size is None:
+                self.batch_size = max(gather_objects(len(index)))
+            missing = self.batch_size - len(index)
+            if missing < 0:
+                raise Refused(
+                    f"This rank's batch has {len(index)} images, but the largest in the first "
+                    f"update had {self.batch_size}. Start with the largest batch, or use a sharded "
+                    f"memory bank."
+                )
+            index = pad(index, (0, missing), value=-1)
+            embeddings = pad(embeddings, (0, 0, 0, missing))
         return gather(index), gather(embeddings)
 
     def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> None:
@@ -143,7 +160,8 @@ class MemoryBank(nn.Module):
 
         Raises:
             ValueError: an argument has the wrong type or shape, or on a CPU an index is outside the
-                bank. On a GPU, such an image is skipped: the loss was NaN.
+                bank. On a GPU, such an image is skipped: the loss was NaN. See also
+                :meth:`exchange`.
         """
         index = self.check_batch(index, embeddings)
         if index.device.type == "cpu":

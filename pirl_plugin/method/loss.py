@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -27,8 +28,9 @@ from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
+from pirl_plugin.system.comparison import differences, format_differences
 from pirl_plugin.system.failures import Refused, check, type_and_shape
-from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
+from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 _MANY_STEPS = 100  # before warning about a likely mistake in the training loop
@@ -156,8 +158,9 @@ class PIRLLoss(nn.Module):
             derivatives: for ``create_graph``, its gradient is a constant.
 
         Raises:
-            ValueError: an argument has the wrong type or shape; in training, an index is outside
-                the data set. On a GPU, where this check would synchronize, the loss is NaN.
+            ValueError: an argument has the wrong type or shape; in the first step, the ranks have
+                losses with different arguments; in training, an index is outside the data set. On
+                a GPU, where this last check would synchronize, the loss is NaN.
         """
         # Shapes are checked during evaluation too, where the loss is 0.
         outputs = _by_name(f_image, g_transformed)  # each (B, D)
@@ -168,6 +171,8 @@ class PIRLLoss(nn.Module):
             index = self.bank.check_batch(index, output, argument)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
+        if self._is_uncompared and world_size() > 1:
+            self._compare_ranks()
         if index.device.type == "cpu":
             check_range(index, self.bank.num_rows)
 
@@ -213,7 +218,7 @@ class PIRLLoss(nn.Module):
 
         Args:
             index: ``(B,)`` int64, this rank's image numbers; −1 skips an image. With a replicated
-                bank, B is equal on all ranks.
+                bank, no batch may be larger than the largest in the first step.
             f_image: ``(B, D)`` f(v_I); detached and normalized here. Non-finite ones are skipped.
 
         Raises:
@@ -228,7 +233,9 @@ class PIRLLoss(nn.Module):
 
     def fill_bank(self, index: Tensor, f_image: Tensor) -> None:
         """Set rows to f(v_I) before training; arguments as in :meth:`update`. Collective."""
+        self.bank.batch_size = None  # batches may be larger than before, or than in training
         self.bank.update(index, f_image, momentum=0.0)
+        self.bank.batch_size = None
 
     def _scores(
         self, queries: Tensor, rows: Tensor, valid: Tensor, negatives: Tensor | None
@@ -286,6 +293,24 @@ class PIRLLoss(nn.Module):
 
     # Mistakes that would silently change results
 
+    def _compare_ranks(self) -> None:
+        """Raise ``Refused`` on all ranks if their arguments or checkpoints differ. Collective."""
+        self._is_uncompared = False
+        settings = {
+            **asdict(self.config),
+            "estimator": getattr(self._function, "__name__", "a function"),
+            "step": self.step,
+        }
+        of_ranks = gather_objects(settings)
+        for number, settings in enumerate(of_ranks):
+            differs = differences(settings, of_ranks[0])
+            if differs:
+                text = format_differences(differs, "{key} = {value} (on rank 0 {expected})")
+                raise Refused(
+                    f"rank {number}: {text}. Create the loss with the same arguments and "
+                    f"checkpoint on all ranks."
+                )
+
     def _note_batch(self, size: int) -> None:
         """Warn once after an epoch, or many batches, without an update."""
         self._batches_since_update += 1
@@ -314,6 +339,7 @@ class PIRLLoss(nn.Module):
         config = self.config
         device = self.bank.rows.device if hasattr(self, "bank") else "cpu"
         config.num_train_samples = num_train_samples
+        self._is_uncompared = True
         self.norm_constant = config.norm_constant  # an estimate is proportional to |D|
         self.bank = _BANKS[config.bank.placement](
             num_train_samples,
@@ -340,6 +366,7 @@ class PIRLLoss(nn.Module):
         """
         config = self.config
         self.step = state["step"]
+        self._is_uncompared = True
         if config.bank.seed is None:
             self.seed = state["seed"]
         estimated = config.norm_constant is None or config.norm_constant_momentum < 1

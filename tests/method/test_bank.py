@@ -136,15 +136,28 @@ def _update(rank, world_size):
     generator = torch.Generator().manual_seed(0)
     index = torch.randint(-1, 10, (12,), generator=generator)
     f = normalize(torch.randn(12, 4, generator=generator))
-    bank, mine = MemoryBank(10, 4), slice(rank * 12 // world_size, (rank + 1) * 12 // world_size)
-    bank.update(index[mine], f[mine])
-    return bank.rows
+    bank = MemoryBank(10, 4)
+    for start, middle, end in ((0, 4, 7), (7, 9, 12)):  # two ranks have 4 and 3, then 2 and 3
+        batch = slice(start, end)
+        if world_size > 1:
+            batch = (slice(start, middle), slice(middle, end))[rank]
+        bank.update(index[batch], f[batch])
+    return bank
+
+
+def _rows_and_refusal(rank, world_size):
+    bank = _update(rank, world_size)
+    rows = bank.rows.clone()
+    with pytest.raises(ValueError, match="5 images") as refused:
+        bank.update(torch.arange(5), torch.ones(5, 4))
+    return rows, str(refused.value)
 
 
 @pytest.mark.only_cpu
 def test_update__matches_joined_batch_on_all_ranks():
-    results = run_in_processes(_update, 2)
-    expected = _update(0, 1)
-    for rows in results:
+    results = run_in_processes(_rows_and_refusal, 2)
+    expected = _update(0, 1).rows
+    for rows, refusal in results:
         torch.testing.assert_close(rows, expected)
-        assert torch.equal(rows, results[0])
+        assert torch.equal(rows, results[0][0])
+        assert refusal.startswith("This rank's batch has 5 images, but the largest in the first")

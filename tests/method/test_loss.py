@@ -351,17 +351,17 @@ def test_cast__keeps_bank_and_norm_constant(cast):
 # Ranks
 
 
-def train(rank, world_size, settings, given=False, batch=12):
+def train(rank, world_size, settings, given=False):
     """Train for three steps on this rank's share and return losses, gradients, bank and Z."""
     loss = PIRLLoss(50, embedding_dim=NETWORK_DIM, num_negatives=7, **settings)
     model = TwoHeads()
     wrapped = DistributedDataParallel(model) if world_size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     generator, values = torch.Generator().manual_seed(1), []
-    for _ in range(3):
+    for batch in (13, 12, 5):  # two ranks have 6 and 7 images, then 6 each, then 2 and 3
         images = torch.randn(batch, 6, generator=generator)
         index = torch.randint(0, 50, (batch,), generator=generator)
-        index[1] = index[10]  # a repeated row, on two ranks
+        index[1] = index[-1]  # a repeated row, on two ranks
         index[[0, 2, 3]] = -1  # invalid images, unevenly spread
         drawn = torch.randint(0, 50, (batch, 7), generator=generator)
         mine = slice(rank * batch // world_size, (rank + 1) * batch // world_size)
@@ -378,6 +378,31 @@ def train(rank, world_size, settings, given=False, batch=12):
 
 def train_all(rank, world_size, cases):
     return [train(rank, world_size, *case) for case in cases]
+
+
+def sentence_of_rank(rank, world_size, settings):
+    """Return the message on a rank whose settings the other rank does not have."""
+    loss = make_loss(**(settings if rank else {}))
+    f, g = embeddings(2)
+    try:
+        loss(f, g, torch.tensor([0, 1]))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def sentences_of_rank(rank, world_size, cases):
+    return [sentence_of_rank(rank, world_size, settings) for settings in cases]
+
+
+@pytest.mark.only_cpu
+def test_ranks__compare_arguments_once():
+    cases = [{}, {"num_train_samples": 41}, {"bank": {"seed": 1}}, {"estimator": info_nce}]
+    for sentences in run_in_processes(sentences_of_rank, 2, cases):
+        assert sentences[0] == ""
+        assert sentences[1].startswith("rank 1: num_train_samples = 41 (on rank 0 40). Create the")
+        assert "bank.seed = 1 (on rank 0 null)" in sentences[2]
+        assert "estimator = info_nce (on rank 0 nce)" in sentences[3]
 
 
 @pytest.mark.only_cpu

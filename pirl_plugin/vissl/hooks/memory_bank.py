@@ -35,7 +35,7 @@ class MemoryBankHook(QuietHook):
         self._exchange = exchange
 
     def on_start(self, task: Task) -> None:
-        """Set the bank's seed and size (one row per training image)."""
+        """Set the bank's seed, number of rows (one per training image) and batch size."""
         loss = task.loss
         num_rows = loss.bank.num_rows
         num_images = len(task.datasets["train"]) if "train" in task.datasets else num_rows
@@ -51,6 +51,8 @@ class MemoryBankHook(QuietHook):
         has_its_rows = has_seed or loss.seed == 0  # the constructor used seed 0
         if num_images != num_rows or not has_its_rows:
             loss.resize(num_images)
+        # A resumed run may begin with the last batch of an epoch, which is smaller.
+        loss.bank.batch_size = task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
 
     def on_phase_start(self, task: Task) -> None:
         """Fill a new bank if ``LOSS.pirl_loss.bank.init`` is ``embeddings``."""

@@ -37,7 +37,7 @@ def task():
         train=True,
         device=torch.device("cpu"),
         datasets={"train": range(ROWS)},
-        config={"SEED_VALUE": 0},
+        config={"SEED_VALUE": 0, "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 8}}},
         last_batch=SimpleNamespace(sample={"target": target}, model_output=output),
     )
 
@@ -70,6 +70,7 @@ def test_start__sizes_bank_to_training_set(task, caplog):
     with caplog.at_level(logging.WARNING):
         MemoryBankHook(ExchangeHook(1.0)).on_start(task)
     assert task.loss.bank.rows.shape == (ROWS + 5, DIM)
+    assert task.loss.bank.batch_size == 8
     assert "25 training images: too few" in caplog.text
 
 
