@@ -26,9 +26,10 @@ from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.text import printable, truncate
+from pirl_plugin.system.text import truncate
 
 Module = TypeVar("Module", bound=nn.Module)
+Trunk = TypeVar("Trunk", bound=AnyTrunk)
 
 NETWORK = "network"
 """Key for the network's record in this plugin's data."""
@@ -117,7 +118,7 @@ def load_trunk(
         options = dict(recorded.options)
         if recorded.network_class and network is None:
             raise Refused(
-                f"{path} holds a {printable(recorded.network_class)}, which only your own code can "
+                f"{path} holds a {recorded.network_class}, which only your own code can "
                 f"build. In Python, pass one: pirl_plugin.load_trunk({str(path)!r}, "
                 f"network=module)."
             )
@@ -125,7 +126,9 @@ def load_trunk(
     if trunk is None:
         trunk = find_trunk(content, timm, options, str(path), prefix)
     else:
-        _load_fitting(trunk, type(trunk).__name__, dict(flatten(content)), str(path), prefix)
+        name = type(trunk).__name__
+        state = _find_fitting(trunk, name, dict(flatten(content)), str(path), prefix)
+        _load_checked(trunk, state)
     config = network_config_of(trunk)
     if not config.architecture:
         config = recorded
@@ -195,13 +198,15 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         architecture = record["architecture"]
         options = record["options"]
         if architecture not in ("", RESNET):
-            architecture, options = check_description(architecture, options, str(recorded_in))
+            architecture, options = check_description(architecture, options)
         values = {name: record.get(name) for name in ("size", "mean", "std", "dtype")}
         config = NetworkConfig(architecture, options, network_class=record.get("class", ""))
         return config.with_values(origin, **values)
-    except Refused:
+    except Refused as error:
+        raise Refused(f"{recorded_in}: {error}") from error
+    except OSError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # a damaged record can raise anything
         raise Refused(f"{recorded_in}: the network record is damaged ({error!r}).") from error
 
 
@@ -251,9 +256,13 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
 
     usual_stem = torch.empty(64, 3, 7, 7)  # for an incomplete file, as the comparison reports
     width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
-    trunk = ResNetTrunk(_most_similar_depth(state), width / 64, side == 3, channels)
+    build = partial(ResNetTrunk, _most_similar_depth(state), width / 64, side == 3, channels)
+    described = _without_memory(build)
     remedy = "If it is another network, pass its timm name."
-    _load_complete(trunk.body, trunk.network_config.name, state, ignored, file, remedy)
+    name = described.network_config.name
+    _check_complete(described.body, name, state, ignored, file, remedy)
+    trunk = build()
+    _load_checked(trunk.body, state)
     return trunk
 
 
@@ -278,21 +287,25 @@ def _load_timm_network(
         Refused: there is no such network, there are several, or it is incomplete; or timm is not
             installed.
     """
-    trunk = TimmTrunk(timm, options)
-    name = trunk.network_config.name
-    _load_fitting(trunk.net, name, tensors, file, prefix, partial(_as_timm, trunk.net))
+    build = partial(TimmTrunk, timm, options)
+    described = _without_memory(build)
+    name = described.network_config.name
+    convert = partial(_as_timm, described.net)
+    state = _find_fitting(described.net, name, tensors, file, prefix, convert)
+    trunk = build()
+    _load_checked(trunk.net, state)
     return trunk
 
 
-def _load_fitting(
+def _find_fitting(
     network: nn.Module,
     name: str,
     tensors: Mapping[str, Tensor],
     file: str,
     prefix: str | None,
     convert: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = dict,
-) -> None:
-    """Find the tensors that fit a network, and load them.
+) -> Mapping[str, Tensor]:
+    """Find the tensors that fit a network, and check that they are complete and finite.
 
     Args:
         network: the network.
@@ -333,7 +346,8 @@ def _load_fitting(
                 f"{tuple(state[key].shape)}"
             )
     remedy = "Check the network's name and options, such as img_size=384."
-    _load_complete(network, name, state, ignored, file, remedy)
+    _check_complete(network, name, state, ignored, file, remedy)
+    return state
 
 
 def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -407,7 +421,13 @@ def _part(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _load_complete(
+def _without_memory(build: Callable[[], Trunk]) -> Trunk:
+    """Build a trunk without values: a file may describe one that is larger than the memory."""
+    with torch.device("meta"):
+        return build()
+
+
+def _check_complete(
     network: nn.Module,
     name: str,
     state: Mapping[str, Tensor],
@@ -415,7 +435,7 @@ def _load_complete(
     file: str,
     remedy: str,
 ) -> None:
-    """Load tensors into a network, after checking that they are complete and finite.
+    """Check that a network's tensors are complete and finite.
 
     Args:
         network: the network.
@@ -436,7 +456,11 @@ def _load_complete(
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
     if parts := sorted(set(map(_part, ignored))):
         logging.root.warning(f"{file}: ignored {truncate(parts)}")
-    network.load_state_dict(state, strict=False)  # batch norm counters may be missing
+
+
+def _load_checked(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load a network's tensors; batch norm counters may be missing."""
+    network.load_state_dict(state, strict=False)
 
 
 def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:

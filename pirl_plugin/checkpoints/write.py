@@ -84,7 +84,7 @@ def _can_be_built(trunk: nn.Module, config: NetworkConfig, state: Mapping[str, T
     name = type(trunk).__name__
     try:
         if config.architecture not in ("", RESNET):
-            check_description(config.architecture, config.options, name)
+            check_description(config.architecture, config.options)
         if isinstance(trunk, (ResNetTrunk, TimmTrunk)):
             return True
         built = find_trunk(state, config.architecture, config.options, name)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 
+from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.source import RGB, PixelType
-from pirl_plugin.system.failures import check, check_name
+from pirl_plugin.system.failures import check, check_name, is_number
 from pirl_plugin.system.text import counted
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
+LARGEST_SIZE = math.isqrt(MAX_PIXELS)
+"""Largest image size, in pixels."""
+MOST_CHANNELS = 4096
 RESNET = "pirl_resnet"
 """The architecture of :class:`pirl_plugin.WideResNet`."""
 _INPUTS = ("size", "mean", "std")
@@ -35,7 +41,7 @@ class NetworkConfig:
         network_class: class name of a network that only the user's code can build.
 
     Raises:
-        Refused: the dtype or the statistics are invalid.
+        Refused: a value has the wrong type, or is out of range.
 
     Example:
         >>> print(NetworkConfig().with_values("run", size=64))
@@ -52,12 +58,20 @@ class NetworkConfig:
     network_class: str = ""
 
     def __post_init__(self) -> None:
+        # These values may come from a file.
+        named = self.options.get("in_chans") or self.options.get("in_channels")
+        if named is not None:
+            _check_whole("channels", named, MOST_CHANNELS)
+        _check_whole("size", self.size, LARGEST_SIZE)
+        check_name("dtype", self.dtype, ("uint8", "uint16", "float32"))
+        is_name = isinstance(self.network_class, str) and self.network_class.isidentifier()
+        check("class", self.network_class, is_name or self.network_class == "", "a class name")
         mean, std = _default_statistics(self.channels)
         # A frozen instance can be set only in this way.
         object.__setattr__(self, "mean", self.mean or mean)
         object.__setattr__(self, "std", self.std or std)
-        check_name("dtype", self.dtype, ("uint8", "uint16", "float32"))
-        fits = len(self.mean) == len(self.std) == self.channels and min(self.std) > 0
+        fits = len(self.mean) == len(self.std) == self.channels
+        fits = fits and all(map(is_number, (*self.mean, *self.std))) and min(self.std) > 0
         check("mean and std", [self.mean, self.std], fits, f"{self.channels} values each, std > 0")
 
     def __str__(self) -> str:
@@ -192,6 +206,12 @@ def network_config_of(network: nn.Module) -> NetworkConfig:
     options = dict(getattr(network, "_model_args", {}))
     options.pop("num_classes", None)  # a trunk has no classifier
     return NetworkConfig(timms.get("architecture", ""), options)
+
+
+def _check_whole(name: str, value: Any, largest: int) -> None:
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    fits = is_whole and 1 <= value <= largest
+    check(name, value, fits, f"a whole number from 1 to {largest:,}")
 
 
 def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

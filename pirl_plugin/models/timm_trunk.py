@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from types import ModuleType
 from typing import Any
 
@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import LAST
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, is_number
 
 _POOLED = ("flatten", "res5avg", LAST)
-# JSON numbers, names and lists of these: no path, URL or interpolation.
-_PLAIN = re.compile(r'([-+\d.eE, \[\]]|true|false|null|"\w*")*')
+_LARGEST_OPTION = 2**14
 
 
 class TimmTrunk(nn.Module):
@@ -149,16 +148,13 @@ def _config_of(
     return config
 
 
-def check_description(
-    architecture: object, options: object, file: str
-) -> tuple[str, dict[str, object]]:
+def check_description(architecture: object, options: object) -> tuple[str, dict[str, object]]:
     """Return a file's network description, if building it opens, fetches and runs nothing.
 
     Args:
         architecture: timm's name for the network; not an address or a folder, which timm accepts.
         options: keyword arguments for ``timm.create_model``. Only the constructor's are accepted,
             because others name weights; values are plain, and no text is a path or URL.
-        file: file name, for errors.
 
     Raises:
         Refused: timm has no such network, an option is not plain, or timm is not installed.
@@ -167,13 +163,24 @@ def check_description(
     if name is not None and name[1] in _timm().list_models() and isinstance(options, Mapping):
         # A trunk has no classifier, even if the network in the file has one.
         options = {key: value for key, value in options.items() if key != "num_classes"}
-        is_plain = _PLAIN.fullmatch(json.dumps(list(options.values()), default=str))
+        is_plain = all(map(_is_plain, options.values()))
         if is_plain and options.keys() <= _constructor_options(name[1]):
             return name[0], options
     raise Refused(
-        f"{file} describes the timm network {architecture} {options}, but timm has no such network "
-        f"with plain options. Pass the network's timm name and options."
+        f"The record describes the timm network {shorten(str(architecture), 80)} "
+        f"{shorten(str(options), 200)}, but timm has no such network with plain options. Pass the "
+        f"network's timm name and options."
     )
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether an option is a small number, a name, True, False, None, or a list of these."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    if isinstance(value, str):
+        return re.fullmatch(r"\w*", value) is not None
+    is_small = is_number(value) and abs(value) <= _LARGEST_OPTION  # type: ignore[arg-type]
+    return is_small or value is None or isinstance(value, bool)
 
 
 def _constructor_options(architecture: str) -> set[str]:

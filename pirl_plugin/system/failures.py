@@ -15,7 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 
 from pirl_plugin.system.text import printable
@@ -44,6 +44,7 @@ class MissingPackage(Refused, ModuleNotFoundError):
     """A required package is not installed."""
 
 
+_LONGEST = 200  # characters of a value in a message
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -83,7 +84,7 @@ def check(name: str, value: object, fits: bool, expected: str) -> None:
         pirl_plugin.system.failures.Refused: momentum = 1.5: expected a number in [0, 1)
     """
     if not fits:
-        raise Refused(f"{name} = {value!r}: expected {expected}")
+        raise Refused(f"{name} = {repr(value)[:_LONGEST]}: expected {expected}")
 
 
 def check_name(name: str, value: object, names: Iterable[str]) -> None:
@@ -106,7 +107,9 @@ def type_and_shape(value: object) -> str:
 
 def is_number(value: object) -> bool:
     """Return whether a value is a finite real number; True and False are not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return isinstance(value, Integral) or math.isfinite(float(value))
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -129,3 +129,60 @@ def test_own_description__has_no_option_for_loading_weights(tmp_path, monkeypatc
     again = load_trunk(tmp_path / "in.torch").network_config
     assert again.architecture == "test_vit.r160_in1k"
     assert again.options == trunk.network_config.options
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("size", "224\nimport os"),
+        ("size", 10**7),
+        ("size", 10**400),
+        ("size", 0),
+        ("size", True),
+        ("size", [224]),
+        ("mean", ["0.5\nimport os"] * 3),
+        ("mean", [float("nan")] * 3),
+        ("mean", [10**400] * 3),
+        ("mean", [0.5] * 1000),
+        ("std", [0, 1, 1]),
+        ("std", 1),
+        ("dtype", "uint8\nimport os"),
+        ("dtype", ["uint8"]),
+        ("options", {"in_channels": 10**9}),
+        ("options", {"in_channels": "3"}),
+        ("options", 1),
+    ],
+)
+def test_record__has_values_of_known_types_and_ranges(key, value, tmp_path):
+    file = tmp_path / "in.torch"
+    save_trunk(ResNetTrunk(10, 0.125), file)
+    content = torch.load(file, weights_only=True)
+    content["classy_state_dict"]["hooks"][SECTION][NETWORK][key] = value
+    torch.save(content, file)
+    with pytest.raises(Refused, match=r"^.*in\.torch: .*$") as error:  # in one line
+        load_trunk(file)
+    assert len(str(error.value)) < 600
+
+
+def wide(state):
+    state["conv1.weight"] = torch.zeros(64 * 1000, 3, 7, 7)
+
+
+def repeated(state):
+    for name, tensor in state.items():
+        state[name] = torch.zeros(()).expand(tuple(1000 * side for side in tensor.shape))
+
+
+@pytest.mark.parametrize("change", [wide, repeated])
+def test_tensors__describe_no_network_larger_than_the_file(change, tmp_path):
+    """Each network would need terabytes."""
+    state = ResNetTrunk(10, 0.125).body.state_dict()
+    change(state)
+    torch.save(state, tmp_path / "in.pth")
+    with pytest.raises(Refused, match=r"does not match|repeats its values"):
+        load_trunk(tmp_path / "in.pth")
+
+
+def test_options__describe_no_network_larger_than_the_file(tmp_path):
+    with pytest.raises(Refused, match="does not hold"):
+        load_trunk(in_checkpoint(tmp_path, NAME, {"embed_dim": 16_000}))
