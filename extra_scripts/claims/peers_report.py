@@ -2,7 +2,8 @@
 
     python extra_scripts/claims/peers_report.py OUT/peers.json ... --out DIR
 
-Each file is from ``peers.py``, for one data set. Writes ``DIR/peers.md`` and ``DIR/peers.svg``.
+Each file is from ``peers.py``, for one data set. Writes ``DIR/peers.svg`` and the tables in
+``DIR/peers.md``, below the text that is there.
 ``--few-labels`` and ``--recipes`` take the JSON from ``few_labels.py`` and ``recipes.py`` and add
 their tables, and the figure ``few_labels.svg``. Needs no images.
 """
@@ -18,7 +19,7 @@ import pandas as pd
 from intervals import Accuracy, difference, interval_of, unpacked
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from report_files import markdown_table, write_files
+from report_files import below_text, markdown_table, write_files
 
 from pirl_plugin.system.arguments import Parser
 
@@ -249,7 +250,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the report")
     options = parser.parse_args()
     contents = [json.loads(file.read_text("utf-8")) for file in options.files]
-    blocks = ["# Tables: beside other methods", summary_table(contents)]
+    blocks = [summary_table(contents)]
     for content in contents:
         blocks.append(f"## {content['setting']['data']}")
         for budget in budgets_of(content):
@@ -264,7 +265,8 @@ def main() -> None:
     if options.recipes:
         content = json.loads(options.recipes.read_text("utf-8"))
         blocks += ["## Settings of PIRL", recipes_table(content)]
-    write_files(options.out, "peers", "\n\n".join(blocks), figures)
+    page = below_text(options.out / "peers.md", "Beside other methods", "\n\n".join(blocks))
+    write_files(options.out, "peers", page, figures)
 
 
 if __name__ == "__main__":

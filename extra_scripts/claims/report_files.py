@@ -8,6 +8,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+TABLES = "<!-- tables -->"
+"""Line of a page below which a script writes; the text above is written by hand."""
+
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     r"""Format a table.
@@ -25,6 +28,19 @@ def markdown_row(cells: Sequence[str]) -> str:
     """Format a row, without the line break."""
     escaped = (cell.replace("|", r"\|") for cell in cells)
     return f"| {' | '.join(escaped)} |"
+
+
+def below_text(file: Path, title: str, tables: str) -> str:
+    """Return a page with the text that stands above the tables in ``file``, and new tables.
+
+    Args:
+        file: the page; without one, its text is the title.
+        title: title of a new page.
+        tables: everything below the line ``TABLES``.
+    """
+    page = file.read_text("utf-8") if file.is_file() else ""
+    text = page.partition(TABLES)[0] if TABLES in page else f"# {title}\n\n"
+    return f"{text}{TABLES}\n\n{tables}"
 
 
 def write_files(folder: Path, name: str, page: str, figures: Mapping[str, Figure]) -> None:

@@ -2,19 +2,21 @@
 
     python extra_scripts/claims/starts_report.py OUT/starts.json ... --out DIR [--name NAME]
 
-Each file is for one data set. Writes ``DIR/NAME.md`` and ``DIR/NAME.svg``. Needs no images.
+Each file is for one data set. Writes ``DIR/NAME.svg`` and the tables in ``DIR/NAME.md``, below the
+text that is there. Needs no images.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from intervals import Interval, difference, interval_of
 from matplotlib.figure import Figure
-from report_files import markdown_table, write_files
+from report_files import below_text, markdown_table, write_files
 from starts_rows import (
     ALL_LABELS,
     FEW_LABELS,
@@ -131,14 +133,16 @@ def questions_of(
     lengths = [row.epochs for row in rows if row.start == "pirl_jigsaw" and not row.is_tuned]
     for epochs in filter(is_asked, lengths):
         pirl = Row("pirl_jigsaw", epochs, size)
-        for start in (*HANDMADE, "random"):
-            yield between(pirl, Row(start, 0, size))
-        yield between(pirl, Row("pirl_rotation", epochs, size))
-        yield between(pirl, Row("npid", epochs, size))
+        rotation = Row("pirl_rotation", epochs, size)
         equal = {equal_time_epochs(one, rows, epochs) for one in sets} - {None, epochs}
-        for count in sorted(filter(None, equal)):
-            npid = Row("npid", count, size)
-            yield between(pirl, npid, f"PIRL, {epochs} epochs − NPID, {count}: the same time")
+        longer = [Row("npid", count, size) for count in sorted(filter(None, equal))]
+        for trained in (pirl, rotation, *longer):
+            for start in (*HANDMADE, "random"):
+                yield between(trained, Row(start, 0, size))
+        yield between(pirl, rotation)
+        yield between(pirl, Row("npid", epochs, size))
+        for npid in longer:
+            yield between(pirl, npid, f"PIRL, {epochs} epochs − NPID, {npid.epochs}: the same time")
         for start in PUBLISHED:
             yield between(Row(start, 0, setting["published_size"]), pirl)
 
@@ -223,6 +227,38 @@ def figure(sets: list[Accuracies]) -> Figure:
     return drawn
 
 
+def gap_figure(sets: list[Accuracies], lengths: list[tuple[Row, Row]]) -> Figure:
+    """Draw PIRL's lead over NPID after equally many images, with a panel per set.
+
+    Args:
+        sets: the data sets.
+        lengths: rows of PIRL and NPID with equal epochs.
+    """
+    drawn = Figure(figsize=(3.6 * len(sets), 3.2), layout="constrained")
+    panels = drawn.subplots(1, len(sets), squeeze=False)[0]
+    for axes, one in zip(panels, sets, strict=True):
+        for number, (measure, label) in enumerate(ALL_LABELS.items()):
+            _, answers = zip(*(between(*rows) for rows in lengths), strict=True)
+            leads = [answer(one, f"{measure} best") for answer in answers]
+            points = [
+                (pirl.epochs * 1.04**number, lead.mean, lead.half_width or 0)
+                for (pirl, _), lead in zip(lengths, leads, strict=True)
+                if lead is not None
+            ]
+            if points:
+                axes.errorbar(*zip(*points, strict=True), fmt="o-", markersize=4, label=label)
+        axes.axhline(0, color="0.5", linewidth=0.8)
+        axes.set_xscale("log", base=2)
+        ticks = [pirl.epochs for pirl, _ in lengths]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.set_title(one.content["setting"]["data"], fontsize=10)
+        axes.set_xlabel("Epochs")
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel("PIRL − NPID, best layer (points)")
+    panels[0].legend(frameon=False)
+    return drawn
+
+
 def short_rows(sets: list[Accuracies], rows: list[Row], epochs: int) -> list[Row]:
     """Return one row of each kind, at the largest size, after PIRL's epochs or in equal time."""
     equal = {equal_time_epochs(one, rows, epochs) for one in sets}
@@ -242,11 +278,15 @@ def main() -> None:
     parser.add_argument("--name", default="starts", help="name of the files")
     options = parser.parse_args()
     sets = [Accuracies(json.loads(file.read_text("utf-8"))) for file in options.files]
-    rows = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)
+    measured = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)
+    rows = [row for row in measured if not row.of]
+    states = [row for row in measured if row.of]
     frozen = [row for row in rows if not row.is_tuned]
     trained = [row for row in frozen if row.start in FROM_SCRATCH]
     gains = [layer_gain(row) for row in trained]
-    main_epochs = max((row.epochs for row in trained if row.epochs <= SHORT_EPOCHS), default=0)
+    lengths = [row.epochs for row in trained]
+    short_lengths = [epochs for epochs in lengths if epochs <= SHORT_EPOCHS]
+    main_epochs = max(short_lengths, default=min(lengths, default=0))
     questions = [*questions_of(sets, rows, lambda epochs: epochs == main_epochs)]
     questions += [
         between(row, Row("published", 0, row.size)) for row in frozen if "continued" in row.start
@@ -256,11 +296,20 @@ def main() -> None:
         for row in frozen
         if row.start in VARIANTS
     ]
+    ends = {replace(row, epochs=row.of, of=0) for row in states}
+    during = sorted(
+        (row for row in {*states, *ends} if row.start == "pirl_jigsaw"), key=lambda row: row.epochs
+    )
+    passed = [(row, replace(row, start="npid")) for row in during]
     others = [*questions_of(sets, rows, lambda epochs: epochs != main_epochs)]
     tables = {
         "Differences": difference_table(sets, questions, ALL_LABELS),
         "Differences with few labels": difference_table(sets, questions, FEW_LABELS),
         "Differences after other numbers of epochs": difference_table(sets, others, ALL_LABELS),
+        "PIRL and NPID during training": difference_table(
+            sets, [between(*pair) for pair in passed], ALL_LABELS
+        ),
+        "States during training": accuracy_table(sets, states, ALL_LABELS),
         "What a middle layer gains": difference_table(
             sets, gains, {"linear": "linear", **FEW_LABELS}
         ),
@@ -270,13 +319,16 @@ def main() -> None:
         "How to continue from published weights": selection_table(sets[0].content),
     }
     short = short_rows(sets, frozen, main_epochs)
-    blocks = ["# Tables: what to start from", accuracy_table(sets, short, ALL_LABELS)]
+    blocks = [accuracy_table(sets, short, ALL_LABELS)]
     for title, table in tables.items():
         if table.count("\n") > 1:  # more than its header
             blocks += [f"## {title}", table]
     has_costs = all(one.content["costs"] for one in sets)
     figures = {options.name: figure(sets)} if has_costs else {}
-    write_files(options.out, options.name, "\n\n".join(blocks), figures)
+    if passed:
+        figures[f"{options.name}_gap"] = gap_figure(sets, passed)
+    page = below_text(options.out / f"{options.name}.md", options.name, "\n\n".join(blocks))
+    write_files(options.out, options.name, page, figures)
 
 
 if __name__ == "__main__":
