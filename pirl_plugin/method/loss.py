@@ -33,6 +33,7 @@ from pirl_plugin.system.failures import Refused, check, type_and_shape
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
+_MOST_NEGATIVES = 4096  # if N follows |D|
 _MANY_STEPS = 100  # before warning about a likely mistake in the training loop
 
 
@@ -51,7 +52,7 @@ class PIRLLoss(nn.Module):
             printed), ``info_nce``, or a function as in :mod:`pirl_plugin.method.estimators`.
         lambda_invariance: λ in Eq. 5, the weight of the transformed term; 0 is NPID.
         temperature: τ, which divides all scores.
-        num_negatives: N, negatives per image; for a small data set at most half of |D|.
+        num_negatives: N, negatives per image; None is half of |D|, at most 4,096.
         negatives: ``per_image``, or ``per_batch`` for one draw shared by the batch.
         replacement: whether a row may be drawn twice for an image.
         norm_constant: Z for ``nce`` (default: estimated from the first batch).
@@ -93,7 +94,7 @@ class PIRLLoss(nn.Module):
         estimator: str | Callable[..., Tensor] = "nce",
         lambda_invariance: float = 0.5,
         temperature: float = 0.07,
-        num_negatives: int = 32000,
+        num_negatives: int | None = 32000,
         negatives: Literal["per_image", "per_batch"] = "per_image",
         replacement: bool = True,
         norm_constant: float | None = None,
@@ -127,12 +128,19 @@ class PIRLLoss(nn.Module):
         self.resize(num_train_samples)
         # The paper has 2.5 %. Above 10 %, the noise term of nce is larger than the data term.
         many = max(0.1 * num_train_samples, 100)
-        if config.estimator == "nce" and config.num_negatives > many and rank() == 0:
+        if config.estimator == "nce" and self.num_negatives > many and rank() == 0:
             logging.root.warning(
-                f"{config.num_negatives} negatives are too many for the estimator nce and "
+                f"{self.num_negatives} negatives are too many for the estimator nce and "
                 f"{num_train_samples} images. Use info_nce with a temperature such as 0.2, or "
                 f"fewer negatives."
             )
+
+    @property
+    def num_negatives(self) -> int:
+        """N, the number of negatives drawn per image."""
+        if self.config.num_negatives is not None:
+            return self.config.num_negatives
+        return max(1, min(self.bank.num_rows // 2, _MOST_NEGATIVES))
 
     # torch.compile cannot trace the compiled draw, so it runs the loss eagerly.
     @torch._disable_dynamo
@@ -260,7 +268,7 @@ class PIRLLoss(nn.Module):
     def _draw(self, rows: Tensor, valid: Tensor) -> Tensor:
         """Draw ``(B, N)`` rows from this rank's part of the bank, never an image's own row."""
         config = self.config
-        sizes = (len(self.bank.rows), config.num_negatives)
+        sizes = (len(self.bank.rows), self.num_negatives)
         keys = (self.seed or 0, self.step)
         if config.negatives == "per_batch":
             batch = self.bank.local_index(torch.where(valid, rows, -1))

@@ -40,7 +40,7 @@ class PIRLLossConfig:
     estimator: Any = "nce"  # nce, nce_softmax, info_nce, or a function of scores
     lambda_invariance: float = 0.5  # λ, weight for the transformed term; 0 is NPID
     temperature: float = 0.07  # τ
-    num_negatives: int = 32000  # N, per image
+    num_negatives: int | None = 32000  # N, per image; None: half of |D|, at most 4,096
     negatives: str = "per_image"  # or per_batch, one draw shared by the batch
     replacement: bool = True  # whether a row may be drawn twice for an image
     norm_constant: float | None = None  # Z; None: estimated from the first batch
@@ -58,7 +58,8 @@ class PIRLLossConfig:
         # Below 1/709, exp(1/τ) overflows in float64.
         fits = self.temperature >= 1.5e-3
         check("temperature", self.temperature, fits, "a number of at least 0.0015")
-        check("num_negatives", self.num_negatives, self.num_negatives >= 1, "at least 1")
+        number = self.num_negatives
+        check("num_negatives", number, number is None or number >= 1, "at least 1, or None")
         check_name("negatives", self.negatives, ("per_image", "per_batch"))
         z = self.norm_constant
         check("norm_constant", z, z is None or z > 0, "a positive number, or None")

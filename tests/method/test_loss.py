@@ -422,3 +422,9 @@ def test_ranks__match_one_process_on_joined_batch():
             torch.testing.assert_close(bank, expected[2], rtol=1e-5, atol=1e-5)
             assert (constant or 1.0) == pytest.approx(expected[3] or 1.0, rel=1e-5)
             assert torch.equal(bank, results[0][2])
+
+
+@pytest.mark.parametrize(("images", "number"), [(2, 1), (20, 10), (10_000, 4096)])
+def test_num_negatives__follow_the_data_set_if_none(images, number):
+    loss = PIRLLoss(images, embedding_dim=2, num_negatives=None, estimator="info_nce")
+    assert loss.num_negatives == number

@@ -14,14 +14,12 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.names import TRANSFORMS
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.sections import num_micro_batches
 
 _MOST_READERS = 16  # maximum number of processes that read a batch on a CPU
-_MOST_NEGATIVES = 4096
 _DEFAULT_SIZE = 224  # pixels
 
 
@@ -92,21 +90,6 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 """Functions for our YAML files, by name."""
 
 
-def _half_the_images(*, _root_: DictConfig) -> int:
-    """Return half the number of training images, at most 4,096."""
-    from pirl_plugin.images.opening import open_named
-
-    data = _root_.config.DATA.TRAIN
-    try:
-        (path,) = data.DATA_PATHS
-        (source,) = data.DATA_SOURCES
-        columns = Columns(data.IMAGE_COLUMN, data.LABEL_COLUMN)
-        count = len(open_named(source, path, columns=columns))
-    except (OSError, ValueError):
-        count = 0  # later checks name the mistake
-    return min(count // 2, _MOST_NEGATIVES) or _MOST_NEGATIVES
-
-
 def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     """Return ``size``, ``mean`` or ``std`` that the initial weights record, or a default.
 
@@ -147,7 +130,6 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "DATA.TRAIN.RESIZE": _square,
     "DATA.TRAIN.CROP_SIZE": _size,
     "DATA.TEST.RESIZE": _test_resize,  # after DATA.TRAIN.CROP_SIZE, which TEST.CROP_SIZE refers to
-    "LOSS.pirl_loss.num_negatives": _half_the_images,
 }
 """Keys in ``config`` and the functions that compute their values, in this order."""
 

@@ -11,7 +11,6 @@ from pirl_plugin.system.comparison import format_differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.vissl.configs import composed_text
-from pirl_plugin.vissl.hooks.progress import show_start
 from pirl_plugin.vissl.resume.record import (
     FREE,
     GLOBAL_BATCH,
@@ -178,20 +177,13 @@ def test_images__are_compared_by_list():
         refuse_other_images({"TRAIN": other}, section, "FILE")
 
 
-def test_computed_values__are_compared_and_logged(tmp_path, image_folder, capsys):
-    """The number of negatives depends on the images; resuming compares it too."""
+def test_computed_values__are_compared(image_folder):
+    """The patch size follows the image size; resuming compares it too."""
     config = ["config=pretrain/pirl/own_images", "+config/pirl/machines=cpu"]
-    few = tmp_path / "few"
-    few.mkdir()
-    for path in sorted((image_folder / "train").rglob("*.jpg"))[:6]:
-        (few / path.name).symlink_to(path)
-    runs = [
-        compose(*config, f"config.DATA.TRAIN.DATA_PATHS=[{folder}]")
-        for folder in (image_folder / "train", few)
-    ]
-    key = "LOSS.pirl_loss.num_negatives"
-    assert run_differences(runs[0], runs[1], RESUMING) == {key: (10, 3)}
-    show_start(runs[0], is_first=True)
-    assert "negatives 10\n" in capsys.readouterr().out
+    data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
+    size = "config.DATA.TRAIN.VIEWS.image_size"
+    runs = [compose(*config, data, f"{size}={pixels}") for pixels in (112, 224)]
+    differing = run_differences(runs[0], runs[1], RESUMING)
+    assert differing["DATA.TRAIN.VIEWS.patch_size"] == (32, 64)
     shown = yaml.safe_load(composed_text(config))
-    assert shown["LOSS"]["pirl_loss"]["num_negatives"] is None
+    assert shown["DATA"]["TRAIN"]["VIEWS"]["patch_size"] is None
