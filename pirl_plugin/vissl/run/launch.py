@@ -198,6 +198,7 @@ def _run_ranks(
             _start_ranks(config, folder, node_id, arguments)
     finally:
         host._cleanup_local_dir(config)
+        os.environ.pop("WORLD_SIZE", None)  # which VISSL has set; a later run would see a launcher
     host.shutdown_logging()
 
 

@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
+# Numbers of processes, from Kubernetes and scripts, Open MPI, MPICH, and srun.
+_NUMBERS_OF_PROCESSES = (
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "SLURM_STEP_NUM_TASKS",
+)
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 """Environment variable with the rank's process ID, for ``preload.py``."""
 LOST_RANK = 3
@@ -183,8 +190,20 @@ def follow_torchrun(composed: DictConfig) -> None:
 
     Args:
         composed: the complete configuration, with ``node_id`` and ``config``; changed in place.
+
+    Raises:
+        Refused: another launcher started several processes, which would each train alone.
     """
     if torchrun_local_rank() is None:
+        for name in _NUMBERS_OF_PROCESSES:
+            number = os.environ.get(name, "1")
+            # Any launcher may start one process on each node.
+            if number not in ("1", str(composed.config.DISTRIBUTED.NUM_NODES)):
+                raise Refused(
+                    f"{name} = {number}, but torchrun did not start this process. Start all "
+                    f"processes with torchrun --nproc-per-node N -m pirl_plugin train …, or unset "
+                    f"{name}."
+                )
         return
     variables = os.environ
     composed.node_id = int(variables["GROUP_RANK"])

@@ -6,6 +6,7 @@ one sentence.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
 
 
 def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Validate our sections, the device, the number of epochs and the learning rate.
+    """Validate our sections, the device, SLURM, the number of epochs and the learning rate.
 
     Args:
         composed: the complete configuration, resolved.
@@ -54,6 +55,12 @@ def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
             read_section(kind, config, key)
     # VISSL trains on the CPU for any other name, such as cuda.
     check_name("config.MACHINE.DEVICE", config["MACHINE"]["DEVICE"], ("gpu", "cpu"))
+    slurm = config["SLURM"]
+    if slurm["USE_SLURM"]:
+        # Without srun, submitit would start the job on this machine, in the background.
+        is_ready = bool(shutil.which("srun") and slurm["PARTITION"])
+        expected = "srun on the PATH, and the name of a partition as config.SLURM.PARTITION"
+        check("config.SLURM.USE_SLURM", True, is_ready, expected)
     epochs = config["OPTIMIZER"]["num_epochs"]
     is_number = isinstance(epochs, int) and epochs > 0
     check("config.OPTIMIZER.num_epochs", epochs, is_number, "a whole number above 0")

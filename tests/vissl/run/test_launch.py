@@ -115,9 +115,26 @@ def test_failed_rank__is_named_with_traceback_in_file(image_folder, tmp_path):
     assert TRACEBACK in (tmp_path / "out" / "failure.txt").read_text()
 
 
+# They run a job at once, on this machine. submitit's arguments for srun are one flag and two paths.
+SLURM = {
+    "sbatch": """
+        export SLURM_JOB_ID=7 SLURM_JOB_NODELIST=localhost
+        echo Submitted batch job 7
+        bash "$1" > /dev/null 2>&1 &
+    """,
+    "srun": """
+        shift 5
+        "$@"
+    """,
+}
+
+
 @pytest.mark.slow
 def test_slurm_job__trains(image_folder, tmp_path):
-    """submitit runs the job on this machine if SLURM is absent."""
+    """submitit submits the job, and the job trains."""
+    for name, text in SLURM.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{text}")
+        (tmp_path / name).chmod(0o755)
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
@@ -125,12 +142,13 @@ def test_slurm_job__trains(image_folder, tmp_path):
         *settings(image_folder, tmp_path / "out", epochs=1),
         "config.SLURM.USE_SLURM=true", "config.SLURM.PARTITION=any",
         f"config.SLURM.LOG_FOLDER={tmp_path / 'logs'}", f"config.SLURM.PORT_ID={port}",
+        environment={"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
     )  # fmt: skip
-    assert "SUBMITTED: " in result.stdout
     end = time.monotonic() + 180
     while not list((tmp_path / "logs").glob("*_result.pkl")):
         assert time.monotonic() < end, "the job did not end"
         time.sleep(0.5)
+    assert "SUBMITTED: 7" in result.stdout
     assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
 
 

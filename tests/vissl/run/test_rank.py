@@ -136,3 +136,16 @@ def test_follow__reads_nodes_and_address(monkeypatch):
         "INIT_METHOD": "tcp",
         "RUN_ID": "first:29500",
     }
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_follow__refuses_other_launchers(variable, monkeypatch):
+    """Each process would train alone, on all images."""
+    composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": {"NUM_NODES": 1}}})
+    monkeypatch.setenv(variable, "1")
+    follow_torchrun(composed)
+    monkeypatch.setenv(variable, "2")
+    with pytest.raises(Refused, match=f"^{variable} = 2, but torchrun did not start"):
+        follow_torchrun(composed)
+    composed.config.DISTRIBUTED.NUM_NODES = 2  # any launcher may start one process on each node
+    follow_torchrun(composed)
