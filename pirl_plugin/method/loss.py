@@ -179,7 +179,7 @@ class PIRLLoss(nn.Module):
             index = self.bank.check_batch(index, output, argument)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
-        if self._is_uncompared and world_size() > 1:
+        if not self.last_terms:  # the first step
             self._compare_ranks()
         if index.device.type == "cpu":
             check_range(index, self.bank.num_rows)
@@ -303,16 +303,12 @@ class PIRLLoss(nn.Module):
 
     def _compare_ranks(self) -> None:
         """Raise ``Refused`` on all ranks if their arguments or checkpoints differ. Collective."""
-        self._is_uncompared = False
-        settings = {
-            **asdict(self.config),
-            "estimator": getattr(self._function, "__name__", "a function"),
-            "step": self.step,
-        }
+        settings = {**asdict(self.config), "step": self.step}
+        settings["estimator"] = getattr(self._function, "__name__", None)
         of_ranks = gather_objects(settings)
-        for number, settings in enumerate(of_ranks):
-            differs = differences(settings, of_ranks[0])
-            if differs:
+        for number, of_rank in enumerate(of_ranks):
+            if of_rank != of_ranks[0]:
+                differs = differences(of_rank, of_ranks[0])
                 text = format_differences(differs, "{key} = {value} (on rank 0 {expected})")
                 raise Refused(
                     f"rank {number}: {text}. Create the loss with the same arguments and "
@@ -347,7 +343,6 @@ class PIRLLoss(nn.Module):
         config = self.config
         device = self.bank.rows.device if hasattr(self, "bank") else "cpu"
         config.num_train_samples = num_train_samples
-        self._is_uncompared = True
         self.norm_constant = config.norm_constant  # an estimate is proportional to |D|
         self.bank = _BANKS[config.bank.placement](
             num_train_samples,
@@ -374,7 +369,6 @@ class PIRLLoss(nn.Module):
         """
         config = self.config
         self.step = state["step"]
-        self._is_uncompared = True
         if config.bank.seed is None:
             self.seed = state["seed"]
         estimated = config.norm_constant is None or config.norm_constant_momentum < 1
