@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from itertools import chain
@@ -107,14 +106,14 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         options = "**timm.data.resolve_model_data_config(model)"
         transform = f"transform = timm.data.create_transform({options})"
         return (
-            f"model = timm.create_model({_quoted(f'local-dir:{out}')}, pretrained=True, "
+            f"model = timm.create_model({f'local-dir:{out}'!r}, pretrained=True, "
             f"num_classes=0)\n"
             f"{transform if config.pixel_type == RGB else normalize}"
         )
     # A file with tensors: the lines also build the network.
-    load = f"torch.load({_quoted(out)}, weights_only=True)"
+    load = f"torch.load({str(out)!r}, weights_only=True)"
     if to == "safetensors":
-        load = f"safetensors.torch.load_file({_quoted(out)})"
+        load = f"safetensors.torch.load_file({str(out)!r})"
     options = "".join(f", {key}={value!r}" for key, value in config.options.items())
     if config.architecture != RESNET:
         model = f'timm.create_model("{config.architecture}", num_classes=0{options})'
@@ -125,8 +124,3 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         last = f"Linear({trunk.num_features}, {classes})" if classes else "Identity()"
         model += f"\nmodel.fc = torch.nn.{last}"
     return f"model = {model}\nmodel.load_state_dict({load})\n{normalize}"
-
-
-def _quoted(text: object) -> str:
-    """Return a text as a Python string with double quotes, in one line."""
-    return json.dumps(str(text), ensure_ascii=False)

@@ -29,7 +29,6 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.text import truncate
 
 Module = TypeVar("Module", bound=nn.Module)
-Trunk = TypeVar("Trunk", bound=AnyTrunk)
 
 NETWORK = "network"
 """Key for the network's record in this plugin's data."""
@@ -128,7 +127,7 @@ def load_trunk(
     else:
         name = type(trunk).__name__
         state = _find_fitting(trunk, name, dict(flatten(content)), str(path), prefix)
-        _load_checked(trunk, state)
+        trunk.load_state_dict(state, strict=False)  # batch norm counters may be missing
     config = network_config_of(trunk)
     if not config.architecture:
         config = recorded
@@ -204,8 +203,6 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         return config.with_values(origin, **values)
     except Refused as error:
         raise Refused(f"{recorded_in}: {error}") from error
-    except OSError:
-        raise
     except Exception as error:  # a damaged record can raise anything
         raise Refused(f"{recorded_in}: the network record is damaged ({error!r}).") from error
 
@@ -257,12 +254,13 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     usual_stem = torch.empty(64, 3, 7, 7)  # for an incomplete file, as the comparison reports
     width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
     build = partial(ResNetTrunk, _most_similar_depth(state), width / 64, side == 3, channels)
-    described = _without_memory(build)
+    with torch.device("meta"):  # a file may describe a network that is larger than the memory
+        described = build()
     remedy = "If it is another network, pass its timm name."
     name = described.network_config.name
     _check_complete(described.body, name, state, ignored, file, remedy)
     trunk = build()
-    _load_checked(trunk.body, state)
+    trunk.body.load_state_dict(state, strict=False)  # batch norm counters may be missing
     return trunk
 
 
@@ -288,12 +286,13 @@ def _load_timm_network(
             installed.
     """
     build = partial(TimmTrunk, timm, options)
-    described = _without_memory(build)
+    with torch.device("meta"):
+        described = build()
     name = described.network_config.name
     convert = partial(_as_timm, described.net)
     state = _find_fitting(described.net, name, tensors, file, prefix, convert)
     trunk = build()
-    _load_checked(trunk.net, state)
+    trunk.net.load_state_dict(state, strict=False)
     return trunk
 
 
@@ -421,12 +420,6 @@ def _part(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _without_memory(build: Callable[[], Trunk]) -> Trunk:
-    """Build a trunk without values: a file may describe one that is larger than the memory."""
-    with torch.device("meta"):
-        return build()
-
-
 def _check_complete(
     network: nn.Module,
     name: str,
@@ -456,11 +449,6 @@ def _check_complete(
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
     if parts := sorted(set(map(_part, ignored))):
         logging.root.warning(f"{file}: ignored {truncate(parts)}")
-
-
-def _load_checked(network: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load a network's tensors; batch norm counters may be missing."""
-    network.load_state_dict(state, strict=False)
 
 
 def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:

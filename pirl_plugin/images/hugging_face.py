@@ -27,7 +27,7 @@ from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import DISK_HF
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.text import counted, printable
+from pirl_plugin.system.text import printable
 
 STATE = "state.json"
 """Name of the file that ``save_to_disk`` writes into a data set's folder."""
@@ -135,15 +135,8 @@ class HuggingFaceSource(MapSource):
         if not is_named:
             return name_classes(values, context=self.path, missing=MISSING_VALUES)
         names = list(map(str, kind.names))
-        # −1 is a missing label.
-        numbers = [None if value is None or value < 0 else value for value in values]
-        largest = max(filter(None, numbers), default=0)
-        if largest >= len(names):
-            raise NoLabels(
-                f"{self.path}: the column {column!r} has the class number {largest}, but only "
-                f"{counted(len(names), 'class name')}."
-            )
-        labels = [None if number is None else names[number] for number in numbers]
+        name_of_number = dict(enumerate(names))  # −1 is a missing label
+        labels = [name_of_number.get(value, value) for value in values]
         return name_classes(labels, natural_order(names), self.path)
 
 
@@ -190,9 +183,7 @@ def _array_in(values: Any) -> Any:
     from pyarrow import compute
 
     shape = [len(values)]
-    while isinstance(
-        values, (pyarrow.ListArray, pyarrow.LargeListArray, pyarrow.FixedSizeListArray)
-    ):
+    while pyarrow.types.is_nested(values.type):
         lengths = compute.list_value_length(values).unique().to_pylist()
         if len(lengths) != 1 or None in lengths:
             raise UnreadableImageError(f"its rows have the lengths {lengths}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -59,13 +58,12 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         # These values may come from a file.
-        named = self.options.get("in_chans") or self.options.get("in_channels")
-        if named is not None:
-            _check_whole("channels", named, MOST_CHANNELS)
-        _check_whole("size", self.size, LARGEST_SIZE)
+        is_size = type(self.size) is int and 1 <= self.size <= LARGEST_SIZE
+        check("size", self.size, is_size, f"a whole number from 1 to {LARGEST_SIZE:,}")
+        check("channels", self.channels, self.channels <= MOST_CHANNELS, f"up to {MOST_CHANNELS:,}")
         check_name("dtype", self.dtype, ("uint8", "uint16", "float32"))
-        is_name = isinstance(self.network_class, str) and self.network_class.isidentifier()
-        check("class", self.network_class, is_name or self.network_class == "", "a class name")
+        is_name = not self.network_class or str(self.network_class).isidentifier()
+        check("class", self.network_class, is_name, "a class name")
         mean, std = _default_statistics(self.channels)
         # A frozen instance can be set only in this way.
         object.__setattr__(self, "mean", self.mean or mean)
@@ -206,12 +204,6 @@ def network_config_of(network: nn.Module) -> NetworkConfig:
     options = dict(getattr(network, "_model_args", {}))
     options.pop("num_classes", None)  # a trunk has no classifier
     return NetworkConfig(timms.get("architecture", ""), options)
-
-
-def _check_whole(name: str, value: Any, largest: int) -> None:
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    fits = is_whole and 1 <= value <= largest
-    check(name, value, fits, f"a whole number from 1 to {largest:,}")
 
 
 def _default_statistics(channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -15,7 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 
 from pirl_plugin.system.text import printable
@@ -107,9 +107,7 @@ def type_and_shape(value: object) -> str:
 
 def is_number(value: object) -> bool:
     """Return whether a value is a finite real number; True and False are not."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    return isinstance(value, Integral) or math.isfinite(float(value))
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
 
 
 def is_refusal(error: BaseException) -> bool:

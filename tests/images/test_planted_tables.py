@@ -139,11 +139,11 @@ def test_labels__are_plain_values(values, names, tmp_path):
     assert open_source(tmp_path / "a.parquet").classes == names
 
 
-def test_labels__are_refused_without_a_class_name_for_each(tmp_path):
+def test_labels__are_numbers_without_a_class_name(tmp_path):
     kinds = {"image": IMAGE, "label": {"_type": "ClassLabel", "names": ["a", "b"]}}
-    write(tmp_path / "a.parquet", {"image": images(), "label": pyarrow.array([0, 1, 7])}, kinds)
-    with pytest.raises(NoLabels, match="the class number 7, but only 2 class names"):
-        _ = open_source(tmp_path / "a.parquet").classes
+    write(tmp_path / "a.parquet", {"image": images(), "label": pyarrow.array([-1, 1, 7])}, kinds)
+    source = open_source(tmp_path / "a.parquet")
+    assert (source.classes, source.labels().tolist()) == (["b", "7"], [-1, 0, 1])
 
 
 def test_arrays__keep_type_and_shape(tmp_path):

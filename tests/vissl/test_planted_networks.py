@@ -149,7 +149,7 @@ def test_own_description__has_no_option_for_loading_weights(tmp_path, monkeypatc
         ("dtype", "uint8\nimport os"),
         ("dtype", ["uint8"]),
         ("options", {"in_channels": 10**9}),
-        ("options", {"in_channels": "3"}),
+        ("class", "Net\nimport os"),
         ("options", 1),
     ],
 )
@@ -164,22 +164,11 @@ def test_record__has_values_of_known_types_and_ranges(key, value, tmp_path):
     assert len(str(error.value)) < 600
 
 
-def wide(state):
-    state["conv1.weight"] = torch.zeros(64 * 1000, 3, 7, 7)
-
-
-def repeated(state):
-    for name, tensor in state.items():
-        state[name] = torch.zeros(()).expand(tuple(1000 * side for side in tensor.shape))
-
-
-@pytest.mark.parametrize("change", [wide, repeated])
-def test_tensors__describe_no_network_larger_than_the_file(change, tmp_path):
-    """Each network would need terabytes."""
+def test_tensors__describe_no_network_larger_than_the_file(tmp_path):
     state = ResNetTrunk(10, 0.125).body.state_dict()
-    change(state)
+    state["conv1.weight"] = torch.zeros(64 * 1000, 3, 7, 7)  # of a network with terabytes
     torch.save(state, tmp_path / "in.pth")
-    with pytest.raises(Refused, match=r"does not match|repeats its values"):
+    with pytest.raises(Refused, match="does not match"):
         load_trunk(tmp_path / "in.pth")
 
 
