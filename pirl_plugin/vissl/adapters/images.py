@@ -15,7 +15,7 @@ from PIL import Image
 from pirl_plugin.images import names
 from pirl_plugin.images.classes import join_classes
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.image_dataset import IGNORED_LABEL, collate_views
+from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.opening import open_named
 from pirl_plugin.images.paper_datasets import NumberedSource
 from pirl_plugin.images.source import RGB, ImageSource
@@ -187,18 +187,15 @@ class PIRLTransform(ClassyTransform):
         self.views = self.views_class.from_entry(parameters)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Put the views, their ``label`` and ``data_valid`` into ``sample["data"]``.
+        """Put the views, the image's ``index`` and ``data_valid`` into ``sample["data"]``.
 
-        The image is a :class:`SourceImage`. ``label`` is its row, unless a pretext task defines
-        its own label.
+        The image is a :class:`SourceImage`. A pretext task's views include a ``label``.
         """
         source = sample["data"][0]
-        row = int(sample["data_idx"][0])
-        rng = image_generator(source.seed, source.epoch, row)
-        views = self.views(source.pixels, rng)
+        index = int(sample["data_idx"][0])
+        views = self.views(source.pixels, image_generator(source.seed, source.epoch, index))
         is_valid = int(sample["data_valid"][0]) == 1
-        label = int(views.get("label", row)) if is_valid else IGNORED_LABEL
-        sample["data"] = {**views, "label": label, "data_valid": is_valid}
+        sample["data"] = {**views, "index": index, "data_valid": is_valid}
         return sample
 
 
@@ -242,8 +239,9 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
     """Collate samples from the PIRL transforms.
 
     Returns:
-        Views with shape (B, …), ``patches`` with shape (n·B, 3, P, P), ``label`` (B,) and
-        ``data_valid`` (B,). Each tensor is in a list of one, as in VISSL's collators.
+        Views with shape (B, …), ``patches`` with shape (n·B, 3, P, P), ``index`` (B,), a pretext
+        task's ``label`` (B,), and ``data_valid`` (B,). Index and label of an unreadable image are
+        −1. Each tensor is in a list of one, as in VISSL's collators.
     """
     collated = {}
     for name, values in collate_views([sample["data"] for sample in batch]).items():

@@ -41,9 +41,9 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
         settings.pop("name", None)
         return cls(**settings)
 
-    def forward(self, output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, output: Tensor | Sequence[Tensor], index: Tensor) -> Tensor:  # type: ignore[override]
         """Compute the loss from head outputs and the images' rows in the data set."""
-        return super().forward(*image_and_transformed(output), target)
+        return super().forward(*image_and_transformed(output), index)
 
 
 def image_and_transformed(output: Tensor | Sequence[Tensor]) -> tuple[Tensor, list[Tensor] | None]:

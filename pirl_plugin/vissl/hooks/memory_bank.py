@@ -98,7 +98,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
             if exchange.agreed > SAVE:
                 stop(exchange.agreed, "while filling the memory bank; nothing was saved")
             (images,) = batch["images"]
-            (index,) = batch["label"]
+            (index,) = batch["index"]
             # As in a step with VISSL's mixed precision.
             with torch.autocast("cuda", torch.float16, enabled=active_scaler(task) is not None):
                 output = task.model({"images": images} if heads else images)

@@ -34,7 +34,7 @@ def test_batch__combines_source_transform_and_collator(tmp_path, make_image):
             jigsaw({"data": [image], "data_idx": [row], "data_valid": [int(valid)], "label": [row]})
         )
     batch = pirl_collator(samples)
-    assert batch["label"][0].tolist() == [0, 1, -1]
+    assert batch["index"][0].tolist() == [0, 1, -1]
     assert batch["data_valid"][0].tolist() == [True, True, False]
     expected = JigsawViews(image_size=32)(data[1][0].pixels, image_generator(3, 4, 1))
     assert torch.equal(batch["images"][0][1], expected["images"])

@@ -104,7 +104,7 @@ def filling(task):
     images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(1))
     task.batches = [([4, -1], images[:2]), ([9, 2], images[2:])]
     task.data_iterator = iter(
-        {"images": [rows_images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(2)]}
+        {"images": [rows_images], "index": [torch.tensor(rows)], "data_valid": [torch.ones(2)]}
         for rows, rows_images in task.batches
     )
     task.dataloaders = {"train": task.batches}
