@@ -25,6 +25,7 @@ from pirl_plugin.models.network_config import RESNET, NetworkConfig, network_con
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
 from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.text import truncate
 
@@ -340,7 +341,7 @@ def _find_fitting(
     state, ignored = converted[trunk_prefix]
     for key, tensor in select_prefix(tensors, trunk_prefix).items():
         if key in state and state[key].shape != tensor.shape:
-            logging.root.warning(
+            warn(
                 f"{file}: timm resized {key} from {tuple(tensor.shape)} to "
                 f"{tuple(state[key].shape)}"
             )
@@ -448,7 +449,7 @@ def _check_complete(
     if not_finite:
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
     if parts := sorted(set(map(_part, ignored))):
-        logging.root.warning(f"{file}: ignored {truncate(parts)}")
+        warn(f"{file}: ignored {truncate(parts)}")
 
 
 def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
@@ -472,6 +473,6 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
     for part in _PREFERRED:
         preferred = [prefix for prefix in matching if part in prefix]
         if len(preferred) == 1:
-            logging.root.warning(f"{name} holds networks at {listed}; using {preferred[0]}")
+            warn(f"{name} holds networks at {listed}; using {preferred[0]}")
             return preferred[0]
     raise Refused(f"{name} holds {len(matching)} networks, at {listed}. Choose one by its prefix.")

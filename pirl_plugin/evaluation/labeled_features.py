@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,8 +14,8 @@ from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.text import printable
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,17 @@ class LabeledFeatures:
         """Log the numbers of test images in the training set, and of images with two labels."""
         rows = self.test_rows[self.is_shared].tolist()
         if rows:
-            logging.root.warning(
+            warn(
                 f"{len(rows)} of {len(self.test_rows)} test images are also training images, so "
-                f"accuracies are too high (first: {printable(images.test.path_of(rows[0]))})."
+                f"accuracies are too high (first: {images.test.path_of(rows[0])})."
             )
         of_train, of_test = self.is_contradicted.tensor_split([len(self.train_rows)])
         contradicted = [images.train.path_of(row) for row in self.train_rows[of_train].tolist()]
         contradicted += [images.test.path_of(row) for row in self.test_rows[of_test].tolist()]
         if contradicted:
-            logging.root.warning(
+            warn(
                 f"{len(contradicted)} of {len(self.is_contradicted)} images have the same pixels "
-                f"as an image with another label (first: {printable(contradicted[0])})."
+                f"as an image with another label (first: {contradicted[0]})."
             )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked, write_json
-from pirl_plugin.system.text import printable
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.logistic import LogisticFits
@@ -39,7 +38,7 @@ def main(argv: list[str]) -> None:
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers, options.batch, options.workers)
         best = fitted.best
-        names = [printable(images.classes[label]) for label in best.labels]
+        names = [images.classes[label] for label in best.labels]
         classifier = Classifier(best.weight.float(), best.bias.float(), names, fitted.chosen)
         save_trunk(trunk.cpu(), file, classifier)
         write_json(options.out / RESULTS, fitted.results())
@@ -48,7 +47,7 @@ def main(argv: list[str]) -> None:
     print("Accuracy (%) and number of test images by class, the least accurate first:")
     for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
         top1, count = by_class[label]
-        print(f"  {top1:6.2f} {count:7,}  {printable(images.classes[label])}")
+        print(f"  {top1:6.2f} {count:7,}  {images.classes[label]}")
     print(f"{file}: the network with a classifier on {fitted.chosen}")
     next_command = (
         f"pirl-plugin embed --checkpoint {shlex.quote(str(file))} --data PHOTOS --out photos.csv "

@@ -24,7 +24,7 @@ def check_folder_names(classes: Sequence[str]) -> None:
         Refused: a name is not.
     """
     for name in classes:
-        if name in ("", ".", "..") or "/" in name or not name.isprintable():
+        if name in ("", ".", "..") or "/" in name:
             raise Refused(
                 f"The class name {name!r} cannot be a folder name. Rename the class, or "
                 f"omit --sort-into."

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.text import truncate
+from pirl_plugin.system.text import printable, truncate
 
 NO_CLASS = -1
 """Index of an unlabeled image, which classifiers and measures ignore."""
@@ -42,7 +42,7 @@ class Classes(NamedTuple):
 
 
 def class_name(label: object, missing: Container[str] = ()) -> str | None:
-    """Return a class name: the label as text, stripped, in Unicode NFC; None if unlabeled.
+    """Return a class name: the label as printable text, in Unicode NFC; None if unlabeled.
 
     None, NaN, empty texts and negative whole numbers are not classes.
 
@@ -65,7 +65,7 @@ def class_name(label: object, missing: Container[str] = ()) -> str | None:
 
 
 def _normalized(label: object) -> str:
-    return unicodedata.normalize("NFC", str(label).strip())
+    return printable(unicodedata.normalize("NFC", str(label).strip()))
 
 
 def natural_order(names: Iterable[str]) -> list[str]:

@@ -28,7 +28,7 @@ from pirl_plugin.images.names import DISK_FILELIST, LISTS
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.text import counted, printable
+from pirl_plugin.system.text import counted
 
 _DELIMITERS = (",", ";", "\t")
 _FILES_TO_CHECK = 8
@@ -93,7 +93,7 @@ class FileListSource(ImageSource):
         if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
             raise MissingFile(
                 f"The first {counted(len(first), 'file')} in {file} cannot be found, such as "
-                f"{printable(first[0])}. Write paths that are absolute or relative to the list's "
+                f"{first[0]}. Write paths that are absolute or relative to the list's "
                 f"folder, with file extensions."
             )
 
@@ -135,7 +135,7 @@ class FileListSource(ImageSource):
             first = label_of_path.setdefault(os.path.normpath(path), label)
             if first != label:
                 raise NoLabels(
-                    f"{self.path}: {printable(path)} has two labels, {classes.names[first]} and "
+                    f"{self.path}: {path} has two labels, {classes.names[first]} and "
                     f"{classes.names[label]}. Keep one row per image."
                 )
 

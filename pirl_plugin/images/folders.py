@@ -17,7 +17,6 @@ from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.text import printable
 
 _KNOWN_EXTENSIONS = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp",
@@ -111,7 +110,7 @@ def warn_skipped(path: str, skipped: Counter[str]) -> str:
         path: the source's path.
         skipped: reason → number of files, folders or images.
     """
-    counts = ", ".join(f"{printable(reason)} ({count})" for reason, count in skipped.items())
+    counts = ", ".join(f"{reason} ({count})" for reason, count in skipped.items())
     counts = textwrap.shorten(counts, 1000, placeholder=" …")
     if {".heic", ".heif"} & skipped.keys():
         counts += "; to read HEIC, pip install pillow-heif"

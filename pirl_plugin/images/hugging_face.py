@@ -22,12 +22,11 @@ from pirl_plugin.images.classes import (
     natural_order,
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
-from pirl_plugin.images.decode import UnreadableImageError, read_file
+from pirl_plugin.images.decode import UnreadableImageError
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import DISK_HF
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.text import printable
 
 STATE = "state.json"
 """Name of the file that ``save_to_disk`` writes into a data set's folder."""
@@ -161,12 +160,8 @@ class HuggingFaceFiles(HuggingFaceSource):
         super().__init__(open_data_files(self._files), columns, name)
 
     def _read_file(self, path: str) -> bytearray:
-        """Read a file named in a row, unless it lies outside the data set's folder."""
-        folder = os.path.dirname(os.path.realpath(self._files[0]))
-        file = os.path.realpath(os.path.join(folder, path))
-        if os.path.commonpath([folder, file]) != folder:
-            raise UnreadableImageError(f"its row names a file outside {folder}: {printable(path)}")
-        return read_file(file)
+        """Refuse a row that names a file, since other people may have written the row."""
+        raise UnreadableImageError(f"its row names the file {path}, and holds no image")
 
     def files(self) -> list[str]:
         """Return the Arrow or Parquet files."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from pirl_plugin.images.decode import LARGEST_SIDE
 from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import RGB, ImageSource, evenly_spaced
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.callables import CallableViews
@@ -89,7 +89,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         self.pixel_type = RGB if rgb else self.source.pixel_type
         if self.pixel_type != RGB and isinstance(views, Views):
             listed = views.photometric.channel_options()
-            logging.root.warning(f"{self.pixel_type}: the views use {listed}, not color options.")
+            warn(f"{self.pixel_type}: the views use {listed}, not color options.")
         self.seed = seed
         # Shared with loader workers, which may live for several epochs; −1: set_epoch was not
         # called.

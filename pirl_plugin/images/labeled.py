@@ -19,7 +19,6 @@ from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import write_text
-from pirl_plugin.system.text import printable
 
 _HELD_OUT = 0.2  # fraction of each class
 _LISTS = ("train.jsonl", "val.jsonl")
@@ -125,14 +124,14 @@ def _hold_out(folder: Path) -> LabeledImages:
     for label, name in enumerate(source.classes):
         rows = np.flatnonzero(labels == label)
         if len(rows) == 1:
-            print(f"{printable(name)} has one image, which is used for training only")
+            print(f"{name} has one image, which is used for training only")
         if is_test[rows].all() or not is_test[rows].any():
             is_test[rows] = False
             is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1
     if not is_test.any():
         raise Refused(f"--data = {folder} has only one image per class. Add images.")
     print(
-        f"{is_test.sum():,} of {len(source):,} images in {printable(source.path)} are held out for "
+        f"{is_test.sum():,} of {len(source):,} images in {source.path} are held out for "
         f"testing, about a fifth of each class. To choose them yourself, use folders train and val."
     )
     train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
-from pirl_plugin.system.console import warn_once
+from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.system.text import counted, printable
@@ -115,8 +114,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             if not self._unreadable[row]:
                 self._unreadable[row] = True
                 reason = str(error) or "too little memory"
-                path = printable(self.path_of(row))
-                logging.root.warning(f"Skipped unreadable image {row}, {path}: {reason}")
+                path = self.path_of(row)
+                warn(f"Skipped unreadable image {row}, {path}: {reason}")
         shape = (pixel_type.channels, _GRAY_SIDE, _GRAY_SIDE)
         return torch.full(shape, _GRAY, dtype=pixel_type.dtype), False
 
@@ -190,7 +189,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     def summary(self) -> str:
         """Return a summary: number of images, path and format."""
-        return f"{len(self):,} in {printable(self.path)} ({self.kind})"
+        return f"{len(self):,} in {self.path} ({self.kind})"
 
     def paths(self) -> list[str]:
         """Return the paths of all images, in order."""
@@ -252,7 +251,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found by this process and its loader workers."""
         rows = self._unreadable.nonzero()[:, 0].tolist()
-        return [printable(self.path_of(row)) for row in rows]
+        return [self.path_of(row) for row in rows]
 
 
 def content_stamp(path: str | os.PathLike[str]) -> str:

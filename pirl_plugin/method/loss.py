@@ -7,7 +7,6 @@ Settings are in :mod:`pirl_plugin.method.settings`, estimators of L_NCE in
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -29,6 +28,7 @@ from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.system.comparison import differences, format_differences
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused, check, type_and_shape
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 
@@ -129,7 +129,7 @@ class PIRLLoss(nn.Module):
         # The paper has 2.5 %. Above 10 %, the noise term of nce is larger than the data term.
         many = max(0.1 * num_train_samples, 100)
         if config.estimator == "nce" and self.num_negatives > many and rank() == 0:
-            logging.root.warning(
+            warn(
                 f"{self.num_negatives} negatives are too many for the estimator nce and "
                 f"{num_train_samples} images. Use info_nce with a temperature such as 0.2, or "
                 f"fewer negatives."
@@ -320,7 +320,7 @@ class PIRLLoss(nn.Module):
         self._batches_since_update += 1
         batches_of_epoch = self.bank.num_rows // max(size * world_size(), 1)
         if self._batches_since_update == max(2, min(_MANY_STEPS, batches_of_epoch)):
-            logging.root.warning(
+            warn(
                 f"The memory bank was not updated in the last {self._batches_since_update} "
                 f"batches. Call update() after each batch."
             )
@@ -330,7 +330,7 @@ class PIRLLoss(nn.Module):
         expected = min(_MANY_STEPS * batch, len(self.bank.rows))
         visited = int(self.bank.visited.sum())
         if visited < expected / 4 and rank() == 0:
-            logging.root.warning(
+            warn(
                 f"{_MANY_STEPS} steps visited {visited} rows of the memory bank, not about "
                 f"{expected}. Pass each image's number in the data set as index, not its class."
             )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.method import cpu_kernels
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 
 _MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # per block, for rows or scores
@@ -280,7 +280,7 @@ def triton_kernels(device: torch.device) -> ModuleType | None:
         raise
     except Exception as error:  # Triton and its compilers raise many types
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-    logging.root.warning(
+    warn(
         f"PIRLLoss runs without Triton kernels, which is several times slower ({reason}). Install "
         f"the triton package and a C compiler such as gcc."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -16,6 +15,7 @@ from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import adapt_channels, evaluating, pooled_features
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.views.base import Views
@@ -207,7 +207,7 @@ class PIRL(nn.Module):
             )
         name, last = list(self.trunk.named_modules())[-1]
         if isinstance(last, nn.Linear) and last.out_features == width:
-            logging.root.warning(
+            warn(
                 f"The trunk ends in a classifier, {name} = {last}, so PIRL trains its {width} "
                 f"outputs as features. Replace it with torch.nn.Identity()."
             )
@@ -244,7 +244,7 @@ def _loss_for_few_images(num_images: int, lambda_invariance: float) -> PIRLLoss:
         lambda_invariance=lambda_invariance,
     )
     if rank() == 0:
-        logging.root.warning(
+        warn(
             f"PIRL uses its default loss for small data sets: estimator info_nce, temperature 0.2, "
             f"{loss.config.num_negatives:,} negatives, lambda_invariance {lambda_invariance:g}. "
             f"For the paper's, pass loss=PIRLLoss(len(data))."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -13,6 +12,7 @@ from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.resnet import LAST, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.text import counted
 
@@ -53,7 +53,7 @@ def adapt_channels(network: nn.Module, channels: int) -> None:
     weight.data = adapted  # the same parameter, which an optimizer may already have
     layer.in_channels = channels
     change = "summed" if channels == 1 else "repeated and scaled"
-    logging.root.warning(
+    warn(
         f"The trunk's first convolution, {name}, now reads {counted(channels, 'channel')} instead "
         f"of {old_channels}: its filters were {change}."
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pirl_plugin.system.failures import FailedWrite
-from pirl_plugin.system.text import span
+from pirl_plugin.system.text import printable, span
 
 _NO_READER = (errno.EPIPE, errno.EIO)  # a closed pipe or terminal
 
@@ -37,9 +37,22 @@ class _Stream(io.FileIO):
             return len(data)
 
 
+class _Text(io.TextIOWrapper):
+    """A standard stream's text, in which names from files cannot control the terminal."""
+
+    def write(self, text: str) -> int:
+        """Write text, with control characters escaped except those in lines and progress bars."""
+        return super().write(printable(text, keep="\t\n\r"))
+
+
 def put(text: str, stream: str = "stdout") -> None:
     """Write to stdout or stderr, and flush."""
     print(text, end="", file=getattr(sys, stream), flush=True)
+
+
+def warn(message: str) -> None:
+    """Log a warning as one printable line."""
+    logging.root.warning(printable(message), stacklevel=2)
 
 
 @functools.cache
@@ -48,7 +61,7 @@ def warn_once(message: str) -> None:
     from torch.utils.data import get_worker_info
 
     if get_worker_info() is None:
-        logging.root.warning(message)
+        warn(message)
 
 
 def prepare_streams() -> None:
@@ -60,7 +73,7 @@ def prepare_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
         elif mode == "w" and stream is getattr(sys, f"__{name}__"):  # not a notebook's
             buffer = io.BufferedWriter(_Stream(stream.fileno(), mode, closefd=False))
-            text = io.TextIOWrapper(buffer, stream.encoding, "backslashreplace", None, True)
+            text = _Text(buffer, stream.encoding, "backslashreplace", None, True)
             setattr(sys, name, text)  # with line buffering
 
 
@@ -121,7 +134,7 @@ class Progress:
         self._pause_s = 0.5 if self._open else 30.0
         if self._open:
             width = shutil.get_terminal_size().columns - 1
-            put(f"\r\033[K{text[:width]}", self.stream)  # clears the line
+            put(f"\r{text[:width]:{width}}", self.stream)
         else:
             put(f"{text}\n", self.stream)
 

@@ -35,6 +35,9 @@ class Refused(ValueError):
     shows only this sentence; other exceptions also leave a traceback in a file.
     """
 
+    def __str__(self) -> str:
+        return printable(super().__str__())  # it may quote names from a file
+
 
 class MissingFile(Refused, FileNotFoundError):
     """A required file or folder does not exist."""

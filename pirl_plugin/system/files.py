@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from pirl_plugin.system.comparison import differences, format_differences
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import FailedWrite, Refused
 from pirl_plugin.system.watcher import removed_at_end
 
@@ -279,7 +279,7 @@ def _lock(lock: IO[str], alone: bool) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        logging.root.warning(
+        warn(
             f"The file system cannot lock {lock.name} ({error.strerror}). Do not start a second "
             f"process that writes there."
         )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Sequence
 
 
-def printable(text: str) -> str:
+def printable(text: str, keep: str = "") -> str:
     r"""Return a text as one line of UTF-8, with other bytes and control characters escaped.
 
-    Use it for names from files before they reach a terminal, a log or a list.
+    Standard streams, warnings and errors do this to all text; use it for names in lists and tables.
+
+    Args:
+        text: any text.
+        keep: control characters to keep.
 
     Example:
         >>> print(printable("a\n\x1b[31m\udcff.jpg"))
         a\n\x1b[31m\xff.jpg
     """
-    characters = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in characters)
+    named = re.sub("[\udc80-\udcff]", lambda byte: f"\\x{ord(byte[0]) - 0xDC00:x}", text)
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in named)
 
 
 def counted(number: int, thing: str) -> str:

@@ -40,7 +40,7 @@ def test_sort_images__copies_if_links_fail(source, tmp_path, monkeypatch):
     assert not copy.is_symlink()
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "", "a\x1b[31m"])
+@pytest.mark.parametrize("name", ["..", "a/b", ""])
 def test_check_folder_names__refuses_unsafe_names(name):
     with pytest.raises(ValueError, match="cannot be a folder name"):
         check_folder_names(["cat", name])

@@ -11,7 +11,6 @@ from torch.utils.data import ConcatDataset, Subset
 from pirl_plugin.images.hugging_face import open_data_files
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.opening import open_source
-from tests.helpers.images import save_gray
 from tests.helpers.kinds import gray, in_memory, path_of, write_kind
 
 
@@ -67,23 +66,6 @@ def test_hugging_face__refuses_state_without_files(tmp_path):
 def test_parquet__refuses_names_that_datasets_expands(name, tmp_path):
     with pytest.raises(ValueError, match="rename the file or folder"):
         open_data_files([str(tmp_path / name / "a.parquet")])
-
-
-def test_parquet__rows_open_no_file_outside_the_folder(tmp_path, caplog, monkeypatch):
-
-    save_gray(tmp_path / "secret.png", 1)
-    save_gray(tmp_path / "data" / "mine.png", 2)
-    (tmp_path / "data" / "link.png").symlink_to(tmp_path / "secret.png")
-    paths = [str(tmp_path / "secret.png"), "../secret.png", "link.png", "http://localhost:9/x.png"]
-    paths += ["mine.png", str(tmp_path / "data" / "mine.png")]
-    image = [{"bytes": None, "path": path} for path in paths]
-    features = datasets.Features(image=datasets.Image())
-    data = datasets.Dataset.from_dict({"image": image}, features)
-    monkeypatch.setattr(type(data), "_estimate_nbytes", lambda self: 1)
-    data.to_parquet(tmp_path / "data" / "a.parquet")
-    source = open_source(tmp_path / "data" / "a.parquet")
-    assert [source[row][1] for row in range(6)] == [False] * 4 + [True] * 2
-    assert "its row names a file outside" in caplog.text
 
 
 def test_hugging_face__fetches_no_row_from_a_server(monkeypatch):

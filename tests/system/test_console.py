@@ -7,7 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from pirl_plugin.system.console import Progress
+from pirl_plugin.system.console import Progress, warn
+from pirl_plugin.system.failures import MissingFile
 
 
 def test_progress__is_on_stderr_and_sparse_in_logs(monkeypatch, capsys):
@@ -72,3 +73,29 @@ main(work)
         )
     assert getattr(done, other) == sentence
     assert done.returncode == bool(sentence)
+
+
+def test_streams__escape_control_characters():
+    code = r"""
+import logging, sys
+from pirl_plugin.system.console import prepare_streams
+prepare_streams()
+name = "\x1b[31m\u202e\ud800\udcff\x9b"
+print(f"é\t{name}\nb")
+sys.stderr.write(f"\r{name}")
+sys.exit(name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    escaped = r"\x1b[31m\u202e\ud800\xff\x9b"
+    assert done.stdout.decode() == f"é\t{escaped}\nb\n"
+    assert done.stderr.decode() == f"\r{escaped}{escaped}\n"
+
+
+def test_warning__is_one_printable_line(caplog):
+    warn("a\n\x1b[31m")
+    assert caplog.messages == [r"a\n\x1b[31m"]
+    assert caplog.records[0].filename == "test_console.py"
+
+
+def test_refusal__is_one_printable_line():
+    assert str(MissingFile("a\n\x1b[31m")) == r"a\n\x1b[31m"

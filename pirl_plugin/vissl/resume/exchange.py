@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pirl_plugin.system import watcher
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 from pirl_plugin.system.watcher import STOPPING
@@ -118,7 +118,7 @@ class ExchangeHook(QuietHook):
         new = sorted(of_all_ranks - self._named)
         self._named.update(new)
         if new and rank() == 0:
-            logging.warning(f"Unreadable files ({len(new)}): {', '.join(new)}")
+            warn(f"Unreadable files ({len(new)}): {', '.join(new)}")
 
 
 def _count_images(sample: Mapping[str, object]) -> list[int]:

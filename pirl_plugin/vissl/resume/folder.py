@@ -15,6 +15,7 @@ from pirl_plugin.checkpoints.read import (
     section_of,
     verify_checksums,
 )
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
 from pirl_plugin.vissl.resume.record import refuse_another_run, refuse_other_images
@@ -85,7 +86,7 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
         skip_final=bool(section.OVERWRITE_EXISTING),
     )
     for name, fault in point.skipped.items():
-        logging.warning(f"Skipped {folder / name}: {fault}")
+        warn(f"Skipped {folder / name}: {fault}")
     if not section.AUTO_RESUME:
         point = point if point.is_final else ResumePoint()  # a finished run is never overwritten
     elif point.path is not None:
@@ -204,7 +205,7 @@ class RunFolder:
             if shards is not None and shards not in self._saved.values():
                 remove(self.folder / shards)
         except OSError as error:
-            logging.root.warning(f"{name} could not be deleted: {error}")
+            warn(f"{name} could not be deleted: {error}")
 
     def _is_kept(self, name: str) -> bool:
         parts = CheckpointName.parse(name)
