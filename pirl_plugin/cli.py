@@ -51,6 +51,7 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     """
     if os.name != "posix":
         sys.exit("pirl_plugin: this package needs Linux or macOS; on Windows, use WSL")
+    from pirl_plugin.system.arguments import option_of
     from pirl_plugin.system.console import check_output, prepare_streams
     from pirl_plugin.system.failures import in_one_sentence
     from pirl_plugin.system.processes import share_import_path
@@ -64,7 +65,7 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     prepare_streams()
     share_import_path()
     try:
-        with watching(), in_one_sentence():
+        with watching(), in_one_sentence(spell=option_of):
             # Otherwise torch imports it in C++, where an exception from a signal is lost.
             import numpy  # noqa: F401
 

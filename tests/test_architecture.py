@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from pathlib import Path
 
 import pirl_plugin
@@ -46,6 +47,16 @@ def test_imports__go_up_the_list_of_layers():
         part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         found.update(offences(part, path.read_text()))
     assert found == set()
+
+
+def test_library__names_arguments_and_no_options():
+    """Messages name an argument in backquotes; the command line shows the option."""
+    found = []
+    for room in ("method", "views", "images", "models", "checkpoints"):
+        for path in (PACKAGE / room).glob("*.py"):
+            if not path.stem.endswith("_command"):
+                found += re.findall(r"(?<![-\w`])--[a-z][\w-]*", path.read_text())
+    assert found == []
 
 
 def import_graph():

@@ -395,6 +395,7 @@ def main(arguments: list[str]) -> None:
     add("--values", nargs="+", metavar="V", help="only these values (default: the paper's)")
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
         help="an override for every benchmark; repeatable")  # fmt: skip
+    parser.check_options(arguments)
     options = parser.parse_intermixed_args(arguments)
     if options.values is not None:  # argparse passes all following words to this option
         options.overrides += [word for word in options.values if "=" in word]

@@ -106,7 +106,7 @@ def load_trunk(
     options = dict(timm_options or {})
     if timm is None and (options or path is None):
         subject = f"The timm options {options}" if options else "Published weights"
-        raise Refused(f"{subject} need the network's timm name.")
+        raise Refused(f"{subject} need timm's name for the network, as `timm`.")
     if path is None:
         # timm downloads them, or loads them from its cache.
         return TimmTrunk(str(timm), {**options, "pretrained": True}).eval()
@@ -208,9 +208,14 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         raise Refused(f"{recorded_in}: the network record is damaged ({error!r}).") from error
 
 
-def _read_timm_record(file: Path) -> dict[str, Any]:
-    """Read timm's ``config.json``, and return a record with this package's keys."""
+def _read_timm_record(file: Path) -> dict[str, Any] | None:
+    """Read timm's ``config.json``, and return a record with this package's keys.
+
+    Other programs, such as transformers, write files with this name too; for them, return None.
+    """
     content = json.loads(file.read_text())
+    if "pretrained_cfg" not in content:
+        return None
     images = content["pretrained_cfg"]
     size = (images.get("input_size") or [None])[-1]  # (C, H, W)
     options = content.get("model_args") or {}
@@ -239,7 +244,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     if not part_names_at:
         raise Refused(
             f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. "
-            f"{_advice(tensors, 'For another network, such as a ViT, pass its timm name.')}"
+            f"{_advice(tensors, 'For another network, pass its name in timm as `timm`.')}"
         )
     trunk_prefix = _choose_prefix(list(part_names_at), file, prefix)
     part_names = part_names_at[trunk_prefix]
@@ -257,7 +262,7 @@ def _load_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     build = partial(ResNetTrunk, _most_similar_depth(state), width / 64, side == 3, channels)
     with torch.device("meta"):  # a file may describe a network that is larger than the memory
         described = build()
-    remedy = "If it is another network, pass its timm name."
+    remedy = "If it is another network, pass its name in timm as `timm`."
     name = described.network_config.name
     _check_complete(described.body, name, state, ignored, file, remedy)
     trunk = build()
@@ -475,4 +480,4 @@ def _choose_prefix(prefixes: Sequence[str], name: str, user_prefix: str | None) 
         if len(preferred) == 1:
             warn(f"{name} holds networks at {listed}; using {preferred[0]}")
             return preferred[0]
-    raise Refused(f"{name} holds {len(matching)} networks, at {listed}. Choose one by its prefix.")
+    raise Refused(f"{name} holds {len(matching)} networks, at {listed}. Choose one as `prefix`.")

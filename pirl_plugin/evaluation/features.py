@@ -85,9 +85,7 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 
 
-def config_for(
-    network: nn.Module, source: ImageSource, rgb: bool, rgb_argument: str = "rgb=True"
-) -> NetworkConfig:
+def config_for(network: nn.Module, source: ImageSource, rgb: bool) -> NetworkConfig:
     """Return a network's record, with the channels, dtype and statistics of the images to read.
 
     For images other than RGB in uint8, the statistics are the ones that the network was trained
@@ -97,7 +95,6 @@ def config_for(
         network: the network.
         source: the images; the training images if there are others.
         rgb: whether to convert the images to RGB.
-        rgb_argument: what the user passes to convert them, for messages.
 
     Raises:
         Refused: the network expects different images, or none are readable.
@@ -119,7 +116,7 @@ def config_for(
         remedy = "Choose a network for these images."
         is_convertible = images.channels in (1, 3, 4) and images.dtype != torch.float32
         if config.pixel_type == RGB and is_convertible:
-            remedy = f"Pass {rgb_argument} to convert them."
+            remedy = "Pass `rgb` to convert them."
         raise Refused(
             f"The network reads images with {described}, but {source.path} has {images}. {remedy}"
         )

@@ -124,7 +124,7 @@ def find_neighbors(
     device = device or gallery.device
     k = min(k, len(gallery) - leave_one_out)
     if k < 1:
-        raise Refused(f"k = {k} with {len(gallery)} rows: expected at least one neighbor")
+        raise Refused(f"`k` = {k} with {len(gallery)} rows: expected at least one neighbor")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
@@ -169,7 +169,7 @@ def vote(
         ValueError: τ is not positive.
     """
     if not temperature > 0:
-        raise Refused(f"temperature = {temperature}: expected a number above 0, such as 0.07")
+        raise Refused(f"`temperature` = {temperature}: expected a number above 0, such as 0.07")
     classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((cosines - cosines[:, :1]) / temperature).exp()

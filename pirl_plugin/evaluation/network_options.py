@@ -62,7 +62,7 @@ def load_network(options: argparse.Namespace, source: ImageSource) -> AnyTrunk:
         timm=options.timm,
         timm_options=timm_options,
     )
-    config = config_for(trunk, source, options.rgb, "--rgb").with_values(
+    config = config_for(trunk, source, options.rgb).with_values(
         "option", size=options.size, mean=options.mean, std=options.std
     )
     trunk.network_config = config

@@ -133,6 +133,30 @@ def name_classes(
     return Classes(names, indices, without)
 
 
+def require_class_names(names: Iterable[str], context: str) -> None:
+    """Refuse numbers with fractions as class names; ``1.0`` is whole.
+
+    Args:
+        names: class names.
+        context: where the labels come from, for the message.
+
+    Example:
+        >>> require_class_names(["1.5", "big"], "list.csv")
+        >>> require_class_names(["1.5", "2.0"], "list.csv")
+        Traceback (most recent call last):
+        pirl_plugin.system.failures.Refused: The labels in list.csv are numbers, such as 1.5, ...
+    """
+    try:
+        fractions = [name for name in names if float(name) % 1]
+    except ValueError:  # a name is not a number
+        return
+    if fractions:
+        raise Refused(
+            f"The labels in {context} are numbers, such as {fractions[0]}, as for regression. "
+            f"Classification needs classes: replace them, for example with low and high."
+        )
+
+
 def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.int64]:
     """Return test classes as indices into the training class names.
 

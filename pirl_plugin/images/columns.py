@@ -47,8 +47,8 @@ class Columns:
         if chosen is not None:
             if chosen not in columns:
                 raise Refused(
-                    f"{kind}_column = {chosen} is not a column of {kind}s in {context}. Choose one "
-                    f"of {', '.join(columns)}."
+                    f"`{kind}_column` = {chosen} is not a column of {kind}s in {context}. Choose "
+                    f"one of {', '.join(columns)}."
                 )
             return chosen
         by_lower_case = {column.lower(): column for column in reversed(columns)}
@@ -72,5 +72,5 @@ def column_hint(kind: str, columns: Iterable[str]) -> str:
     listed = ", ".join(map(str, columns))
     return (
         f"none of the columns {listed} has a known name, such as {', '.join(_NAMES[kind][:4])}. "
-        f"Choose the {kind}_column."
+        f"Choose one as `{kind}_column`."
     )

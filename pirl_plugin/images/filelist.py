@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import IO, Any, TextIO
@@ -24,7 +25,7 @@ from pirl_plugin.images.classes import (
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
-from pirl_plugin.images.names import DISK_FILELIST, LISTS
+from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, LISTS
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
@@ -67,6 +68,11 @@ class FileListSource(ImageSource):
         columns: Columns = BY_NAME,
     ) -> None:
         file = os.fspath(path)
+        if os.path.isdir(file):
+            raise Refused(
+                f"{file} is a folder, not a list of images. For the images in a folder, choose the "
+                f"data source {DISK_FOLDER}."
+            )
         paths = []
         self._labels: list[object] = []
         with open(file, "rb", opener=open_regular) as stream:
@@ -201,6 +207,9 @@ def _table(lines: TextIO, file: str) -> tuple[list[str], Rows]:
     header = next((line for line in lines if line.strip()), "")
     delimiter = max(_DELIMITERS, key=header.count)
     columns = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+    repeated = [name for name, count in Counter(columns).items() if name and count > 1]
+    if repeated:
+        raise Refused(f"{file} has the column {repeated[0]!r} twice. Rename or remove one.")
     return columns, _rows_of_table(csv.DictReader(lines, columns, delimiter=delimiter), file)
 
 

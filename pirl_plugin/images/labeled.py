@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.classes import NO_CLASS, join_classes
+from pirl_plugin.images.classes import NO_CLASS, join_classes, require_class_names
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.folders import FolderSource, find_splits
 from pirl_plugin.images.joined import JoinedSource
@@ -96,6 +96,8 @@ def open_labeled(
     assert val is not None
     train_source = open_source(train, columns=columns)
     test_source = open_source(val, columns=columns)
+    if not isinstance(train_source, FolderSource):  # a folder's name is a class in any case
+        require_class_names(train_source.classes, train_source.path)
     return _labeled(train_source, test_source)
 
 
@@ -115,8 +117,8 @@ def _hold_out(folder: Path) -> LabeledImages:
     source = open_source(folder)
     if not isinstance(source, FolderSource) or len(source.classes) < 2:
         raise MissingFile(
-            f"--data = {folder} has neither train/CLASS/* and val/CLASS/* nor two or more "
-            f"class folders. For other data, pass --train PATH and --val PATH."
+            f"`data` = {folder} has neither train/CLASS/* and val/CLASS/* nor two or more "
+            f"class folders. For other data, pass `train` and `val`."
         )
     labels = source.labels()
     shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
@@ -129,7 +131,7 @@ def _hold_out(folder: Path) -> LabeledImages:
             is_test[rows] = False
             is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1
     if not is_test.any():
-        raise Refused(f"--data = {folder} has only one image per class. Add images.")
+        raise Refused(f"`data` = {folder} has only one image per class. Add images.")
     print(
         f"{is_test.sum():,} of {len(source):,} images in {source.path} are held out for "
         f"testing, about a fifth of each class. To choose them yourself, use folders train and val."

@@ -26,7 +26,7 @@ from pirl_plugin.images.folders import (
     classes_of_folders,
     warn_skipped,
 )
-from pirl_plugin.images.names import DISK_SHARDS
+from pirl_plugin.images.names import DISK_FOLDER, DISK_SHARDS
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 
@@ -52,6 +52,11 @@ class ShardSource(ImageSource):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)
         tars = [folder] if folder.is_file() else sorted(folder.glob("*.tar"))
+        if not tars:
+            raise Refused(
+                f"{path} contains no .tar files. For the images in a folder, choose the data "
+                f"source {DISK_FOLDER}."
+            )
         self._tars = list(map(str, tars))
         names: list[str] = []
         locations: list[tuple[int, int, int]] = []  # tar number, offset and size in bytes

@@ -70,7 +70,8 @@ class NetworkConfig:
         object.__setattr__(self, "std", self.std or std)
         fits = len(self.mean) == len(self.std) == self.channels
         fits = fits and all(map(is_number, (*self.mean, *self.std))) and min(self.std) > 0
-        check("mean and std", [self.mean, self.std], fits, f"{self.channels} values each, std > 0")
+        expected = f"{self.channels} values each, std > 0"
+        check("`mean` and `std`", [self.mean, self.std], fits, expected)
 
     def __str__(self) -> str:
         parts = [] if self.pixel_type == RGB else [str(self.pixel_type)]

@@ -46,7 +46,7 @@ def normalize_images(
         )
     if not images.shape[1] == len(mean) == len(std):
         raise Refused(
-            f"mean and std have {len(mean)} and {len(std)} values, but the images have "
+            f"`mean` and `std` have {len(mean)} and {len(std)} values, but the images have "
             f"{counted(images.shape[1], 'channel')}."
         )
     white = 255 if images.dtype == torch.uint8 else 1
@@ -65,8 +65,8 @@ def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], white: int
     # Statistics for levels from 0 to 255 would make all images nearly the same.
     if white == 255 and not ((levels >= 0) & (levels <= 1) & (deviations <= 1)).all():
         raise Refused(
-            f"mean and std: expected numbers from 0 to 1 for uint8 images, got {mean} and {std}. "
-            f"Divide statistics for levels from 0 to 255 by 255."
+            f"`mean` and `std`: expected numbers from 0 to 1 for uint8 images, got {mean} and "
+            f"{std}. Divide statistics for levels from 0 to 255 by 255."
         )
     constants = torch.stack([1 / (white * deviations), -levels / deviations])
     return constants.float().view(2, 1, -1, 1, 1)

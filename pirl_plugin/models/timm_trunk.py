@@ -168,8 +168,8 @@ def check_description(architecture: object, options: object) -> tuple[str, dict[
             return name[0], options
     raise Refused(
         f"The record describes the timm network {shorten(str(architecture), 80)} "
-        f"{shorten(str(options), 200)}, but timm has no such network with plain options. Pass the "
-        f"network's timm name and options."
+        f"{shorten(str(options), 200)}, but timm has no such network with plain options. Pass "
+        f"`timm` and `timm_options`."
     )
 
 

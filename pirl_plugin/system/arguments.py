@@ -242,26 +242,22 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments, by default those in ``sys.argv``."""
-        self._check_options(args)
+        self.check_options(sys.argv[1:] if args is None else args)
         return super().parse_args(args, namespace)
 
-    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments, with values between options."""
-        self._check_options(args)
-        return super().parse_intermixed_args(args, namespace)
-
-    def _check_options(self, arguments: Sequence[str] | None) -> None:
+    def check_options(self, arguments: Sequence[str]) -> None:
+        """Refuse unknown options, with a similar name, and repeated ones."""
         known = self._option_string_actions
         given: set[argparse.Action] = set()
-        for word in takewhile("--".__ne__, sys.argv[1:] if arguments is None else arguments):
+        for word in takewhile("--".__ne__, arguments):
             name = word.partition("=")[0]
             if not re.fullmatch(r"--?[A-Za-z][\w-]*", name):  # a value, such as -0.5
                 continue
             action = known.get(name) or known.get(name[:2])  # -k20 is -k 20
             if action is None:
                 similar = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-                hint = f"did you mean {similar[0]}?" if similar else "--help lists the options"
-                self.error(f"unknown option {name}; {hint}")
+                hint = "".join(f"; did you mean {option}?" for option in similar)
+                self.error(f"unknown option {name}{hint}")
             if action in given and not isinstance(action, argparse._AppendAction):
                 self.error(f"{action.option_strings[-1]} is given twice; keep one")
             given.add(action)
@@ -293,6 +289,17 @@ def command_parser(
         for option, settings in table.items():
             parser.add_argument(option, **settings)
     return parser
+
+
+def option_of(argument: str) -> str:
+    """Return the option for a library argument that a message names.
+
+    Example:
+        >>> option_of("label_column")
+        '--label-column'
+    """
+    name = {"prefix": "trunk", "timm_options": "timm_option"}.get(argument, argument)
+    return "--" + name.replace("_", "-")
 
 
 def parse_labeled(parser: Parser, arguments: list[str]) -> argparse.Namespace:

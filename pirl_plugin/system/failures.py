@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
@@ -32,7 +32,8 @@ class Refused(ValueError):
     """One of this plugin's checks refused an input.
 
     The message is one sentence: what happened, with the value, and what to do. The command line
-    shows only this sentence; other exceptions also leave a traceback in a file.
+    shows only this sentence; other exceptions also leave a traceback in a file. An argument's name
+    in backquotes is shown there as the option or key that the user types.
     """
 
     def __str__(self) -> str:
@@ -121,8 +122,12 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, Refused) or _is_of_configuration(error)
 
 
-def sentence(error: BaseException) -> str:
+def sentence(error: BaseException, spell: Callable[[str], str] | None = None) -> str:
     """Return an exception's message in one line, with its type if the message alone is unclear.
+
+    Args:
+        error: the exception.
+        spell: returns what the user types for an argument that a refusal names in backquotes.
 
     Example:
         >>> sentence(ValueError("λ = 2: expected at most 1")), sentence(KeyError("a"))
@@ -135,6 +140,8 @@ def sentence(error: BaseException) -> str:
     text = re.sub(r"^\[Errno \d+\] ", "", text)
     first_paragraph = text.split("\n\n")[0]
     text = printable(" ".join(first_paragraph.split()))
+    if spell is not None and isinstance(error, Refused):
+        text = re.sub(r"`(\w+)`", lambda name: spell(name[1]), text)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return f"{text}. Use a smaller batch."
@@ -176,12 +183,15 @@ def details_of(error: BaseException) -> str:
 
 
 @contextmanager
-def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
+def in_one_sentence(
+    folder: Path | None = None, spell: Callable[[str], str] | None = None
+) -> Iterator[None]:
     """Turn any exception into one sentence and exit status 1.
 
     Args:
         folder: folder for ``failure.txt``, which then includes refusals; None for a temporary
             folder.
+        spell: see :func:`sentence`.
 
     Raises:
         SystemExit: with the sentence, and the path to the traceback.
@@ -189,7 +199,7 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = f"{PREFIX}{sentence(error)}"
+        text = f"{PREFIX}{sentence(error, spell)}"
         details = details_of(error)
         if folder is not None or details:
             text = record(text, details, folder) or text

@@ -37,6 +37,11 @@ def config_root() -> Path:
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
+def key_of(argument: str) -> str:
+    """Return the configuration key for a library argument that a message names."""
+    return f"config.DATA.TRAIN.{argument.upper()}" if "column" in argument else argument
+
+
 def literal(text: str) -> str:
     r"""Escape a text so that OmegaConf sees no interpolation in it.
 

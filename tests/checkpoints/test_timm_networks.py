@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from safetensors.torch import save_file
 from timm.models import adapt_input_conv
 
 from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines
@@ -97,9 +98,9 @@ def test_timm_example__normalizes_images_timm_cannot_transform(tmp_path):
 def test_timm_network__takes_image_size_from_options(tmp_path, caplog):
     net = timm.create_model("test_vit", img_size=48)
     file = save(net.state_dict(), tmp_path / "vit.pth")
-    with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT, pass its timm name"):
+    with pytest.raises(ValueError, match=r"holds no ResNet: .*pass its name in timm as `timm`"):
         load_trunk(file)
-    with pytest.raises(ValueError, match=r"timm options .* need the network's timm name"):
+    with pytest.raises(ValueError, match=r"timm options .* need timm's name for the"):
         load_trunk(file, timm_options={"img_size": 48})
     found = load_trunk(file, timm="test_vit", timm_options={"img_size": 48})
     assert torch.equal(found.body.state_dict()["pos_embed"], net.state_dict()["pos_embed"])
@@ -245,3 +246,12 @@ def test_timm_export__describes_our_center_crop(tmp_path):
     export_checkpoint(tmp_path / "trunk.torch", tmp_path / "out", "timm")
     written = json.loads((tmp_path / "out" / "config.json").read_text())["pretrained_cfg"]
     assert written["crop_pct"] == 7 / 8
+
+
+def test_config_of_other_program__is_no_damaged_record(tmp_path):
+    """transformers also writes config.json beside model.safetensors."""
+    names = ("embeddings.cls_token", "encoder.layer.0.attention.attention.key.weight")
+    save_file({name: torch.zeros(2, 2) for name in names}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"architectures": ["ViTModel"], "hidden_size": 2}')
+    with pytest.raises(ValueError, match="come from Hugging Face transformers"):
+        load_trunk(tmp_path / "model.safetensors")

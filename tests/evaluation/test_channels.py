@@ -71,16 +71,16 @@ def test_config__follows_training_or_images():
     trunk = pirl.WideResNet(10, 0.125)
     trunk.network_config = trunk.network_config.with_values("file", dtype="uint8")
     rgb_16 = open_source([array(3, np.uint16, level) for level in range(3)])
-    with pytest.raises(ValueError, match=r"reads images with 3 channels of uint8.* Pass rgb=True"):
+    with pytest.raises(ValueError, match=r"reads images with 3 channels of uint8.* Pass `rgb`"):
         config_for(trunk, rgb_16, rgb=False)
 
 
 @pytest.mark.parametrize(
     ("channels", "dtype", "sentence"),
     [
-        (1, np.uint16, "3 channels, but list has 1 channel of uint16. Pass rgb=True to convert"),
+        (1, np.uint16, "3 channels, but list has 1 channel of uint16. Pass `rgb` to convert"),
         (1, np.float32, "3 channels, but list has 1 channel of float32. Choose a network"),
-        (4, np.uint8, "3 channels, but list has 4 channels of uint8. Pass rgb=True"),
+        (4, np.uint8, "3 channels, but list has 4 channels of uint8. Pass `rgb`"),
         (7, np.uint8, "3 channels, but list has 7 channels of uint8. Choose a network for these"),
     ],
 )

@@ -50,5 +50,5 @@ def test_weights__come_from_file_or_timm(command, tmp_path, capsys):
         for split in ("train/a", "train/b", "val/a", "val/b"):
             save_gray(tmp_path / split / name)
     data = tmp_path / "val" if command == "embed" else tmp_path
-    with pytest.raises(Refused, match="weights need the network's timm name"):
+    with pytest.raises(Refused, match="weights need timm's name for the network, as `timm`"):
         run([command, "--data", str(data), *out, "--pretrained"])

@@ -176,18 +176,18 @@ def test_unknown_columns__are_refused_unless_chosen():
     data = hugging_face(left=[gray(1)] * 2, right=[gray(2)] * 2, shape=[0, 1], color=[1, 0])
     with pytest.raises(
         ValueError,
-        match=r"left, right, shape, color has a known name, such as image.* image_column",
+        match=r"left, right, shape, color has a known name, such as image.* `image_column`",
     ):
         open_source(data)
     source = open_source(data, columns=Columns("right"))
-    with pytest.raises(NoLabels, match=r"shape, color has .* such as label.* label_column"):
+    with pytest.raises(NoLabels, match=r"shape, color has .* such as label.* `label_column`"):
         source.labels()
     chosen = ImageDataset(
         data, ImageViews(image_size=8), image_column="right", label_column="color"
     ).source
     assert chosen[0][0].unique().tolist() == [2]
     assert chosen.labels().tolist() == [1, 0]
-    with pytest.raises(ValueError, match="label_column = size is not a column of labels"):
+    with pytest.raises(ValueError, match="`label_column` = size is not a column of labels"):
         open_source(data, columns=Columns("right", "size")).labels()
 
 
@@ -204,7 +204,7 @@ def test_columns__may_hold_encoded_images(tmp_path):
     assert open_source(tmp_path / "a.parquet", columns=Columns("image"))[0][1]
     # Text cells are never opened as paths: the file would decide what is read.
     for column in ("name", "photo"):
-        with pytest.raises(ValueError, match=f"image_column = {column} is not a column of images"):
+        with pytest.raises(ValueError, match=f"`image_column` = {column} is not a column"):
             open_source(tmp_path / "a.parquet", columns=Columns(column))
     data = {"image": ["a.png", "b.png"], "label": [["u"], ["u", "v"]], "id": [1, 2]}
     texts = datasets.Dataset.from_dict(data)

@@ -7,6 +7,7 @@ import pytest
 
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, DISK_SHARDS
 from pirl_plugin.images.opening import open_named, open_source
 from tests.helpers.images import save_gray
 
@@ -65,16 +66,40 @@ def test_table__without_known_or_chosen_column_is_refused(folder, subtests):
     for header, columns, words in (
         ("a/1.png,u", {}, r"none of the columns a/1\.png, u has a known name"),
         ("scan,finding", {"label": "finding"}, "none of the columns scan, finding has a known"),
-        ("path,breed", {}, r"none of the columns breed has .* such as label.* the label_column"),
+        ("path,breed", {}, r"none of the columns breed has .* such as label.* as `label_column`"),
         ("path,id,sex", {}, "none of the columns id, sex has a known name, such as label"),
-        ("scan,finding", {"image": "scam"}, "image_column = scam is not a column"),
-        ("path,finding", {"label": "findings"}, "label_column = findings is not a column of"),
+        ("scan,finding", {"image": "scam"}, "`image_column` = scam is not a column"),
+        ("path,finding", {"label": "findings"}, "`label_column` = findings is not a column of"),
     ):
         with subtests.test(words):
             cells = ",p" * header.count(",")
             (folder / "a.csv").write_text(f"{header}\na/1.png{cells}\nb/2.png{cells}\n")
             with pytest.raises(ValueError, match=words):
                 open_source(folder / "a.csv", columns=Columns(**columns)).labels()
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_table__with_repeated_column_is_refused(separator, folder):
+    for header, row in (("path,label,label,", "a/1.png,u,v,"), ("path,x,,,", "a/1.png,u,,,")):
+        text = f"{header}\n{row}\n".replace(",", separator)
+        (folder / "a.csv").write_text(text)
+        if "label" not in header:  # empty names, as spreadsheets write them
+            assert len(open_source(folder / "a.csv")) == 1
+            continue
+        with pytest.raises(ValueError, match=r"a\.csv has the column 'label' twice"):
+            open_source(folder / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (DISK_FILELIST, "is a folder, not a list of images"),
+        (DISK_SHARDS, r"contains no \.tar files"),
+    ],
+)
+def test_folder__is_refused_by_sources_of_another_kind(name, words, folder):
+    with pytest.raises(ValueError, match=f"{words}.* choose the data source {DISK_FOLDER}"):
+        open_named(name, str(folder))
 
 
 def test_table__uses_chosen_columns(folder, caplog):

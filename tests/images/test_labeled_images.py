@@ -33,17 +33,22 @@ def test_train_and_val__may_differ_in_format(train, val, tmp_path):
     assert f"training images: 2 in {paths[0]} ({kinds.get(train, train)}" in images.summary()
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"data": "flat"}, r"--data = .*flat has neither train/CLASS/\* and val/CLASS/\* nor two"),
-    ],
-)
-def test_open_labeled__explains_what_to_pass_instead(options, words, tmp_path):
+def test_open_labeled__refuses_images_without_class_folders(tmp_path):
     save_gray(tmp_path / "flat" / "1.png")
-    (tmp_path / "train.csv").write_text("path,label\nflat/1.png,a\n")
+    words = r"`data` = .*flat has neither train/CLASS/\* and val/CLASS/\* nor two"
     with pytest.raises(ValueError, match=words):
-        open_labeled(**{name: tmp_path / path for name, path in options.items()})
+        open_labeled(tmp_path / "flat")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "folder"])
+def test_open_labeled__refuses_regression_targets_but_not_folders(kind, tmp_path):
+    write_kind(kind, tmp_path, {"train": [("0.25", gray(1)), ("1.0", gray(2))]})
+    path = path_of(kind, tmp_path, "train")
+    if kind == "folder":
+        assert open_labeled(train=path, val=path).classes == ["0.25", "1.0"]
+        return
+    with pytest.raises(ValueError, match=r"are numbers, such as 0\.25, as for regression"):
+        open_labeled(train=path, val=path)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_record__omits_defaults(tmp_path):
     "values", [{"mean": [0.5]}, {"std": [1, 0, 1]}, {"std": [-1, 1, 1]}, {"mean": [0, 0, 0, 0]}]
 )
 def test_with_values__refuses_unusable_statistics(values):
-    with pytest.raises(ValueError, match=r"mean and std = .*: expected 3 values each, std > 0"):
+    with pytest.raises(ValueError, match=r"`mean` and `std` = .*: expected 3 values each, std > 0"):
         NetworkConfig("test_vit").with_values("test", **values)
 
 

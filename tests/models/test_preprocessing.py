@@ -44,7 +44,7 @@ def test_normalize_images__refuses_constants_in_other_units(subtests):
         {"std": [58.4, 57.1, 57.4]},
     ):
         with subtests.test(constants=constants):
-            with pytest.raises(ValueError, match="mean and std"):
+            with pytest.raises(ValueError, match="`mean` and `std`"):
                 normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), **constants)
 
 

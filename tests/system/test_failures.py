@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf.errors import ConfigKeyError
 
+from pirl_plugin.system.arguments import option_of
 from pirl_plugin.system.failures import (
     MissingFile,
     MissingPackage,
@@ -44,6 +45,15 @@ def test_other_error__saves_traceback(tmp_path, subtests):
             text = (tmp_path / "failure.txt").read_text()
             assert "Traceback" in text
             assert type(error).__name__ in text
+
+
+def test_refusal__names_options_for_arguments():
+    words = "pass `label_column`, `prefix`, `timm_options` or `a b`"
+    with pytest.raises(SystemExit) as ended, in_one_sentence(spell=option_of):
+        raise Refused(words)
+    sentence = "pass --label-column, --trunk, --timm-option or `a b`"
+    assert ended.value.code == f"pirl_plugin: {sentence}"
+    assert str(Refused(words)) == words
 
 
 def test_refusal__crosses_processes(subtests):

@@ -29,6 +29,7 @@ from pirl_plugin.system.failures import (
 from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.processes import killed_worker, loader_workers, share_import_path
 from pirl_plugin.system.watcher import watching
+from pirl_plugin.vissl.host_config import key_of
 from pirl_plugin.vissl.sections import (
     RECORD,
     TIMEOUT,
@@ -138,7 +139,7 @@ def run_rank(
 def _failure_text(error: Exception) -> str:
     """Return the message for a rank's own failure, which a killed loader worker may have caused."""
     lost_connection = isinstance(error, (EOFError, OSError))
-    return (lost_connection and killed_worker(loader_workers())) or sentence(error)
+    return (lost_connection and killed_worker(loader_workers())) or sentence(error, key_of)
 
 
 def _end_spawned_rank(text: str, details: str, folder: Path, is_consequence: bool) -> NoReturn:
