@@ -17,6 +17,7 @@ from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import usable_device, weights_name
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import claim_folder, locked, locked_file
 
 
@@ -50,18 +51,33 @@ def load_network(options: argparse.Namespace, source: ImageSource) -> AnyTrunk:
     Args:
         options: options from ``arguments.WEIGHTS``, ``NETWORK``, ``IMAGES`` and ``COMPUTING``.
         source: the images; the training images if there are others.
+
+    Raises:
+        Refused: timm could not download the published weights.
     """
     device = usable_device(options.device)
     timm_options = dict(options.timm_option)
     channels = 3 if options.rgb else source.pixel_type.channels
     if options.timm is not None and channels != 3:
         timm_options.setdefault("in_chans", channels)
-    trunk = load_trunk(
-        options.checkpoint,
-        prefix=options.trunk,
-        timm=options.timm,
-        timm_options=timm_options,
-    )
+    try:
+        trunk = load_trunk(
+            options.checkpoint,
+            prefix=options.trunk,
+            timm=options.timm,
+            timm_options=timm_options,
+        )
+    except OSError as error:
+        if options.checkpoint is not None or error.errno:  # a file, or the cache on a full disk
+            raise
+        from timm import get_pretrained_cfg
+
+        weights = get_pretrained_cfg(options.timm)
+        raise Refused(
+            f"timm could not download model.safetensors from {weights.hf_hub_id} on the "
+            f"Hugging Face Hub. Connect to the internet; or download this file elsewhere, and "
+            f"pass --checkpoint FILE --timm {weights.architecture}.{weights.tag}."
+        ) from error
     config = config_for(trunk, source, options.rgb).with_values(
         "option", size=options.size, mean=options.mean, std=options.std
     )

@@ -35,7 +35,10 @@ def test_published_weights__come_from_hub_or_are_refused(folder, monkeypatch, ca
         assert np.unique(fetched["features"], axis=0).shape == (4, 64)
         np.testing.assert_array_equal(fetched["features"], read["features"])
     missing = ["--timm", "test_resnet", "--pretrained"]  # from the cache
-    with pytest.raises(Exception, match="Hub"):
+    remedies = (
+        r"from timm/test_resnet\.r160_in1k on .*--checkpoint FILE --timm test_resnet\.r160_in1k"
+    )
+    with pytest.raises(Refused, match=remedies):
         run(["embed", *missing, *data, "--out", str(folder / "a.npz")])
 
 
