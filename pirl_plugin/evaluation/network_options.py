@@ -72,7 +72,7 @@ def load_network(options: argparse.Namespace, source: ImageSource) -> AnyTrunk:
             raise
         from timm import get_pretrained_cfg
 
-        weights = get_pretrained_cfg(options.timm)
+        weights: Any = get_pretrained_cfg(options.timm)
         raise Refused(
             f"timm could not download model.safetensors from {weights.hf_hub_id} on the "
             f"Hugging Face Hub. Connect to the internet; or download this file elsewhere, and "

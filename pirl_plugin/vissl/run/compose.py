@@ -7,23 +7,26 @@ learning rates.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
-from hydra.errors import MissingConfigException
+from hydra.errors import ConfigCompositionException, MissingConfigException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
+from pirl_plugin.system.comparison import is_below
 from pirl_plugin.system.failures import Refused, in_one_sentence
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
-from pirl_plugin.vissl.run.rank import follow_torchrun
+from pirl_plugin.vissl.run.rank import follow_torchrun, torchrun_local_rank
 from pirl_plugin.vissl.sections import RECORD, is_ours
 
 if TYPE_CHECKING:
@@ -34,6 +37,23 @@ _LISTED = "pirl-plugin configs lists all configs and groups."
 # Keys for one path or, for the first two, a list of paths.
 _PATH_KEYS = re.compile(
     r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
+)
+_KEY = re.compile(r"[+~]*config\.")
+# They may get further keys, which are checked where they are used.
+_CHECKED_LATER = (
+    "config.CHECKPOINT.PIRL",
+    "config.DATA.RGB",
+    "config.DATA.TRAIN.PHOTOMETRIC",
+    "config.DATA.TRAIN.TRANSFORMS",
+    "config.DATA.TRAIN.VIEWS",
+    "config.HOOKS.PIRL_INPUT",
+    "config.HOOKS.PIRL_MONITOR",
+    "config.HOOKS.PIRL_RUN",
+    "config.LOSS.pirl_loss",
+    "config.MODEL.TRUNK.PIRL_ENSEMBLE",
+    "config.MODEL.TRUNK.PIRL_RESNET",
+    "config.MODEL.TRUNK.PIRL_TIMM",
+    "config.TRAINER.PIRL_MICRO_BATCHES",
 )
 # Values in Hydra's own syntax: a quoted string, an interpolation, nothing.
 _SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
@@ -74,6 +94,10 @@ def compose(overrides: list[str]) -> DictConfig:
         except MissingConfigException as error:
             names = f"Choose one of {', '.join(error.options)}." if error.options else _LISTED
             raise Refused(f"There is no {error.missing_cfg_file}.yaml. {names}") from error
+        except ConfigCompositionException:
+            for message in _unknown_keys(overrides, r"~?config\."):
+                raise Refused(message) from None
+            raise
         for key in map(str, composed):
             if "/" in key:  # Hydra treats an unknown group as a key
                 raise Refused(f"+{key}: there is no such group. {_LISTED}")
@@ -97,6 +121,38 @@ def readable_override(override: str) -> str:
     return f"{key}=[{in_quotes}]" if is_in_brackets else f"{key}={in_quotes}"
 
 
+def _unknown_keys(overrides: list[str], pattern: str) -> Iterator[str]:
+    """Yield a sentence for each override of a key that neither VISSL nor this plugin has.
+
+    Keys in an empty section, such as options for SLURM, are the user's.
+
+    Args:
+        overrides: overrides from the command line.
+        pattern: beginning of the overrides to look at.
+    """
+    suspects = [override for override in overrides if re.match(pattern, override)]
+    if not suspects:
+        return
+    defaults = compose([override for override in overrides if not _KEY.match(override)])
+    values = dict(_sections_and_values(OmegaConf.to_container(defaults)))
+    for override in suspects:
+        key = override.lstrip("+~").partition("=")[0]
+        section, _, _ = key.rpartition(".")
+        if key in values or values.get(section, "") in ({}, None) or is_below(key, _CHECKED_LATER):
+            continue
+        nearest = get_close_matches(key, values, n=1)
+        hint = f" The nearest is {nearest[0]}." if nearest else ""
+        yield f"{override}: neither VISSL nor this plugin has this key.{hint}"
+
+
+def _sections_and_values(values: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """Yield dotted key and value for all nested mappings and what is in them."""
+    if isinstance(values, dict):
+        for name, value in values.items():
+            yield f"{key}{name}", value
+            yield from _sections_and_values(value, f"{key}{name}.")
+
+
 def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
     """Complete and validate a run with this plugin; report mistakes in one sentence."""
     from pirl_plugin.vissl.run.validation import validate
@@ -110,6 +166,9 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
         fill_in(composed)
         OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
         validate(composed, overrides)
+        if not torchrun_local_rank():
+            for message in _unknown_keys(overrides, r"\++config\."):
+                logging.root.warning(message)
     return composed
 
 

@@ -21,8 +21,8 @@ def test_mistaken_override__ends_in_one_sentence(subtests):
         ([QUICK, "+config/pirl/models=resnet19"], "Choose one of resnet10, resnet18, .*, timm"),
         ([QUICK, "+config/pirl/model=resnet18"], "no such group. pirl-plugin configs lists"),
         ([QUICK, "config.SLURM.NAME=jos\u00e9"], "SLURM.NAME=jos. .*override_grammar"),
-        ([QUICK, "config.DATA.TRAIN.DATA_PATH=x"], r"use \+config.DATA.TRAIN.DATA_PATH=x"),
-        ([QUICK, "~config.OPTIMIZER.num_epoch"], "config.OPTIMIZER.num_epoch' does not exist"),
+        ([QUICK, "config.DATA.TRAIN.DATA_PATH=x"], r"nearest is config.DATA.TRAIN.DATA_PATHS\."),
+        ([QUICK, "~config.OPTIMIZER.num_epoch"], r"nearest is config.OPTIMIZER.num_epochs\."),
         ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "Set .*lr.start_value"),
         ([QUICK, f"{RATE}value=1"], "name = cosine .* Set .*lr.start_value"),
         ([JIGSAW, f"{RATE}start_value=1"], "Set .*auto_lr_scaling.base_value"),
@@ -49,6 +49,25 @@ def test_mistaken_override__ends_in_one_sentence(subtests):
             with pytest.raises(SystemExit, match=message) as stopped:
                 compose(*overrides)
             assert len(str(stopped.value).splitlines()) == 1
+
+
+def test_unknown_added_keys__are_reported(caplog):
+    compose(
+        "config=pretrain/pirl/jigsaw_8node",
+        "+config/pirl/machines=cpu_small",
+        "+config.OPTIMIZER.num_epoch=1",
+        "+config.MINE.key=1",
+        "+config.SLURM.ADDITIONAL_PARAMETERS.account=me",  # an open section of VISSL's
+        "++config.HOOKS.PIRL_MONITOR.k=5",
+        "+config.DATA.RGB=true",
+        "++config.LOG_FREQUENCY=7",  # exists
+    )
+    first, second = caplog.messages
+    assert first == (
+        "+config.OPTIMIZER.num_epoch=1: neither VISSL nor this plugin has this key. The nearest is "
+        "config.OPTIMIZER.num_epochs."
+    )
+    assert second.startswith("+config.MINE.key=1: neither VISSL nor this plugin has this key.")
 
 
 def test_host_configs__are_not_validated():
