@@ -40,7 +40,7 @@ def main() -> None:
         data, batch_size, sampler=sampler, drop_last=True, collate_fn=pirl.collate_views
     )
 
-    trunk = pirl.WideResNet(10, width=0.5)
+    trunk = pirl.WideResNet(10, width=0.5).to(memory_format=torch.channels_last)  # as the images
     model = pirl.PIRL(trunk, data)
     if gpu:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 from torch.nn.functional import linear
 
-from pirl_plugin.checkpoints.read import is_safetensors, open_checkpoint
+from pirl_plugin.checkpoints.read import open_checkpoint
 from pirl_plugin.system.failures import Refused
 
 CLASSIFIER = "pirl_classifier"
@@ -67,7 +67,7 @@ def read_classifier(path: Path | None) -> Classifier | None:
     Raises:
         Refused: the classifier is incomplete, or its class names are invalid.
     """
-    if path is None or is_safetensors(path):
+    if path is None:
         return None
     record = open_checkpoint(path).get(CLASSIFIER)
     if record is None:

@@ -11,6 +11,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -21,6 +22,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from pirl_plugin.checkpoints.read import open_checkpoint, read_checkpoint, section_of
 from pirl_plugin.checkpoints.tensors import compare, count_by_prefix, flatten, select_prefix
+from pirl_plugin.method.settings import unpack_state
 from pirl_plugin.models.network_config import RESNET, NetworkConfig, network_config_of
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
@@ -192,7 +194,8 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
             origin = timm_config.name
             record = _read_timm_record(timm_config)
         else:
-            record = section_of(_opened(path) if content is None else content).get(NETWORK)
+            content = _opened(path) if content is None else content
+            record = section_of(content).get(NETWORK) or _images_of_state(content)
         if record is None:
             return NetworkConfig()
         architecture = record["architecture"]
@@ -206,6 +209,20 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         raise Refused(f"{recorded_in}: {error}") from error
     except Exception as error:  # a damaged record can raise anything
         raise Refused(f"{recorded_in}: the network record is damaged ({error!r}).") from error
+
+
+def _images_of_state(content: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the record of the images in the state of a :class:`pirl_plugin.PIRL`, if any.
+
+    Lightning and accelerate save this state.
+    """
+    for name, tensor in flatten(content):
+        if name.endswith("_extra_state"):
+            with suppress(Refused):  # another program's, or an average
+                images: dict[str, Any] | None = unpack_state(tensor).get("images")
+                if images:
+                    return images
+    return None
 
 
 def _read_timm_record(file: Path) -> dict[str, Any] | None:

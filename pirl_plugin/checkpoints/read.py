@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from pirl_plugin.system.failures import Refused
 
@@ -48,8 +49,6 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
     """
     try:
         if is_safetensors(path):
-            from safetensors.torch import load_file
-
             return load_file(path)
         verify_checksums(path)
         return _load(path)
@@ -79,12 +78,14 @@ def is_safetensors(path: Path) -> bool:
 
 
 def open_checkpoint(path: Path) -> Mapping[str, Any]:
-    """Open a file from ``torch.save`` without reading the tensors, which stay on disk.
+    """Open a checkpoint without reading the tensors, which stay on disk.
 
     Raises:
         ValueError: it is empty, truncated or something else; the message does not name the path.
     """
     try:
+        if is_safetensors(path):
+            return load_file(path)
         # torch's older format cannot be mapped into memory.
         return _load(path, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file can raise anything

@@ -7,6 +7,8 @@ Settings are in :mod:`pirl_plugin.method.settings`, estimators of L_NCE in
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -25,7 +27,7 @@ from pirl_plugin.method.estimators import (
 from pirl_plugin.method.index_check import check_range
 from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
-from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
+from pirl_plugin.method.settings import BankConfig, PIRLLossConfig, pack_state, unpack_state
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.system.comparison import differences, format_differences
 from pirl_plugin.system.console import warn
@@ -34,6 +36,7 @@ from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 _MOST_NEGATIVES = 4096  # if N follows |D|
+_STATE_BYTES = 1024  # for four numbers as text
 _MANY_STEPS = 100  # before warning about a likely mistake in the training loop
 
 
@@ -67,6 +70,7 @@ class PIRLLoss(nn.Module):
         norm_constant: Z for the ``nce`` estimator, a float; None until known.
         step: number of training steps so far, a key for drawing negatives.
         seed: seed for the initial rows and the draw; None (same as 0) until known.
+        images: a record of the images, as JSON, which is saved with the state.
         last_terms: unweighted L_NCE in the last step per output with a weight above 0, by name
             (``invariance``, ``image``). The mean over ranks is the mean over all valid images.
 
@@ -123,6 +127,7 @@ class PIRLLoss(nn.Module):
         self.norm_constant = config.norm_constant
         self.seed = config.bank.seed
         self.step = 0
+        self.images: dict[str, Any] = {}
         self.last_terms: dict[str, Tensor] = {}
         self._batches_since_update = 0
         self.resize(num_train_samples)
@@ -316,13 +321,13 @@ class PIRLLoss(nn.Module):
                 )
 
     def _note_batch(self, size: int) -> None:
-        """Warn once after an epoch, or many batches, without an update."""
+        """Warn once after more than an epoch, or many batches, without an update."""
         self._batches_since_update += 1
-        batches_of_epoch = self.bank.num_rows // max(size * world_size(), 1)
-        if self._batches_since_update == max(2, min(_MANY_STEPS, batches_of_epoch)):
+        batches_of_epoch = math.ceil(self.bank.num_rows / max(size * world_size(), 1))
+        if self._batches_since_update == min(_MANY_STEPS, 1 + batches_of_epoch):
             warn(
                 f"The memory bank was not updated in the last {self._batches_since_update} "
-                f"batches. Call update() after each batch."
+                f"batches. Call update() after each optimizer step."
             )
 
     def _warn_about_few_rows(self, batch: int) -> None:
@@ -352,21 +357,24 @@ class PIRLLoss(nn.Module):
             seed=self.seed or 0,
         ).to(device)
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """Return the checkpoint state other than the bank."""
-        return {
+    def get_extra_state(self) -> Tensor:
+        """Return the checkpoint state other than the bank, packed; its length is fixed."""
+        state = {
+            "images": self.images,
             "step": self.step,
             "seed": self.seed or 0,
             "norm_constant": self.norm_constant,
             "temperature": self.config.temperature,
         }
+        return pack_state(state, _STATE_BYTES + len(json.dumps(self.images)))
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, packed: Tensor | Mapping[str, Any]) -> None:
         """Resume from a checkpoint's step, with the same sequence of negatives.
 
         Arguments take precedence over the checkpoint. Z is a mean of exp(s/τ), so it is estimated
         again if τ differs.
         """
+        state = unpack_state(packed)
         config = self.config
         self.step = state["step"]
         if config.bank.seed is None:

@@ -1,12 +1,17 @@
-"""Settings for :class:`pirl_plugin.PIRLLoss`; the defaults are the paper's values."""
+"""Settings for :class:`pirl_plugin.PIRLLoss`, by default the paper's, and its saved state."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from pirl_plugin.method.estimators import ESTIMATORS
-from pirl_plugin.system.failures import check, check_name
+from pirl_plugin.system.failures import Refused, check, check_name
 
 
 @dataclass
@@ -88,3 +93,30 @@ class PIRLLossConfig:
             check("lambda_invariance", weight, weight == 0, "0 (NPID) if g_transformed is None")
             return [1.0]
         return [weight / num_transformed] * num_transformed + [1 - weight]
+
+
+def pack_state(state: Mapping[str, Any], length: int) -> Tensor:
+    """Return plain values as JSON in a uint8 tensor ``(length,)``.
+
+    Programs that average, copy or save a ``state_dict`` expect tensors whose shape stays the same.
+    """
+    text = json.dumps(state).encode().ljust(length)
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def unpack_state(state: Tensor | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values in a packed state; in earlier checkpoints, it is a dictionary.
+
+    Raises:
+        Refused: the tensor holds no JSON.
+    """
+    if not isinstance(state, Tensor):
+        return state
+    try:
+        values: Mapping[str, Any] = json.loads(bytes(state.to(torch.uint8).tolist()))
+    except ValueError:
+        raise Refused(
+            "The loss's state in the checkpoint is damaged, or an average of several. Load only "
+            "the trunk, with load_trunk."
+        ) from None
+    return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import adapt_channels, evaluating, pooled_features
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.ranks import rank
+from pirl_plugin.system.ranks import rank, world_size
 from pirl_plugin.views.base import Views
 
 
@@ -34,9 +35,9 @@ class PIRL(nn.Module):
 
     Args:
         trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, D)``, or to a list,
-            tuple or dictionary with one such tensor, or with one named ``pooler_output``. Its
-            weights are converted to channels-last, like the images. If the images have a different
-            number of channels, the first convolution is adapted, which is logged.
+            tuple or dictionary with one such tensor, or with one named ``pooler_output``. If the
+            images have a different number of channels, the first convolution is adapted, which is
+            logged.
         data: the data set; the bank has one row per image.
         loss: None: a loss for small data sets and short runs (``info_nce``, τ = 0.2, λ = 0.75,
             half as many negatives as images, at most 1,024), which is logged.
@@ -89,11 +90,14 @@ class PIRL(nn.Module):
                 f"The loss has {loss.bank.num_rows:,} rows, but data has {len(data):,} images. "
                 f"Pass loss=PIRLLoss(len(data), …)."
             )
-        self.trunk = trunk.to(memory_format=torch.channels_last)
+        self.trunk = trunk
         adapt_channels(trunk, len(blank))
         # Our views keep the units of the images; the user's own views normalize floats, if at all.
         self._normalizes_floats = data.pixel_type != RGB and isinstance(data.views, Views)
-        self.trunk.network_config = self._config_for(data, blank)  # type: ignore[assignment]
+        config = self._config_for(data, blank)
+        self.trunk.network_config = config  # type: ignore[assignment]
+        # The trunk is found by its tensors; a checkpoint's own record is of the images alone.
+        loss.images = replace(config, architecture="", options={}).to_dict()
         width = self._feature_width(blank)
         embedding_dim = loss.config.embedding_dim
         self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim)
@@ -102,7 +106,7 @@ class PIRL(nn.Module):
             num_patches = len(view) if name in JOINED_VIEWS else 1
             self.g[name] = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
         self.loss = loss
-        self._last_batch: tuple[Tensor, Tensor] | None = None  # index and f(v_I)
+        self._batches: list[tuple[Tensor, Tensor]] = []  # index and f(v_I), since update()
 
     @property
     def bank(self) -> MemoryBank:
@@ -125,25 +129,33 @@ class PIRL(nn.Module):
         g_transformed = [head(self._features(batch[name])) for name, head in self.g.items()]
         value = self.loss(f_image, g_transformed or None, index)
         if self.training and torch.is_grad_enabled():
-            self._last_batch = (index, f_image.detach())
+            self._keep(index, f_image.detach())
         return value
 
-    def update(self) -> None:
-        """Move the bank's rows for the last batch toward f(v_I), after the optimizer's step.
+    @torch._disable_dynamo
+    def _keep(self, index: Tensor, f_image: Tensor) -> None:
+        """Keep a batch for :meth:`update`, and at most one epoch of batches."""
+        num_images = sum(len(kept) for kept, _ in self._batches) * world_size()
+        if num_images >= self.bank.num_rows:
+            self._batches.pop(0)
+        self._batches.append((index, f_image))
 
-        With gradient accumulation, call this after each batch. Collective.
+    def update(self) -> None:
+        """Move the bank's rows toward f(v_I), after the optimizer's step. Collective.
+
+        With gradient accumulation, this applies all batches since the last update, in order.
 
         Raises:
             ValueError: there was no batch, in training mode, since the last update.
         """
-        if self._last_batch is None:
+        if not self._batches:
             raise Refused(
-                "There has been no batch since the last update(). Call update() once after each "
-                "model(batch), in training mode."
+                "There has been no batch since the last update(). Call update() after the "
+                "optimizer's step, in training mode."
             )
-        index, f_image = self._last_batch
-        self._last_batch = None
-        self.loss.update(index, f_image)
+        for index, f_image in self._batches:
+            self.loss.update(index, f_image)
+        self._batches.clear()
 
     @torch.no_grad()
     def fill_bank(self, batches: Iterable[Mapping[str, Tensor]]) -> None:

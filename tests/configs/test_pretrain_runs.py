@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from pirl_plugin.method.settings import unpack_state
 from tests.helpers.host_runs import losses, run
 
 # 8 images in batches of 4, twice: 4 steps. Views are small; all else is as in the configs.
@@ -42,7 +43,7 @@ def check_trained(name, out):
     assert all(math.isfinite(loss) for loss in trained.values())
     checkpoint = torch.load(out / "checkpoint.torch", weights_only=True)
     if "baseline" not in name:
-        assert checkpoint["loss"]["_extra_state"]["step"] == 4
+        assert unpack_state(checkpoint["loss"]["_extra_state"])["step"] == 4
         norms = checkpoint["loss"]["bank.rows"].norm(dim=1)
         torch.testing.assert_close(norms, torch.ones(8))
         return

@@ -289,8 +289,8 @@ def test_loss__warns_once_about_likely_mistakes(caplog):
         right.update(torch.tensor([i % ROWS, 1, 0]), f)
     first, second = (record.getMessage() for record in caplog.records)
     assert (
-        "not updated in the last 13 batches. Call update() after each batch" in first
-    )  # with 40 images, an epoch has 13 batches of 3
+        "not updated in the last 15 batches. Call update() after each optimizer step" in first
+    )  # with 40 images, an epoch has up to 14 batches of 3
     assert "not its class" in second
 
 

@@ -59,7 +59,7 @@ def test_update__needs_new_forward_pass():
     with torch.no_grad():
         model(batch)  # a test phase
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"Call update\(\) once after each model\(batch\)"):
+        with pytest.raises(ValueError, match=r"Call update\(\) after the optimizer's step"):
             model.update()
         model(batch)
         model.update()

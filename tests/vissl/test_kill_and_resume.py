@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pirl_plugin.method.settings import unpack_state
 from pirl_plugin.system.files import UNFINISHED
 from tests.helpers import faults
 from tests.helpers.forks import train_in_forks
@@ -89,7 +90,8 @@ def test_two_ranks__train_pirl(whole):
     loss, _ = state(out)
     assert loss["bank.rows"].shape == (20, 128)
     torch.testing.assert_close(loss["bank.rows"].norm(dim=1), torch.ones(20))
-    assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps per epoch
+    steps = unpack_state(loss["_extra_state"])["step"]
+    assert steps == 6  # 20 images / 2 processes / 4 = 3 steps per epoch
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr
     assert "Warning" not in result.stdout + result.stderr
     assert result.stdout.count("rows visited: 1.0000") == 6

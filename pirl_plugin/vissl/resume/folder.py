@@ -15,6 +15,7 @@ from pirl_plugin.checkpoints.read import (
     section_of,
     verify_checksums,
 )
+from pirl_plugin.method.settings import unpack_state
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines, remove, sha256_of
@@ -241,7 +242,7 @@ def _shards_of(content: Mapping[str, Any]) -> str | None:
     """Return the folder with a checkpoint's shards, relative to the run's folder; None if none."""
     if not section_of(content).get("shards"):
         return None
-    return shards_of_step(int(content["loss"]["_extra_state"]["step"]))
+    return shards_of_step(int(unpack_state(content["loss"]["_extra_state"])["step"]))
 
 
 def _check_shards(run: Path, content: Mapping[str, Any]) -> None:

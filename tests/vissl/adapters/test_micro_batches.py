@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from pirl_plugin.method.loss import PIRLLoss
+from pirl_plugin.method.settings import unpack_state
 from pirl_plugin.vissl.adapters.model_input import in_micro_batches, prepare_model, split
 from tests.helpers.configs import compose
 from tests.helpers.host_runs import losses, run, settings
@@ -152,7 +153,7 @@ def test_run__resumes_in_fewer_processes_with_same_batch(image_folder, tmp_path)
     for name in ("bank.rows", "bank.visited"):
         values = [file["loss"][name] for file in files]
         torch.testing.assert_close(*values, rtol=1e-4, atol=1e-5)
-    constants = [file["loss"]["_extra_state"]["norm_constant"] for file in files]
+    constants = [unpack_state(file["loss"]["_extra_state"])["norm_constant"] for file in files]
     assert constants[0] == pytest.approx(constants[1], rel=1e-4)
     trunks = [file["classy_state_dict"]["base_model"]["model"]["trunk"] for file in files]
     torch.testing.assert_close(*trunks, rtol=1e-4, atol=1e-5)

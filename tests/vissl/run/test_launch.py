@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from pirl_plugin.method.settings import unpack_state
 from pirl_plugin.system.watcher import STOPPING, Interrupted
 from pirl_plugin.vissl.run import launch
 from pirl_plugin.vissl.run.rank import LOST_RANK
@@ -30,7 +31,7 @@ def test_torchrun__restarts_failed_run(image_folder, tmp_path):
         os.kill(max(children(training.process.pid)), signal.SIGKILL)
         assert training.status() == 0
         assert "Resume from file" in training.out
-    assert state(tmp_path)[0]["_extra_state"]["step"] == 18
+    assert unpack_state(state(tmp_path)[0]["_extra_state"])["step"] == 18
 
 
 @pytest.mark.parametrize("code", [LOST_RANK, -signal.SIGUSR1, -signal.SIGABRT])
@@ -82,7 +83,7 @@ def test_ranks__keep_folder_locked_after_launcher_is_killed(image_folder, tmp_pa
         # At torch's request, the system has sent SIGINT to the ranks: they save and end.
         os.kill(rank, signal.SIGCONT)
         assert gone(training, seconds=120)
-    assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
+    assert unpack_state(state(tmp_path)[0]["_extra_state"])["step"] >= 2
 
 
 @pytest.mark.slow
@@ -149,7 +150,7 @@ def test_slurm_job__trains(image_folder, tmp_path):
         assert time.monotonic() < end, "the job did not end"
         time.sleep(0.5)
     assert "SUBMITTED: 7" in result.stdout
-    assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
+    assert unpack_state(state(tmp_path / "out")[0]["_extra_state"])["step"] == 5
 
 
 @pytest.mark.slow
