@@ -34,6 +34,7 @@ from pirl_plugin.system.files import (
     atomic_write,
     digest_of,
     naming_failures,
+    open_itself,
     remove,
     write_json,
 )
@@ -93,6 +94,8 @@ class FeatureFile:
         self._row_bytes: list[int] = []
         self.readable = torch.zeros(0, dtype=torch.bool)
         self.is_complete = path.exists()
+        if self._parts.is_symlink():  # someone else may have planted it
+            self.discard()
         file = path if self.is_complete else self._parts / _PROGRESS
         if not file.exists():
             return
@@ -109,6 +112,7 @@ class FeatureFile:
         arrays = [part[batch.readable].float() for part in batch.features]
         arrays.append(batch.digests[batch.readable, None])
         if not self._files:
+            self.discard()
             row_bytes = [array.shape[1] * array.element_size() for array in arrays]
             self._open_parts(row_bytes)
         with naming_failures(self._parts):
@@ -124,7 +128,8 @@ class FeatureFile:
         with naming_failures(self._parts):
             self._parts.mkdir(exist_ok=True)
             for number, size in enumerate(row_bytes):
-                file = (self._parts / f"{number}.bin").open("a+b", buffering=0)
+                part = self._parts / f"{number}.bin"
+                file = open(part, "a+b", buffering=0, opener=open_itself)
                 file.truncate(int(self.readable.sum()) * size)  # without a batch not yet counted
                 self._files.append(file)
 

@@ -32,6 +32,7 @@ from pirl_plugin.system.files import (
     RUN_FILE,
     UNFINISHED,
     claim_folder,
+    create,
     flush_names,
     locked,
     naming_failures,
@@ -152,7 +153,7 @@ class _Copies(Dataset[tuple[bool, str]]):
         unfinished = self._out / f"{UNFINISHED}{row}"
         with naming_failures(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with unfinished.open("wb") as file:
+            with create(unfinished) as file:
                 file.write(content)
                 file.flush()  # before the time is set, which a write would change
                 os.utime(file.fileno(), ns=(changed_ns, changed_ns))

@@ -33,7 +33,7 @@ from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.failures import FailedProcess
-from pirl_plugin.system.files import claim_folder, digest_of, read_json, write_json
+from pirl_plugin.system.files import claim_folder, create, digest_of, read_json, write_json
 from pirl_plugin.system.processes import own_command, processor_name
 from pirl_plugin.system.watcher import Interrupted, requested, run_command
 
@@ -189,7 +189,7 @@ def run_host(
     command = [*(script or own_command("train")), *overrides, folder]
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
-    with console.open("w") as log:
+    with create(console) as log:
         status = run_command(command, env={**os.environ, **variables}, stderr=log)
     if requested():
         raise Interrupted(requested())

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from scipy.spatial import cKDTree
 
-from pirl_plugin.system.files import UNFINISHED, naming_failures
+from pirl_plugin.system.files import UNFINISHED, naming_failures, remove
 
 Array = NDArray[np.floating]
 Rng = np.random.Generator
@@ -43,7 +43,7 @@ def write_sample_dataset(
     if out.exists():
         return
     draft = out.with_name(f"{UNFINISHED}{out.name}")
-    shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+    remove(draft)  # of a killed process
     try:
         with naming_failures(out):
             _draw_images(draft, seed, {"train": num_train, "val": num_val}, size)

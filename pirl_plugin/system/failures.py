@@ -166,6 +166,8 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
     """
     try:
         path = (folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))) / FAILURE_FILE
+        if path.is_symlink():  # someone else may have planted it
+            path.unlink()
         written = f"{text} (traceback in {path})" if details else text
         now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:

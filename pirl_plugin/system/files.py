@@ -42,12 +42,27 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     with naming_failures(path), removed_at_end(unfinished):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
+        with create(unfinished) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
         flush_names(path.parent)
+
+
+def create(path: Path) -> BinaryIO:
+    """Open a new file for writing. An existing one, or what a link names, is never written to."""
+    remove(path)
+    return path.open("xb")
+
+
+def open_itself(path: str, flags: int) -> int:
+    """Open a file that another process may have begun, but no link, as an ``opener``.
+
+    Raises:
+        OSError: the file cannot be opened, or is a link.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def flush_names(folder: Path) -> None:
@@ -222,7 +237,7 @@ def sharing_lock(folder: Path, key: str) -> Iterator[None]:
     Raises:
         Refused: the launcher was killed, and another process has the lock.
     """
-    with (folder / LOCK).open("a+") as lock:
+    with _open_lock(folder / LOCK) as lock:
         if not _lock(lock, alone=False):
             raise _refusal(folder, key)
         yield
@@ -255,7 +270,7 @@ def locked_file(path: Path, key: str) -> Iterator[None]:
 def _open_lock(path: Path) -> IO[str]:
     with naming_failures(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a+")
+        return open(path, "a+", opener=open_itself)
 
 
 def _is_same_file(lock: IO[str], path: Path) -> bool:

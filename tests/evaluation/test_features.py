@@ -1,8 +1,10 @@
 """Where frozen features are computed, and how much memory they need."""
 
+import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
+from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
 from pirl_plugin.evaluation.features import center_crop, compute_features
 from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.map_source import MapSource
@@ -35,3 +37,20 @@ def test_center_crop__is_the_one_behind_published_figures():
     """224 px from a shorter side of 256 px, as in VISSL's benchmarks; timm is told the same."""
     image = torch.arange(256, dtype=torch.uint8).expand(3, 256, 256)
     assert torch.equal(center_crop(image, 224), image[:, 16:240, 16:240])
+
+
+def test_parts__are_not_written_through_planted_links(tmp_path):
+    file = tmp_path / "e.npz"
+    parts = tmp_path / "e.npz.unfinished"
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    parts.symlink_to(victim)
+    source = MapSource([torch.zeros(3, 8, 8)] * 2)
+    readable = torch.ones(1, dtype=torch.bool)
+    batch = Batch([torch.ones(1, 2)], readable, torch.zeros(1, dtype=torch.int64))
+    FeatureFile(file, {}, source).append(batch)
+    assert list(victim.iterdir()) == []
+    (parts / "0.bin").unlink()
+    (parts / "0.bin").symlink_to(victim / "0.bin")
+    with pytest.raises(OSError, match="symbolic links"):
+        FeatureFile(file, {}, source)  # resumes

@@ -8,13 +8,19 @@ import sys
 import pytest
 import torch
 
+from pirl_plugin.system.failures import FAILURE_FILE, record
 from pirl_plugin.system.files import (
+    LOCK,
+    UNFINISHED,
     atomic_write,
     claim_folder,
+    create,
     link_relatively,
+    locked,
     read_json_lines,
     remove,
     remove_unfinished,
+    write_text,
 )
 
 
@@ -80,3 +86,22 @@ def test_json_lines__skip_incomplete_lines(tmp_path):
     assert read_json_lines(tmp_path / "log") == []
     (tmp_path / "log").write_text('{"a": 1}\n{"a": {"b\n3\n{"a": 2}\n')
     assert [line["a"] for line in read_json_lines(tmp_path / "log")] == [1, 2]
+
+
+def test_outputs__are_not_written_through_planted_links(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("before")
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in (f"{UNFINISHED}a.csv", "a.csv", f"{UNFINISHED}b", LOCK, FAILURE_FILE):
+        (out / name).symlink_to(victim)
+    os.link(victim, out / f"{UNFINISHED}c")
+    for name in ("a.csv", "c"):
+        write_text(out / name, "new")
+    with create(out / f"{UNFINISHED}b") as file:
+        file.write(b"new")
+    record("failed", "details", out)
+    assert (out / FAILURE_FILE).stat().st_nlink == 1
+    with pytest.raises(OSError, match="symbolic links"), locked(out, "OUT"):
+        pass
+    assert victim.read_text() == "before"
