@@ -22,7 +22,7 @@ from hydra.errors import ConfigCompositionException, MissingConfigException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
-from pirl_plugin.system.comparison import is_below
+from pirl_plugin.system.comparison import flat, is_below
 from pirl_plugin.system.failures import Refused, in_one_sentence
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
@@ -38,9 +38,8 @@ _LISTED = "pirl-plugin configs lists all configs and groups."
 _PATH_KEYS = re.compile(
     r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
 )
-_KEY = re.compile(r"[+~]*config\.")
-# They may get further keys, which are checked where they are used.
-_CHECKED_LATER = (
+# Keys that may be added: VISSL passes them on, or they are checked where this plugin uses them.
+_OPEN = (
     "config.CHECKPOINT.PIRL",
     "config.DATA.RGB",
     "config.DATA.TRAIN.PHOTOMETRIC",
@@ -50,9 +49,12 @@ _CHECKED_LATER = (
     "config.HOOKS.PIRL_MONITOR",
     "config.HOOKS.PIRL_RUN",
     "config.LOSS.pirl_loss",
+    "config.MODEL.TRUNK.EFFICIENT_NETS",
     "config.MODEL.TRUNK.PIRL_ENSEMBLE",
     "config.MODEL.TRUNK.PIRL_RESNET",
     "config.MODEL.TRUNK.PIRL_TIMM",
+    "config.MODEL.TRUNK.REGNET",
+    "config.SLURM.ADDITIONAL_PARAMETERS",
     "config.TRAINER.PIRL_MICRO_BATCHES",
 )
 # Values in Hydra's own syntax: a quoted string, an interpolation, nothing.
@@ -124,8 +126,6 @@ def readable_override(override: str) -> str:
 def _unknown_keys(overrides: list[str], pattern: str) -> Iterator[str]:
     """Yield a sentence for each override of a key that neither VISSL nor this plugin has.
 
-    Keys in an empty section, such as options for SLURM, are the user's.
-
     Args:
         overrides: overrides from the command line.
         pattern: beginning of the overrides to look at.
@@ -133,24 +133,14 @@ def _unknown_keys(overrides: list[str], pattern: str) -> Iterator[str]:
     suspects = [override for override in overrides if re.match(pattern, override)]
     if not suspects:
         return
-    defaults = compose([override for override in overrides if not _KEY.match(override)])
-    values = dict(_sections_and_values(OmegaConf.to_container(defaults)))
+    others = [override for override in overrides if not re.match(r"[+~]*config\.", override)]
+    known = flat(OmegaConf.to_container(compose(others)))
     for override in suspects:
         key = override.lstrip("+~").partition("=")[0]
-        section, _, _ = key.rpartition(".")
-        if key in values or values.get(section, "") in ({}, None) or is_below(key, _CHECKED_LATER):
+        if is_below(key, _OPEN) or any(is_below(name, [key]) for name in known):
             continue
-        nearest = get_close_matches(key, values, n=1)
-        hint = f" The nearest is {nearest[0]}." if nearest else ""
-        yield f"{override}: neither VISSL nor this plugin has this key.{hint}"
-
-
-def _sections_and_values(values: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Yield dotted key and value for all nested mappings and what is in them."""
-    if isinstance(values, dict):
-        for name, value in values.items():
-            yield f"{key}{name}", value
-            yield from _sections_and_values(value, f"{key}{name}.")
+        (nearest,) = get_close_matches(key, known, n=1, cutoff=0)
+        yield f"{override}: neither VISSL nor this plugin has this key. The nearest is {nearest}."
 
 
 def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
