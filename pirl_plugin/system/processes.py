@@ -33,7 +33,7 @@ def describe_exit(exit_code: int) -> str:
     if exit_code >= 0:
         return f"ended with exit status {exit_code}"
     name = signal.Signals(-exit_code).name
-    cause = ", which the system sends if memory runs out" if name == "SIGKILL" else ""
+    cause = ", by a user, or by the system if memory ran out" if name == "SIGKILL" else ""
     return f"was ended by {name}{cause}"
 
 

@@ -162,49 +162,50 @@ def shards_of_step(step: int) -> str:
 class RunFolder:
     """Removes checkpoints that are no longer needed.
 
+    Each checkpoint records its run's checkpoints, so that a resumed run knows them. Other files in
+    the folder, such as checkpoints copied from another run, stay.
+
     Args:
         folder: ``CHECKPOINT.DIR``.
         keep: which checkpoints to keep.
-        resumed: the checkpoint in the folder to resume from. Without it, the files in the folder
-            belong to another run, and stay.
+        saved: the run's earlier checkpoints, as a checkpoint records them: name → step of their
+            memory bank shards, or None without shards; the newest last.
     """
 
-    def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
+    def __init__(self, folder: Path, keep: Keep, saved: Mapping[str, int | None]) -> None:
         self.folder = folder
         self.keep = keep
-        # Name → shard folder; the newest is last.
-        self._saved: dict[str, str | None] = {}
-        if resumed is None:
-            return
-        opened, _ = _opened(folder)
-        for path, content in opened.items():
-            self._saved[path.name] = _shards_of(content)
-            if path.name == resumed.name:
-                break
+        self.saved: dict[str, int | None] = {}
+        for name, step in saved.items():
+            if CheckpointName.parse(name) is not None:  # the file may be from somebody else
+                self.saved[name] = None if step is None else int(step)
 
-    def add(self, name: str, shards: str | None) -> None:
-        """Add a new checkpoint, and remove old ones.
+    def add(self, name: str, step: int | None) -> None:
+        """Add a new checkpoint.
 
         Args:
             name: the checkpoint's file name.
-            shards: folder with its shards, relative to the run's folder; None without shards.
+            step: step of its shards; None without shards.
         """
         # Move the name to the end, even if an earlier checkpoint had it.
-        self._saved.pop(name, None)
-        self._saved[name] = shards
-        names = list(self._saved)
+        self.saved.pop(name, None)
+        self.saved[name] = step
+
+    def remove_old(self) -> None:
+        """Remove old checkpoints; the newest must be complete on disk."""
+        names = list(self.saved)
         newest = names[-self.keep.KEEP_LAST :]  # for 0, all
         for old in names:
             if old not in newest and not self._is_kept(old):
                 self._remove(old)
 
     def _remove(self, name: str) -> None:
-        shards = self._saved.pop(name)
+        step = self.saved.pop(name)
         try:
             remove(self.folder / name)
             # Two checkpoints from one step, within and after an epoch, share their shards.
-            if shards is not None and shards not in self._saved.values():
-                remove(self.folder / shards)
+            if step is not None and step not in self.saved.values():
+                remove(self.folder / shards_of_step(step))
         except OSError as error:
             warn(f"{name} could not be deleted: {error}")
 

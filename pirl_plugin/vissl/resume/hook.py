@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 _SCALER = "grad_scaler"  # in the section: the state of VISSL's GradScaler
+_SAVED = "saved"  # the run's checkpoints: name → step of their shards
 
 
 class CheckpointHook(LogLossMetricsCheckpointHook):
@@ -127,7 +128,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         self._record = make_checkpoint_record(self._config, images, section)
         self._record[NETWORK] = run_network(task.model, self._config).to_dict()
         remove_unfinished(folder)
-        self._folder = RunFolder(folder, self.keep, resumed)
+        self._folder = RunFolder(folder, self.keep, section.get(_SAVED, {}))
         write_run_config(self._record["config"], folder)
 
     def on_phase_start(self, task: Task) -> None:
@@ -203,6 +204,11 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         scaler = active_scaler(task)
         if scaler is not None:
             self._section[_SCALER] = scaler.state_dict()
+        if rank() == 0:
+            is_final = mode == "phase" and epoch == task.num_train_phases - 1
+            step = None if self._shards is None else self._shards[0]
+            self._folder.add(str(CheckpointName(mode, mode_num, is_final)), step)
+            self._section[_SAVED] = dict(self._folder.saved)
         num_steps = task.local_iteration_num
         if within_epoch:
             task.local_iteration_num = num_steps - 1  # VISSL adds 1 when the epoch resumes
@@ -211,11 +217,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         self._section = {}
         self._exchange.saved_at = time.monotonic()
         self._saved_iteration = task.iteration
-        # Only now is the new checkpoint complete on disk.
         if rank() == 0:
-            is_final = mode == "phase" and epoch == task.num_train_phases - 1
-            shards = None if self._shards is None else shards_of_step(self._shards[0])
-            self._folder.add(str(CheckpointName(mode, mode_num, is_final)), shards)
+            self._folder.remove_old()
 
     def _save_shards(self, task: Task) -> None:
         """Write the last step's shards, unless the bank is replicated. Collective."""

@@ -13,12 +13,10 @@ from pirl_plugin.vissl.resume.folder import (
 
 
 def write(folder, name, iteration, bank=None, **content):
-    """Write a nearly empty VISSL checkpoint, with shards of a bank."""
+    """Write a nearly empty VISSL checkpoint, with shards of a bank; return the step."""
     section = {"config": '{"LOSS": {"name": "pirl_loss"}}'}
-    shards = None
     if bank is not None:
-        shards = shards_of_step(iteration)
-        section["shards"] = bank.save(folder / shards)
+        section["shards"] = bank.save(folder / shards_of_step(iteration))
     content = {
         "classy_state_dict": {"hooks": {SECTION: section}},
         "loss": {"_extra_state": {"step": iteration}},
@@ -30,7 +28,7 @@ def write(folder, name, iteration, bank=None, **content):
         **content,
     }
     torch.save({key: part for key, part in content.items() if part is not None}, folder / name)
-    return shards
+    return iteration
 
 
 def names(folder):
@@ -83,13 +81,18 @@ def test_shards__count_as_damaged_if_mixed_or_corrupted(tmp_path):
 
 def test_keeping__keeps_last_every_nth_and_final(tmp_path):
     write(tmp_path, "model_phase9.torch", 90)  # from another run
-    folder, bank = RunFolder(tmp_path, Keep(KEEP_LAST=2, KEEP_EVERY=3)), ShardedMemoryBank(20, 4)
+    folder, bank = (
+        RunFolder(tmp_path, Keep(KEEP_LAST=2, KEEP_EVERY=3), {}),
+        ShardedMemoryBank(20, 4),
+    )
     for phase in range(6):
         name = f"model_{'final_checkpoint_' if phase == 5 else ''}phase{phase}.torch"
         folder.add(name, write(tmp_path, name, 10 * phase + 10, bank))
+        folder.remove_old()
         if phase == 3:
             name = "model_iteration45.torch"
             folder.add(name, write(tmp_path, name, 45, bank))
+            folder.remove_old()
     kept = {"phase0": 10, "phase3": 40, "phase4": 50, "final_checkpoint_phase5": 60}
     assert names(tmp_path) == sorted(
         ["model_phase9.torch"]
@@ -98,24 +101,27 @@ def test_keeping__keeps_last_every_nth_and_final(tmp_path):
     )
 
 
-def test_resumed_run__continues_counting(tmp_path):
+def test_resumed_run__removes_only_its_own_checkpoints(tmp_path):
     bank = ShardedMemoryBank(20, 4)
-    for phase in range(3):
-        write(tmp_path, f"model_phase{phase}.torch", 10 * phase, bank)
-    folder = RunFolder(tmp_path, Keep(KEEP_LAST=1), resumed=tmp_path / "model_phase1.torch")
+    names = [f"model_phase{phase}.torch" for phase in range(3)]
+    for phase, name in enumerate(names):
+        write(tmp_path, name, 10 * phase, bank)
+    planted = {"../run": None, "log.txt": None}
+    folder = RunFolder(tmp_path, Keep(KEEP_LAST=1), {names[1]: 10, **planted})
+    assert list(folder.saved) == [names[1]]
     folder.add("model_iteration15.torch", write(tmp_path, "model_iteration15.torch", 15, bank))
-    assert {p.name for p in tmp_path.glob("*.torch")} == {
-        "model_iteration15.torch",
-        "model_phase2.torch",  # newer than the checkpoint it resumed from
-    }
+    folder.remove_old()
+    left = {path.name for path in tmp_path.glob("*.torch")}
+    assert left == {"model_iteration15.torch", names[0], names[2]}
 
 
 def test_shards__stay_while_either_checkpoint_of_a_step_exists(tmp_path):
     """A run that saves in mid-epoch after the last step saves again at the end of the epoch."""
     bank = ShardedMemoryBank(20, 4)
-    folder = RunFolder(tmp_path, Keep(KEEP_LAST=1))
+    folder = RunFolder(tmp_path, Keep(KEEP_LAST=1), {})
     for name in ("model_iteration10.torch", "model_phase0.torch"):
         folder.add(name, write(tmp_path, name, 10, bank))
+        folder.remove_old()
     assert names(tmp_path) == ["memory_bank/step_10/rank_0_of_1.torch", "model_phase0.torch"]
     assert find_newest(tmp_path).path == tmp_path / "model_phase0.torch"
 

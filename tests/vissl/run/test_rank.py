@@ -111,7 +111,7 @@ def test_launcher__adds_nothing_to_printed_failure():
         (1, "rank 1 ended with exit status 1"),
         (LOST_RANK, "rank 1 ended: another rank .* for 7 minutes"),
         (-signal.SIGABRT, "rank 1 was ended by SIGABRT"),
-        (-signal.SIGKILL, "rank 1 was ended by SIGKILL, which the system sends if memory"),
+        (-signal.SIGKILL, "rank 1 was ended by SIGKILL, by a user, or by the system if memory"),
     ],
 )
 def test_launcher__explains_status_without_cause(code, message):
