@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hydra
@@ -23,7 +24,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from pirl_plugin.system.comparison import flat, is_below
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import Refused, in_one_sentence
+from pirl_plugin.system.text import truncate
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
 from pirl_plugin.vissl.run.rank import follow_torchrun, torchrun_local_rank
@@ -85,6 +88,7 @@ def compose(overrides: list[str]) -> DictConfig:
     with in_one_sentence(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
         warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
+        _warn_about_replaced_files()
         for override in overrides:
             if "=" not in override and not override.startswith("~"):
                 raise Refused(f"{override}: expected config=NAME or KEY=VALUE. {_LISTED}")
@@ -104,6 +108,16 @@ def compose(overrides: list[str]) -> DictConfig:
             if "/" in key:  # Hydra treats an unknown group as a key
                 raise Refused(f"+{key}: there is no such group. {_LISTED}")
     return composed
+
+
+def _warn_about_replaced_files() -> None:
+    """Warn if files in the current folder replace ours; VISSL's search path begins there."""
+    first = Path("configs")
+    root = config_root()
+    names = [str(path.relative_to(first)) for path in sorted(first.rglob("*.yaml"))]
+    replaced = [name for name in names if (root / name).is_file()]
+    if replaced and not first.samefile(root):
+        warn_once(f"Files in {first.absolute()} replace pirl_plugin's: {truncate(replaced)}")
 
 
 def readable_override(override: str) -> str:

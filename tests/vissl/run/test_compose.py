@@ -26,6 +26,17 @@ def test_path__needs_no_quotes(pattern, tmp_path):
         assert value == ([path] if pattern == "[{}]" else path)  # VISSL's own configs need a list
 
 
+def test_file_in_current_folder__replaces_ours_with_a_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    name = "config/pirl/machines/cpu.yaml"
+    folder = tmp_path / "configs"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text("# @package _global_\nconfig: {SEED_VALUE: 7}\n")
+    (folder / "config" / "mine.yaml").write_text("")
+    assert compose(QUICK, "+config/pirl/machines=cpu_small").SEED_VALUE == 7
+    assert caplog.messages == [f"Files in {folder} replace pirl_plugin's: {name}"]
+
+
 @pytest.mark.parametrize("pattern", ["{}", "[{}]"])
 def test_path__may_look_like_a_reference(pattern, tmp_path):
     path = tmp_path / "a${x}b"
