@@ -54,7 +54,7 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     from pirl_plugin.system.arguments import option_of
     from pirl_plugin.system.console import check_output, prepare_streams
     from pirl_plugin.system.failures import in_one_sentence
-    from pirl_plugin.system.processes import share_import_path
+    from pirl_plugin.system.processes import sharing_import_path
     from pirl_plugin.system.watcher import watching
 
     if "OMP_WAIT_POLICY" not in os.environ:
@@ -63,9 +63,8 @@ def main(command: Callable[[list[str]], int | None] | None = None) -> NoReturn:
     # Before and after the watcher listens, Python would print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     prepare_streams()
-    share_import_path()
     try:
-        with watching(), in_one_sentence(spell=option_of):
+        with sharing_import_path(), watching(), in_one_sentence(spell=option_of):
             # Otherwise torch imports it in C++, where an exception from a signal is lost.
             import numpy  # noqa: F401
 

@@ -37,6 +37,11 @@ def at_open(event, arguments):
         {act}
 sys.addaudithook(at_open)
 """
+LIMIT = """
+from pirl_plugin.system.waits import Limit
+set_limit = Limit.__init__
+Limit.__init__ = lambda self, minutes=0, *options: set_limit(self, 0.05, *options)
+"""
 # Fails to create any file in a folder from the N-th new one on.
 FULL_DISK = """
 import errno, os, sys
@@ -101,7 +106,8 @@ def check_end(run, folders, statuses, begin="", seconds=SECONDS):
     assert gone(run)
     left = [*out.parent.glob(".*.lock"), *out.rglob(".*.lock"), *out.rglob(".unfinished.*")]
     assert left == []
-    assert [path.name for path in temporary.iterdir()] == []
+    left = [path.name for path in temporary.iterdir()]
+    assert [name for name in left if not name.startswith("pirl_plugin_")] == []  # failure.txt
 
 
 # The ordinary suite runs one command with two interrupts; for the other faults, it has tests of the
@@ -201,14 +207,34 @@ def test_two_terminations__end_run_started_by_quickstart(checkpoint, image_folde
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_prepare__ends_on_hanging_read(workers, image_folder, folders):
-    """Other commands read images in the same way; for runs, the config sets the limit."""
-    limit = "from pirl_plugin.images import prepare; prepare.TIMEOUT_MINUTES = 0.03"
+    """Workers read ahead, or this process reads; for runs, see ``tests/vissl/run``."""
     words = ["prepare", str(image_folder / "train"), str(folders[0]), "--workers", str(workers)]
-    command = [sys.executable, "-c", f"{limit}; {START}"]
+    fault = LIMIT + at_a_read("hang()", folders[2] / "mark")
+    with start(words, folders, fault) as run:
+        check_end(run, folders, [1], "no image was read for 0.05 minutes: reading ", seconds=200)
+        assert f"{image_folder}/train/ants/3.jpg does not return" in run.err
+
+
+@pytest.mark.parametrize("hanging", ["image", "folder"])
+@commands()
+def test_first_wait_without_end(hanging, command, checkpoint, image_folder, folders):
+    """The first image, and the folder, are read before anything else starts."""
     mark = folders[2] / "mark"
-    with start(words, folders, at_a_read("hang()", mark), command=command) as run:
-        assert run.status() == 1
-        last = run.err.splitlines()[-1]
-        assert last.startswith("pirl_plugin: no image was read for 0.03 minutes: reading ")
-        assert f"{image_folder}/train/ants/3.jpg does not return" in last
-        assert gone(run)
+    fault = at_a_read("hang()", mark, "/ants/0.jpg")
+    if hanging == "folder":
+        fault = at_a_read("hang()", mark, "/train/ants").replace('"open"', '"os.scandir"')
+    words = arguments(command, checkpoint, image_folder, folders[0])
+    with start(words, folders, LIMIT + fault) as run:
+        check_end(run, folders, [1], "no image was read for 0.05 minutes", seconds=200)
+        verb = "opening" if hanging == "folder" else "reading"
+        assert f": {verb} {image_folder}/train/ants" in run.err
+
+
+@commands()
+def test_interrupt__ends_first_read_without_end(command, checkpoint, image_folder, folders):
+    mark = folders[2] / "mark"
+    words = arguments(command, checkpoint, image_folder, folders[0])
+    with start(words, folders, at_a_read("hang()", mark, "/ants/0.jpg")) as run:
+        wait_until(lambda: mark.exists() or run.process.poll() is not None)
+        os.killpg(run.process.pid, signal.SIGINT)
+        check_end(run, folders, [128 + signal.SIGINT])

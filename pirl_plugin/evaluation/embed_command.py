@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import locked_file, naming_failures
+from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.text import printable
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> None:
     """Write the file, and print unreadable images."""
     options = _parse(argv)
+    prepare_workers("pirl_plugin.evaluation.features", options.workers)
     from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.network_options import load_network
     from pirl_plugin.evaluation.sorting import check_folder_names

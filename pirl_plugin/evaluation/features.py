@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
@@ -26,10 +26,9 @@ from pirl_plugin.models.trunks import (
 )
 from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import reading, start_worker
+from pirl_plugin.system.loader import reading
 from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.system.text import counted
-from pirl_plugin.system.waits import TIMEOUT_MINUTES, Wait
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -255,13 +254,12 @@ def compute_features(
         if workers == 1:  # no faster than this process
             workers = 0
     crops = Crops(source, config.size, config.pixel_type)
-    loader: DataLoader[Any] = DataLoader(
-        crops, batch, sampler=rows, num_workers=workers, worker_init_fn=start_worker
-    )
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    wait = Wait([source], TIMEOUT_MINUTES)
-    with closing(Progress("features", len(rows))) as progress, reading(loader, wait) as batches:
+    with (
+        closing(Progress("features", len(rows))) as progress,
+        reading(crops, workers, source.wait, batch_size=batch, sampler=rows) as batches,
+    ):
         for pixels, valid, digests in batches:
             parts = []
             for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):

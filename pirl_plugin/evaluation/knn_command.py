@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked_file
+from pirl_plugin.system.loader import prepare_workers
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,7 @@ def main(argv: list[str]) -> None:
             readable, or another command wrote to ``--out``.
     """
     options = _parse(argv)
+    prepare_workers("pirl_plugin.evaluation.features", options.workers)
     results_file = None if options.out is None else options.out / RESULTS
     outputs = {"--out": results_file, "--features": options.features}
     with ExitStack() as locks:

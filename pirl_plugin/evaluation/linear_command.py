@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked, write_json
+from pirl_plugin.system.loader import prepare_workers
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.logistic import LogisticFits
@@ -23,6 +24,7 @@ _MISTAKES = 12  # pictures on the page
 def main(argv: list[str]) -> None:
     """Fit logistic regressions, print accuracies, and save the classifier for the chosen layer."""
     options = _parse(argv)
+    prepare_workers("pirl_plugin.evaluation.features", options.workers)
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS

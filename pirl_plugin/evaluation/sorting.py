@@ -68,7 +68,8 @@ def _place(folder: Path, source: ImageSource, row: int) -> None:
             continue
         except OSError:  # a file system without links
             pass
-        content = source.read(row)
+        with source.reading(row):
+            content = source.read(row)
         if isinstance(content, torch.Tensor):
             stream = io.BytesIO()
             as_image(content).save(stream, "PNG")

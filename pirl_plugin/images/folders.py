@@ -6,6 +6,7 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.waits import Wait
+from pirl_plugin.system.watcher import waiting
 
 _KNOWN_EXTENSIONS = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp",
@@ -60,12 +63,15 @@ class FolderSource(ImageSource):
 
     def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
         folder = os.fspath(path)
-        if os.path.isfile(folder):
+        with opening(folder):
+            is_file = os.path.isfile(folder)
+            is_folder = os.path.isdir(folder)
+        if is_file:
             raise Refused(
                 f"{folder} is a file, not a folder. For a list of images, choose the data source "
                 f"{DISK_FILELIST}."
             )
-        if not os.path.isdir(folder):
+        if not is_folder:
             raise MissingFile(f"{folder} does not exist.")
         splits = find_splits(folder)
         if splits is not None and not all_splits:
@@ -183,7 +189,13 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
     def fail(error: OSError) -> None:
         raise error  # otherwise a class would be missing
 
-    for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
+    walk = os.walk(top, onerror=fail, followlinks=True)
+    while True:
+        with opening(top):
+            entries = next(walk, None)
+        if entries is None:
+            return
+        path, folders, files = entries
         names = sorted(folders)
         folders.clear()  # os.walk continues with the folders in this list, in its order
         for name in names:
@@ -204,11 +216,17 @@ def _is_read(path: str, name: str) -> bool:
     if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
         return False
     folder = Path(path, name)
-    try:
-        os.scandir(folder).close()
-    except PermissionError:
-        return False
-    if not folder.is_symlink():
-        return True
-    target = folder.resolve()
-    return not any(parent.resolve().is_relative_to(target) for parent in folder.parents)
+    with opening(folder):
+        try:
+            os.scandir(folder).close()
+        except PermissionError:
+            return False
+        if not folder.is_symlink():
+            return True
+        target = folder.resolve()
+        return not any(parent.resolve().is_relative_to(target) for parent in folder.parents)
+
+
+def opening(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
+    """Limit how long a block may take to look for a file or folder, or to list it."""
+    return waiting(Wait(lambda: f"opening {os.fspath(path)}"))

@@ -38,8 +38,9 @@ class JoinedSource(ImageSource):
 
     def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> tuple[torch.Tensor, bool]:
         """Read and decode one image: see :meth:`ImageSource.load`."""
-        part, row = self._locate(row)
-        return part.load(row, size, pixel_type)
+        part, part_row = self._locate(row)
+        with self.reading(row):
+            return part.load(part_row, size, pixel_type)
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
         """Return the content of an image's file, or the pixels if it has no file."""
@@ -59,10 +60,6 @@ class JoinedSource(ImageSource):
     def files(self) -> list[str]:
         """Return the file paths in all parts."""
         return list(chain.from_iterable(part.files() for part in self._parts))
-
-    def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers are reading."""
-        return list(chain.from_iterable(part.being_read() for part in self._parts))
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths that this process and its loader workers have found."""

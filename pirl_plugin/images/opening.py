@@ -11,7 +11,13 @@ from torch.utils.data import ConcatDataset, Subset
 
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.folders import IMAGE_EXTENSIONS, FolderSource, class_folders, find_images
+from pirl_plugin.images.folders import (
+    IMAGE_EXTENSIONS,
+    FolderSource,
+    class_folders,
+    find_images,
+    opening,
+)
 from pirl_plugin.images.hugging_face import (
     SAVED_SPLITS,
     STATE,
@@ -75,9 +81,10 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
         source = HuggingFaceSource if is_hugging_face(images) else MapSource
         return source(images, columns)
     path = os.path.expanduser(images)
-    if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
-        return _source_of_paths([path])
-    name, path = _infer_source(path)
+    with opening(path):
+        if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
+            return _source_of_paths([path])
+        name, path = _infer_source(path)
     return open_named(name, path, columns=columns)
 
 

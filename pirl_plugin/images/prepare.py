@@ -13,10 +13,9 @@ import os
 import warnings
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import (
@@ -39,9 +38,8 @@ from pirl_plugin.system.files import (
     remove,
     write_text,
 )
-from pirl_plugin.system.loader import reading, start_worker
+from pirl_plugin.system.loader import reading
 from pirl_plugin.system.text import counted, printable
-from pirl_plugin.system.waits import TIMEOUT_MINUTES, Wait
 from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
@@ -102,17 +100,16 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
     """Make the missing copies; return their number, and a sentence for each failure."""
     num_written = 0
     problems: list[str] = []
-    loader: DataLoader[Any] = DataLoader(
-        copies, _BLOCK, collate_fn=list, num_workers=workers, worker_init_fn=start_worker
-    )
-    with closing(Progress("copies", len(copies))) as progress:
-        with reading(loader, Wait([copies], TIMEOUT_MINUTES)) as batches:
-            for batch in batches:
-                for is_written, problem in batch:
-                    num_written += is_written
-                    if problem:
-                        problems.append(problem)
-                progress.update(len(batch))
+    with (
+        closing(Progress("copies", len(copies))) as progress,
+        reading(copies, workers, copies.images.wait, batch_size=_BLOCK, collate_fn=list) as batches,
+    ):
+        for batch in batches:
+            for is_written, problem in batch:
+                num_written += is_written
+                if problem:
+                    problems.append(problem)
+            progress.update(len(batch))
     return num_written, problems
 
 
@@ -128,19 +125,19 @@ class _Copies(Dataset[tuple[bool, str]]):
     """
 
     def __init__(self, images: FolderSource, out: Path, options: argparse.Namespace) -> None:
-        self._images = images
+        self.images = images
         self._out = out
         self._options = options
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self.images)
 
     def __getitem__(self, row: int) -> tuple[bool, str]:
         """Make a copy if it is missing; return whether it was made, and the problem or ""."""
-        path = self._images.path_of(row)
-        target = self._out / self._images.name_of(row)
+        path = self.images.path_of(row)
+        target = self._out / self.images.name_of(row)
         try:
-            with self._images.reading(row):
+            with self.images.reading(row):
                 changed_ns = os.stat(path).st_mtime_ns
                 if target.is_file() and target.stat().st_mtime_ns == changed_ns:
                     return False, ""
@@ -161,10 +158,6 @@ class _Copies(Dataset[tuple[bool, str]]):
             unfinished.replace(target)
             flush_names(target.parent)
         return True, ""
-
-    def being_read(self) -> list[str]:
-        """Return the paths of the images being copied."""
-        return self._images.being_read()
 
     def _smaller(self, path: str) -> bytes | bytearray:
         """Return the content of an image's copy, a smaller JPEG.

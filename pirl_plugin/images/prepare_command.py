@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Sequence
 
 from pirl_plugin.system.arguments import WholeNumber, command_parser, input_path, user_path
+from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.processes import usable_cores
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 1 if no images could be copied, else 0."""
     options = _parse(arguments)
+    prepare_workers("pirl_plugin.images.prepare", options.workers)
     from pirl_plugin.images.prepare import prepare
 
     return prepare(options)

@@ -19,14 +19,16 @@ from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_
 from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
-from pirl_plugin.system.text import counted, printable
+from pirl_plugin.system.text import counted
+from pirl_plugin.system.waits import Wait
+from pirl_plugin.system.watcher import waiting
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.views.pixels import as_rgb
 
 _GRAY = 128  # gray level of the image that replaces an unreadable one
 _GRAY_SIDE = 224  # pixels
 _MOST_WORKERS = 1024
-_NO_ROW = -1
+_NO_ROW = -1  # a process has read none yet
 _SAMPLE = 9  # images
 _STATISTICS_SAMPLE = 256  # images
 
@@ -78,8 +80,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
         if len(self._images) == 0:
             raise Refused(f"{self.path} contains no images.")
-        # Loader workers write to these: whether each image is unreadable, the row that this process
-        # is reading, and the row that each worker is reading.
+        # Loader workers write to these: whether each image is unreadable; and for this process and
+        # each worker, the row that it is reading, or −2 − row if it has read it.
         self._unreadable = torch.zeros(len(self._images), dtype=torch.bool).share_memory_()
         self._rows_being_read = torch.full((1 + _MOST_WORKERS,), _NO_ROW).share_memory_()
 
@@ -105,11 +107,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             The pixels ``(C, H, W)``, and whether the image is readable; if not, they are gray.
         """
         try:
-            with self.reading(row):
-                image = self.read(row)
-                if not isinstance(image, torch.Tensor):
-                    image = decode_image(image, round(NEEDED_SIDE * size / 224))
-                return _of_type(image, pixel_type), True
+            pixels = self._read_pixels(row, round(NEEDED_SIDE * size / 224))
+            return _of_type(pixels, pixel_type), True
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable[row]:
                 self._unreadable[row] = True
@@ -125,8 +124,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         counts: Counter[PixelType] = Counter()
         for row in evenly_spaced(len(self), _SAMPLE):
             with suppress(OSError, UnreadableImageError, MemoryError):
-                image = self.read(row)
-                pixels = image if isinstance(image, torch.Tensor) else decode_image(image, 1)
+                pixels = self._read_pixels(row, scaled_to=1)
                 counts[PixelType(len(pixels), pixels.dtype)] += 1
         return counts.most_common(1)[0][0] if counts else RGB
 
@@ -158,21 +156,31 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         std = variance.clamp(min=0).sqrt()
         return mean.tolist(), torch.where(std > 0, std, 1.0).tolist()
 
+    def _read_pixels(self, row: int, scaled_to: int) -> torch.Tensor:
+        with self.reading(row):
+            image = self.read(row)
+            return image if isinstance(image, torch.Tensor) else decode_image(image, scaled_to)
+
     @contextmanager
     def reading(self, row: int) -> Iterator[None]:
-        """Let :meth:`being_read` name an image while it is read or decoded."""
+        """Limit how long a block may read and decode an image, and name it if it takes too long."""
         worker = get_worker_info()
         reader = 0 if worker is None else min(1 + worker.id, _MOST_WORKERS)
         self._rows_being_read[reader] = row
         try:
-            yield
+            with waiting(self.wait()):
+                yield
         finally:
-            self._rows_being_read[reader] = _NO_ROW
+            self._rows_being_read[reader] = -2 - row
 
-    def being_read(self) -> list[str]:
-        """Return the paths that this process and its loader workers are reading."""
+    def wait(self) -> Wait:
+        """Return a wait for images that this process or its loader workers read."""
+        return Wait(self._activity, self._rows_being_read.tolist)
+
+    def _activity(self) -> str:
         rows = self._rows_being_read.tolist()  # a copy, because other processes write to the tensor
-        return [printable(self.path_of(row)) for row in rows if row != _NO_ROW]
+        paths = [self.path_of(row) for row in rows if row >= 0]
+        return f"reading {', '.join(paths[:3])}" if paths else ""
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
         """Return the content of an image's file, or the pixels if it has no file.

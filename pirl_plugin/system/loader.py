@@ -1,27 +1,57 @@
-"""Start and end the worker processes of image loaders."""
+"""Start and end the worker processes of image loaders.
+
+A fork server starts them. A fork of this process would share its files and HDF5 handles, and could
+deadlock on a lock that one of its threads holds.
+"""
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import multiprocessing.queues
 import multiprocessing.util
 import os
+import pickle
 import signal
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from multiprocessing import forkserver
+from types import ModuleType
+from typing import Any
 
-from pirl_plugin.system.failures import FailedProcess
-from pirl_plugin.system.processes import kill_workers, killed_worker, loader_workers
+from pirl_plugin.system.failures import FailedProcess, sentence
+from pirl_plugin.system.processes import (
+    kill_workers,
+    killed_worker,
+    loader_workers,
+    sharing_import_path,
+    usable_cores,
+)
 from pirl_plugin.system.waits import Wait
-from pirl_plugin.system.watcher import STOPPING, current, waiting
-
-if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
-
-Batch = TypeVar("Batch", covariant=True)
+from pirl_plugin.system.watcher import current, deferring, waiting
 
 NICE = 10  # for loader workers. With SCHED_IDLE, other programs would take all CPU time
+_LARGEST_COPY = 2**28  # bytes of a data set, which each worker copies
+_MOST_TENSORS = 200  # in a data set, as sharing each takes a file descriptor
+
+
+def prepare_workers(module: str, workers: int | None = None) -> None:
+    """Start the server that forks loader workers, unless it is running.
+
+    It imports what the workers need while this process does its own imports.
+
+    Args:
+        module: the module that defines the data set.
+        workers: number of workers that the user asked for; None: based on the number of cores.
+    """
+    if workers == 0 or (workers is None and usable_cores() == 1):
+        return
+    multiprocessing.set_forkserver_preload([module])
+    with sharing_import_path(), deferring():
+        forkserver.ensure_running()
 
 
 def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int) -> None:
@@ -36,30 +66,29 @@ def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int
         worker: the worker's number.
     """
     start_worker(worker)
-    for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)
     if on_cpu:
         os.nice(NICE)
     then(worker)
 
 
 def start_worker(worker: int) -> None:
-    """Leave signals and errors to a loader worker's parent, and end the worker with the parent.
-
-    In a process that is not watched, the worker still handles SIGTERM, which torch sends to end it.
+    """Leave Ctrl-C and errors to a loader worker's parent, and end the worker with the parent.
 
     Args:
         worker: the worker's number.
     """
-    from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
-
-    is_watched = current() is not None  # a forked worker inherits the handler
-    signal.set_wakeup_fd(-1)  # and the pipe
-    for number in STOPPING if is_watched else [signal.SIGINT]:
-        signal.signal(number, signal.SIG_IGN)
-    _prctl_pr_set_pdeathsig(signal.SIGKILL)  # even within a read
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     queue = multiprocessing.queues.Queue
     queue._on_queue_feeder_error = _send_error  # type: ignore[attr-defined]
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent to end; then end this process, even within a read."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _send_error(queue: Any, error: Exception, item: tuple[int, object]) -> None:
@@ -83,15 +112,20 @@ def _send_error(queue: Any, error: Exception, item: tuple[int, object]) -> None:
 
 
 @contextmanager
-def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
-    """Read a loader in a block, with a limit on how long to wait for an image.
+def reading(
+    data: Any, workers: int, new_wait: Callable[[], Wait], **options: Any
+) -> Iterator[Batches]:
+    """Read a data set in a block.
 
     If the block fails in a watched process, the workers end before anything else happens. In a
     library user's process, torch ends them.
 
     Args:
-        loader: the loader, whose workers are started.
-        wait: the images, and the maximum time without a new one.
+        data: a map-style data set. If workers cannot receive it, this process reads it, and one
+            line says so.
+        workers: number of worker processes; 0: this process.
+        new_wait: see :class:`Batches`.
+        **options: options for ``torch.utils.data.DataLoader``.
 
     Yields:
         The batches.
@@ -99,18 +133,113 @@ def reading(loader: DataLoader[Batch], wait: Wait) -> Iterator[Iterator[Batch]]:
     Raises:
         FailedProcess: a worker was killed.
     """
-    # Create the folder for the workers' sockets here; otherwise each worker creates its own.
-    multiprocessing.util.get_temp_dir()
-    batches = iter(loader)
-    workers = loader_workers()
+    batches = Batches(_start(data, workers, options), new_wait)
     try:
-        with waiting(wait):
-            yield batches
-    except BaseException as error:
-        may_be_killed = isinstance(error, (EOFError, OSError, RuntimeError))
-        cause = killed_worker(workers) if may_be_killed else ""
+        yield batches
+    except BaseException:
         if current() is not None:
             kill_workers()
-        if cause:
-            raise FailedProcess(cause) from error
         raise
+
+
+class Batches:
+    """A loader's batches, with a limit on how long to wait for an image.
+
+    Args:
+        batches: the loader's iterator, which has started the workers.
+        new_wait: returns a new wait for the images that the workers read.
+    """
+
+    def __init__(self, batches: Iterator[Any], new_wait: Callable[[], Wait]) -> None:
+        self._batches = batches
+        self._new_wait = new_wait
+        self._workers = loader_workers()
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            FailedProcess: a worker was killed.
+        """
+        try:
+            with waiting(self._new_wait()):
+                return next(self._batches)
+        except (EOFError, OSError, RuntimeError) as error:
+            cause = killed_worker(self._workers)
+            if cause:
+                raise FailedProcess(cause) from error
+            raise
+
+
+def _start(data: Any, workers: int, options: dict[str, Any]) -> Iterator[Any]:
+    """Start the workers, if they can receive the data set, and return the iterator of batches."""
+    from torch.utils.data import DataLoader
+
+    if workers > 0:
+        prepare_workers(type(data).__module__, workers)
+        # Create the folder for the workers' sockets here; otherwise each creates its own.
+        multiprocessing.util.get_temp_dir()
+        # Workers would import the user's script, and run all of it again if it is not protected by
+        # `if __name__ == "__main__":`. A notebook does not even have a file. So they import neither
+        # of them, and what these define cannot be pickled.
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            obstacle = _obstacle(data)
+            if not obstacle:
+                loader: DataLoader[Any] = DataLoader(
+                    data,
+                    num_workers=workers,
+                    worker_init_fn=start_worker,
+                    multiprocessing_context="forkserver",
+                    **options,
+                )
+                return iter(loader)
+        finally:
+            sys.modules["__main__"] = script
+        logging.root.warning(f"Images are read without worker processes: {obstacle}.")
+    return iter(DataLoader(data, **options))
+
+
+def _obstacle(data: Any) -> str:
+    """Return why worker processes cannot receive a data set; empty if they can."""
+    sink = _Sink()
+    pickler = _Pickler(sink, pickle.HIGHEST_PROTOCOL)
+    try:
+        pickler.dump(data)
+    except Exception as error:  # classes may define how they are pickled
+        return (
+            f"the data set cannot be pickled ({sentence(error)}). It may contain only what pickle "
+            f"supports, from modules other than the script or notebook itself"
+        )
+    if sink.size > _LARGEST_COPY:
+        return f"the data set takes {sink.size / 1e9:.1f} GB of memory, which each would copy"
+    if pickler.num_tensors > _MOST_TENSORS:
+        return f"the data set contains {pickler.num_tensors:,} tensors, too many to share"
+    return ""
+
+
+class _Sink:
+    """A file that keeps only its size."""
+
+    size = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.size += memoryview(data).nbytes
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles everything but tensors, which processes share."""
+
+    num_tensors = 0
+
+    def reducer_override(self, value: Any) -> Any:
+        from torch import Tensor
+
+        if not isinstance(value, Tensor):
+            return NotImplemented
+        self.num_tensors += 1
+        return int, ()

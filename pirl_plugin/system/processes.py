@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import math
 import multiprocessing
 import os
 import platform
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from multiprocessing import connection, util
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +36,13 @@ def describe_exit(exit_code: int) -> str:
 
 
 def own_command(*arguments: str) -> list[str]:
-    """Return ``pirl-plugin ARGUMENTS`` as a command for a child with this process's import path.
+    """Return ``pirl-plugin ARGUMENTS`` as a command for a child of this process.
 
     If this process is killed, the child gets SIGTERM, on which a run saves and ends.
     """
     end_with_parent = "from pirl_plugin.system.processes import end_with_parent; end_with_parent()"
     main = "from pirl_plugin.cli import main; main()"
-    return [sys.executable, "-c", f"{_first_statements()}; {end_with_parent}; {main}", *arguments]
+    return [sys.executable, "-c", f"{end_with_parent}; {main}", *arguments]
 
 
 def end_with_parent() -> None:
@@ -53,43 +51,36 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-@functools.cache
-def share_import_path() -> None:
-    """Let multiprocessing start processes with this process's import path.
+@contextlib.contextmanager
+def sharing_import_path() -> Iterator[None]:
+    """Let Python processes that are started in a block import from this process's folders only.
 
-    Python starts spawned processes, the fork server and the semaphore tracker with ``-c``. This
-    puts the current folder first, where a file ``random.py`` would replace Python's own.
-    """
-    start = util.spawnv_passfds
-
-    def start_with_same_imports(program: Any, arguments: Sequence[Any], descriptors: Any) -> Any:
-        command = list(arguments)
-        option = command.index("-c")
-        command[option + 1] = f"{_first_statements()}; {command[option + 1]}"
-        # A terminated process leaves semaphores, and the tracker would print a warning about them.
-        command[option:option] = ["-W", "ignore:resource_tracker"]
-        return start(program, command, descriptors)
-
-    util.spawnv_passfds = start_with_same_imports  # type: ignore[assignment]
-
-
-def _first_statements() -> str:
-    """Return the first statements for a process that imports only from this one's folders.
-
-    Until the process handles SIGINT, the signal ends it like others. Python would print a
-    traceback.
+    Python starts ranks, the fork server and the semaphore tracker with ``-c``, and would put the
+    current folder first, where a file ``random.py`` would replace Python's own.
     """
     folders = [folder or os.getcwd() for folder in sys.path]
-    return (
-        f"import sys; sys.path[:] = {folders!a}; import signal; "
-        f"signal.signal(signal.SIGINT, signal.SIG_DFL)"
-    )
+    # A terminated process leaves semaphores, and the tracker would print a warning about them.
+    warnings = [*filter(None, [os.environ.get("PYTHONWARNINGS")]), "ignore:resource_tracker"]
+    variables = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": os.pathsep.join(folders),
+        "PYTHONWARNINGS": ",".join(warnings),
+    }
+    previous = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in previous.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def loader_workers() -> list[Any]:
-    """Return this process's loader workers, including those that ended unnoticed."""
-    children = multiprocessing.process._children  # type: ignore[attr-defined]
-    return [child for child in children if child.daemon]
+    """Return this process's loader workers."""
+    return [child for child in multiprocessing.active_children() if child.daemon]
 
 
 def killed_worker(workers: Sequence[Any]) -> str:
@@ -99,38 +90,23 @@ def killed_worker(workers: Sequence[Any]) -> str:
     error is a refused or closed connection. Otherwise torch notices the end, and raises a
     RuntimeError.
     """
-    with _ignoring_worker_ends():
-        # A worker's connection closes shortly before it ends.
-        ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
-        for worker in workers:
-            if worker.sentinel in ended:
-                worker.join()
-                if worker.exitcode:
-                    return f"a loader process {describe_exit(worker.exitcode)}"
+    # A worker's connection closes shortly before it ends.
+    ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
+    for worker in workers:
+        if worker.sentinel in ended:
+            worker.join()
+            if worker.exitcode:
+                return f"a loader process {describe_exit(worker.exitcode)}"
     return ""
 
 
 def kill_workers() -> None:
     """Kill this process's loader workers."""
-    with _ignoring_worker_ends():
-        workers = loader_workers()
-        for worker in workers:
-            worker.kill()
-        for worker in workers:
-            worker.join(GRACE_S)
-
-
-@contextlib.contextmanager
-def _ignoring_worker_ends() -> Iterator[None]:
-    """Disable torch's SIGCHLD handler, which raises an exception when a worker ends."""
-    if threading.current_thread() is not threading.main_thread():  # handlers run only in that one
-        yield
-        return
-    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGCHLD, handler)
+    workers = loader_workers()
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join(GRACE_S)
 
 
 def usable_cores() -> int:

@@ -1,57 +1,70 @@
-"""Limits on how long a process waits for an image; the watcher enforces them."""
+"""The one rule for waiting, which the watcher applies to this process's main thread.
+
+While the main thread waits for a batch, an image or the listing of a folder, and neither this
+process nor a loader worker has begun or finished an image or a folder for some minutes, it ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pirl_plugin.system.text import printable
 
 TIMEOUT_MINUTES = 10.0
-"""Maximum time that a command waits for one image."""
+"""How long a command waits without progress, if no configuration sets it."""
 PAUSE_S = 0.5
-"""Time between two looks at the waits, in seconds."""
+"""Time between two looks at the wait, in seconds."""
 
 
 @dataclass(eq=False)
 class Wait:
-    """A wait for images, which ends this process if none is read for too long.
+    """A wait of the main thread.
 
     Attributes:
-        sources: where the images come from; ``being_read()`` of each returns the paths that this
-            process and its loader workers are reading.
-        minutes: maximum time without progress.
+        activity: returns what does not return, such as "reading a.jpg"; empty if unknown.
+        progress: returns a value that changes with each image.
+    """
+
+    activity: Callable[[], str]
+    progress: Callable[[], object] = lambda: None
+
+
+class Limit:
+    """The maximum time without progress.
+
+    Args:
+        minutes: the limit; None: :data:`TIMEOUT_MINUTES`.
         key: configuration key for the limit, if there is one.
         folder: folder for ``failure.txt``; None for a temporary folder.
     """
 
-    sources: Sequence[Any]
-    minutes: float
-    key: str = ""
-    folder: Path | None = None
-    _last_paths: Sequence[str] = ()
-    _waited_s: float = 0.0
+    def __init__(
+        self, minutes: float | None = None, key: str = "", folder: Path | None = None
+    ) -> None:
+        self.minutes = TIMEOUT_MINUTES if minutes is None else minutes
+        self._key = key
+        self.folder = folder
+        self._last: tuple[Wait, object] | None = None
+        self._waited_s = 0.0
 
-    def is_over(self) -> bool:
-        """Return whether the limit is reached; the watcher calls this after each pause.
+    def is_reached(self, wait: Wait) -> bool:
+        """Return whether a wait takes too long; the watcher calls this after each pause.
 
         It counts pauses, so time in which the process was suspended, as by Ctrl-Z, does not count.
         """
-        paths = self._being_read()
-        is_same = bool(paths) and paths == self._last_paths
-        self._waited_s = self._waited_s + PAUSE_S if is_same else 0.0
-        self._last_paths = paths
+        state = (wait, wait.progress())
+        self._waited_s = self._waited_s + PAUSE_S if state == self._last else 0.0
+        self._last = state
         return self._waited_s >= 60 * self.minutes
 
-    def sentence(self) -> str:
-        """Return the sentence about a read that took too long."""
-        paths = self._being_read()
-        activity = f"reading {', '.join(paths[:3])}" if paths else "a read"
-        key = f" ({self.key})" if self.key else ""
+    def sentence(self, wait: Wait) -> str:
+        """Return the sentence about a wait that took too long."""
+        activity = printable(wait.activity())
+        cause = f"{activity} does not return" if activity else "the loader processes do not respond"
+        key = f" ({self._key})" if self._key else ""
         return (
-            f"no image was read for {self.minutes:g} minutes{key}: {activity} does not return. "
-            f"Check the file and its disk or mount, then start again."
+            f"no image was read for {self.minutes:g} minutes{key}: {cause}. Check the file and its "
+            f"disk or mount, then start again."
         )
-
-    def _being_read(self) -> list[str]:
-        return [path for source in self.sources for path in source.being_read()]

@@ -19,14 +19,14 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import util
+from multiprocessing import resource_tracker, util
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pirl_plugin.system.failures import PREFIX, record
 from pirl_plugin.system.processes import GRACE_S, kill_workers
-from pirl_plugin.system.waits import PAUSE_S, Wait
+from pirl_plugin.system.waits import PAUSE_S, Limit, Wait
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals from users, SLURM and other clusters before a kill; submitit requeues on SIGUSR2."""
@@ -59,6 +59,14 @@ class Interrupted(SystemExit):
         return f"{text}. Run the same command again to resume." if self.resumes else text
 
 
+class _Signal(NamedTuple):
+    """A signal's number, time in seconds, and what the main thread then waited for."""
+
+    number: int
+    time: float
+    wait: Wait | None
+
+
 @dataclass(eq=False)
 class Watcher:
     """Handles a process's stopping signals, and watches its main thread from another thread.
@@ -68,18 +76,22 @@ class Watcher:
             while the main thread runs no handler.
         requested: number of the signal that asked this process to end; 0 for none.
         polled: whether training reads ``requested`` after each step; then no signal interrupts it.
-        waits: current waits for images.
+        waits: what the main thread waits for: a batch, and within it an image.
+        limit: how long it may wait.
         commands: child processes from ``subprocess`` that handle signals themselves.
         temporary_files: files to remove if this process ends at once.
+        report: prints a sentence; in a spawned rank, sends it to the launcher.
     """
 
     pipe: int
+    report: Callable[[str], None]
     requested: int = 0
     polled: bool = False
     waits: list[Wait] = field(default_factory=list)
+    limit: Limit = field(default_factory=Limit)
     commands: list[subprocess.Popen[Any]] = field(default_factory=list)
     temporary_files: set[Path] = field(default_factory=set)
-    _first_signal_at: float | None = None
+    _first_signal: _Signal | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Forward a signal to child processes, or end this one unless training will.
@@ -108,24 +120,29 @@ class Watcher:
         """Watch signals and waits until :func:`watching` ends this thread."""
         while True:
             is_readable, _, _ = select.select([self.pipe], [], [], PAUSE_S)
+            wait = self.current_wait()
             if is_readable:
                 byte = os.read(self.pipe, 1)
                 if byte == _END_OF_THREAD:
                     return
                 self._end_on_second_signal(byte[0])
-                continue
-            for wait in list(self.waits):
-                if wait.is_over():
-                    self._end_wait(wait)
+            elif wait is not None and self.limit.is_reached(wait):
+                self._end_wait(wait)
+            self._end_on_ignored_signal()
+
+    def current_wait(self) -> Wait | None:
+        """Return the main thread's innermost wait; None if it computes."""
+        waits = list(self.waits)  # the main thread changes it
+        return waits[-1] if waits else None
 
     def _end_on_second_signal(self, number: int) -> None:
         """End the process on a second signal."""
         if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
             return
         now = time.monotonic()
-        if self._first_signal_at is None:
-            self._first_signal_at = now
-        elif number in _ENDING and now - self._first_signal_at >= _SAME_SIGNAL_S:
+        if self._first_signal is None:
+            self._first_signal = _Signal(number, now, self.current_wait())
+        elif number in _ENDING and now - self._first_signal.time >= _SAME_SIGNAL_S:
             until = now + GRACE_S
             waits_for_children = bool(self.children())  # they got the signal too
             while self.children() and time.monotonic() < until:
@@ -135,23 +152,33 @@ class Watcher:
             name = signal.Signals(number).name
             self.end_process(f"{PREFIX}ended at once by a second {name}", 128 + number)
 
+    def _end_on_ignored_signal(self) -> None:
+        """End the process if a read keeps the main thread from ending it.
+
+        No signal interrupts a read from a lost network disk.
+        """
+        first = self._first_signal
+        if first is None or self.polled or time.monotonic() - first.time < GRACE_S:
+            return
+        is_same_wait = first.wait is not None and first.wait is self.current_wait()
+        if is_same_wait or not self.requested:  # the handler did not run
+            self.end_process(Interrupted(first.number).sentence, 128 + first.number)
+
     def _end_wait(self, wait: Wait) -> None:
         """End the process, and write the main thread's stack to ``failure.txt``."""
         frame = sys._current_frames()[threading.main_thread().ident or 0]
         stack = "Main thread's stack:\n" + "".join(traceback.format_stack(frame))
-        text = f"{PREFIX}{wait.sentence()}"
-        self.end_process(record(text, stack, wait.folder) or text, 1)
+        text = f"{PREFIX}{self.limit.sentence(wait)}"
+        self.end_process(record(text, stack, self.limit.folder) or text, 1)
 
     def end_process(self, text: str, status: int) -> None:
         """End this process and its children at once, from any thread.
 
         Args:
-            text: sentence for the console. For a spawned rank, the launcher prints it.
+            text: sentence for the console.
             status: the exit status.
         """
-        if multiprocessing.parent_process() is None:
-            # The main thread may hold sys.stderr's lock.
-            os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+        self.report(text)
         children: list[Any] = [*multiprocessing.active_children(), *self.commands]
         for child in children:
             child.kill()
@@ -175,9 +202,16 @@ def requested() -> int:
     return watcher.requested if watcher is not None else 0
 
 
+def limit_waits(minutes: float, key: str, folder: Path) -> None:
+    """Set how long this process may wait without progress, see :class:`Limit`."""
+    watcher = current()
+    if watcher is not None:
+        watcher.limit = Limit(minutes, key, folder)
+
+
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
-    """Limit waits for images in a block, if there is a watcher."""
+    """Limit how long a block may wait for a batch, an image or a folder, if there is a watcher."""
     watcher = current()
     waits = [] if watcher is None else watcher.waits
     waits.append(wait)
@@ -189,7 +223,10 @@ def waiting(wait: Wait) -> Iterator[None]:
 
 @contextmanager
 def deferring() -> Iterator[None]:
-    """Delay signals until after a block that starts processes.
+    """Delay signals until after a block that starts processes, if this process is watched.
+
+    The processes inherit blocked signals, so none is lost until they are watched. Loader workers
+    are not, and no signal to the process group ends them.
 
     Raises:
         Interrupted: after the block.
@@ -198,9 +235,15 @@ def deferring() -> Iterator[None]:
     if watcher is None:
         yield
         return
+    # With Python 3.11 and 3.12, starting the tracker unblocks signals.
+    resource_tracker.ensure_running()
     watcher.polled = True
-    yield
-    watcher.polled = False
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        watcher.polled = False
     if watcher.requested:
         raise Interrupted(watcher.requested)
 
@@ -233,8 +276,13 @@ def removed_at_end(path: Path) -> Iterator[None]:
         files.discard(path)
 
 
+def _print_at_once(text: str) -> None:
+    """Print a sentence even if the main thread holds the lock of ``sys.stderr``."""
+    os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+
+
 @contextmanager
-def watching() -> Iterator[None]:
+def watching(report: Callable[[str], None] = _print_at_once) -> Iterator[None]:
     """Watch this process: handle the signals in :data:`STOPPING`, and limit waits.
 
     The first signal asks training to save and end, and ends any other work. A second SIGINT or
@@ -243,6 +291,9 @@ def watching() -> Iterator[None]:
 
     Does nothing if the process is already watched, or outside the main thread, which alone receives
     signals.
+
+    Args:
+        report: prints the sentence if a process ends at once.
 
     Raises:
         Interrupted: a signal arrived outside training, and no child process handles it.
@@ -254,7 +305,7 @@ def watching() -> Iterator[None]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)  # set_wakeup_fd requires it
-    watcher = Watcher(reader)
+    watcher = Watcher(reader, report)
     previous = {}
     for number in STOPPING:
         previous[number] = signal.signal(number, watcher)
@@ -262,6 +313,7 @@ def watching() -> Iterator[None]:
     thread = threading.Thread(target=watcher.watch, name=THREAD, daemon=True)
     thread.start()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # see deferring()
         yield
     except Interrupted as interrupted:
         if multiprocessing.parent_process() is None:  # for a rank, the launcher prints it

@@ -8,30 +8,42 @@ from pirl_plugin.system import processes
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from tests.helpers.programs import run_python
 
-# Its multiprocessing children must have the same import path.
+# Its multiprocessing children must have the same import path. No signal may end them, or be lost.
 STARTS_CHILDREN = """
-import multiprocessing, signal, sys
+import multiprocessing, os, signal, sys, time
 from pirl_plugin.system import processes, watcher
 
 def put_path(queue):
+    for number in watcher.STOPPING:
+        signal.raise_signal(number)
     queue.put(sys.path)
 
+def watch():
+    signal.raise_signal(signal.SIGINT)
+    with watcher.watching():
+        time.sleep(100)
+
+def start(method, target, *arguments):
+    process = multiprocessing.get_context(method).Process(target=target, args=arguments)
+    with watcher.deferring():
+        process.start()
+    return process
+
 if __name__ == "__main__":
-    processes.share_import_path()
     multiprocessing.set_forkserver_preload(["decimal"])
-    for method in ("spawn", "forkserver"):
-        context = multiprocessing.get_context(method)
-        queue = context.Queue()
-        context.Process(target=put_path, args=[queue]).start()
-        assert queue.get() == sys.path, method
-    # A signal may end a child before it has a handler; SIGINT would leave a traceback.
-    process = multiprocessing.get_context("spawn").Process(
-        target=signal.raise_signal, args=[signal.SIGINT]
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGINT
-    print(watcher.run_command(processes.own_command("--version")))
+    environment = dict(os.environ)
+    with processes.sharing_import_path(), watcher.watching():
+        for method in ("spawn", "forkserver"):
+            queue = multiprocessing.get_context(method).Queue()
+            process = start(method, put_path, queue)
+            assert queue.get() == sys.path, method
+            process.join()
+            assert process.exitcode == 0, method
+        process = start("spawn", watch)
+        process.join()
+        assert process.exitcode == 128 + signal.SIGINT
+        print(watcher.run_command(processes.own_command("--version")))
+    assert dict(os.environ) == environment
 """
 
 

@@ -100,50 +100,90 @@ def test_signals__reach_earlier_handler_at_the_end():
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_worker__ignores_signals_and_yields_cpu_to_the_model(monkeypatch):
+def test_worker__ignores_interrupt_and_yields_cpu_to_the_model(monkeypatch):
     handlers, niceness, seeded = {}, [], []
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(loader.threading, "Thread", lambda **options: SimpleNamespace(start=list))
     monkeypatch.setattr(os, "nice", niceness.append)
     for on_cpu in (False, True):
         loader.start_training_worker(seeded.append, on_cpu, 3)
-    assert handlers == dict.fromkeys(watcher.STOPPING, signal.SIG_IGN)
+    assert handlers == {signal.SIGINT: signal.SIG_IGN}
     assert niceness == [loader.NICE]
     assert seeded == [3, 3]
 
 
-# Waits with progress, idle or short waits, then one with a hanging read.
+# Waits with progress, computing and short waits; then one without progress: a read, or a loader
+# worker that is stopped between two reads.
 HANGS = """
-import os, pathlib, sys, time
-from types import SimpleNamespace
-from pirl_plugin.system import watcher
+import os, pathlib, signal, sys, time
+from pirl_plugin.system import loader, watcher
+from pirl_plugin.system.waits import Wait
 folder = pathlib.Path(sys.argv[1])
-def wait(being_read, minutes=0.02):
-    return watcher.Wait([SimpleNamespace(being_read=being_read)], minutes, folder=folder)
-moving = wait(lambda: [f"{time.monotonic() // 0.6}.jpg"])
-idle = wait(list)
-still = wait(lambda: ["hangs.jpg"])
+def waiting(name, progress=lambda: 0):
+    return watcher.waiting(Wait(lambda: name, progress))
 with watcher.watching():
-    with watcher.waiting(moving), watcher.waiting(idle):
+    watcher.limit_waits(0.02, "KEY", folder)
+    with waiting("moving", lambda: time.monotonic() // 0.6):
         time.sleep(2.5)
     for _ in range(3):
-        with watcher.waiting(wait(lambda: ["short.jpg"])):
+        with waiting("short"):
             time.sleep(0.9)
     time.sleep(2.5)  # the main thread computes
-    os.mkfifo(folder / "fifo")
-    with watcher.waiting(still):
-        with watcher.waiting(wait(lambda: ["long.jpg"], minutes=9)):
+    if sys.argv[2] == "read":
+        os.mkfifo(folder / "fifo")
+        with waiting("a batch"), waiting("reading hangs.jpg"):
             open(folder / "fifo")
+    from tests.helpers.programs import StopsWorker
+    with loader.reading(StopsWorker(), 1, lambda: Wait(lambda: "")) as batches:
+        list(batches)
 """
 
 
 @pytest.mark.slow
-def test_wait__ends_process_without_progress_and_saves_stack(tmp_path):
-    done = run_python("-c", HANGS, tmp_path, check=False)
-    assert done.returncode == 1
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [("read", "reading hangs.jpg does not return"), ("worker", "the loader processes do not resp")],
+)
+def test_wait__ends_process_without_progress_and_saves_stack(kind, cause, tmp_path):
+    done = run_python("-c", HANGS, tmp_path, kind, check=False)
+    assert done.returncode == 1, done.stderr
     file = tmp_path / "failure.txt"
-    assert done.stderr.startswith("pirl_plugin: no image was read for 0.02 minutes: reading hangs")
+    begin = f"pirl_plugin: no image was read for 0.02 minutes (KEY): {cause}"
+    assert done.stderr.startswith(begin)
     assert done.stderr.endswith(f"(traceback in {file})\n")
     assert "in <module>" in file.read_text()
+
+
+# A read that no signal interrupts: the main thread runs no handler, or its exception is lost.
+IGNORES = """
+import signal, sys, time
+from pirl_plugin.system import watcher
+from pirl_plugin.system.waits import Wait
+watcher.GRACE_S = 1
+with watcher.watching(), watcher.waiting(Wait(lambda: "")):
+    if sys.argv[1] == "blocked":
+        signal.pthread_sigmask(signal.SIG_BLOCK, watcher.STOPPING)
+    print("ready", flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["blocked", "lost"])
+def test_first_signal__ends_read_that_it_does_not_interrupt(kind):
+    with subprocess.Popen(
+        [sys.executable, "-c", IGNORES, kind],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 128 + signal.SIGINT
+        assert process.stderr.read() == "pirl_plugin: interrupted by SIGINT\n"
 
 
 IMPORTS = """
@@ -175,7 +215,7 @@ def watchers():
 def test_watching__uses_one_thread_and_ends_it():
     for thread in watchers():  # from an earlier test
         thread.join(10)
-    with watcher.watching(), watcher.watching(), watcher.waiting(Wait([], 1)):
+    with watcher.watching(), watcher.watching(), watcher.waiting(Wait(str)):
         (thread,) = watchers()
     thread.join(10)
     assert watchers() == []

@@ -19,6 +19,7 @@ from pirl_plugin.images.names import SOURCES
 from pirl_plugin.images.source import PixelType
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
+from pirl_plugin.system.waits import Wait
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 
 if TYPE_CHECKING:
@@ -90,9 +91,9 @@ class PIRLDataset(GenericSSLDataset):
             identity["classes"] = digest_of(map(str, labels))
         return identity
 
-    def being_read(self) -> list[str]:
-        """Return the paths of the images being read, for this plugin's sources."""
-        return [] if self.disk is None else self.disk.source.being_read()
+    def wait(self) -> Wait:
+        """Return a wait for images; only this plugin's sources name them."""
+        return Wait(lambda: "") if self.disk is None else self.disk.source.wait()
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found so far, for this plugin's sources."""

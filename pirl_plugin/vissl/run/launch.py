@@ -13,14 +13,14 @@ import gc
 import logging
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
-from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
+from pirl_plugin.system.failures import PREFIX, in_one_sentence
 from pirl_plugin.system.files import locked, naming_failures, write_json
-from pirl_plugin.system.processes import GRACE_S, describe_exit, share_import_path
+from pirl_plugin.system.processes import GRACE_S, describe_exit, sharing_import_path
 from pirl_plugin.system.watcher import (
     STOPPING,
     Interrupted,
@@ -31,16 +31,16 @@ from pirl_plugin.system.watcher import (
 )
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run.rank import (
-    LOST_RANK,
-    PRINTED,
-    another_rank_ended,
-    prepare_workers,
+    Failure,
+    prepare_run_workers,
     run_rank,
     torchrun_local_rank,
 )
-from pirl_plugin.vissl.sections import RECORD, RunSettings, read_section
+from pirl_plugin.vissl.sections import RECORD
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from vissl.config import AttrDict
 
 _USAGE = """\
@@ -71,7 +71,7 @@ def main(overrides: list[str]) -> int:
     section = composed.config
     is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun_local_rank() is not None
     if is_one_process and not section.SLURM.USE_SLURM:
-        prepare_workers(section)  # the server imports VISSL while this process does
+        prepare_run_workers(section)  # the server imports VISSL while this process does
     from vissl.utils import hydra_config
 
     args, config = hydra_config.convert_to_attrdict(composing.complete(composed, overrides))
@@ -115,7 +115,6 @@ def launch_distributed(
     from pirl_plugin.vissl.resume.folder import resume_point
 
     prepare_streams()
-    share_import_path()
     # If log.txt is on a full disk, logging would print a traceback for each line.
     logging.raiseExceptions = False
     local_rank = torchrun_local_rank()  # before VISSL sets LOCAL_RANK
@@ -123,6 +122,7 @@ def launch_distributed(
         node_id = host.get_node_id(node_id)
     is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
+        stack.enter_context(sharing_import_path())
         # End on a signal, or with one sentence on any error.
         stack.enter_context(watching())
         stack.enter_context(in_one_sentence())
@@ -195,21 +195,20 @@ def _run_ranks(
         if local_rank is not None or section.NUM_PROC_PER_NODE == 1:
             run_rank(local_rank or 0, *arguments)
         else:
-            _start_ranks(config, folder, node_id, arguments)
+            _start_ranks(config, node_id, arguments)
     finally:
         host._cleanup_local_dir(config)
         os.environ.pop("WORLD_SIZE", None)  # which VISSL has set; a later run would see a launcher
     host.shutdown_logging()
 
 
-def _start_ranks(config: AttrDict, folder: Path, node_id: int, arguments: tuple[Any, ...]) -> None:
+def _start_ranks(config: AttrDict, node_id: int, arguments: tuple[Any, ...]) -> None:
     """Start the ranks on this node, each in its own process, and wait for them.
 
     Args:
         config: VISSL's configuration.
-        folder: the run's folder; ``failure.txt`` in it records the ranks' failures.
         node_id: this node's number.
-        arguments: for :func:`run_rank`, after the rank's number.
+        arguments: for :func:`run_rank`, after the rank's number and before ``launcher``.
 
     Raises:
         SystemExit: a rank failed; with the cause.
@@ -218,55 +217,52 @@ def _start_ranks(config: AttrDict, folder: Path, node_id: int, arguments: tuple[
     from torch.multiprocessing import start_processes
     from torch.multiprocessing.spawn import ProcessExitedException
 
-    num_earlier = len(_causes(folder))  # of earlier attempts
     # It would warn about each rank that it ends.
     logging.getLogger("torch.multiprocessing").setLevel(logging.ERROR)
     number = config.DISTRIBUTED.NUM_PROC_PER_NODE
+    reader, writer = multiprocessing.Pipe(duplex=False)
     try:
         with deferring():
-            ranks = start_processes(run_rank, arguments, number, join=False, start_method="spawn")
+            ranks = start_processes(
+                run_rank, (*arguments, writer), number, join=False, start_method="spawn"
+            )
+        writer.close()
         while not ranks.join(grace_period=GRACE_S):
             pass
     except ProcessExitedException as error:
-        minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
-        rank = number * node_id + error.error_index
-        _end(error.exit_code, rank, _causes(folder)[num_earlier:], minutes)
+        _end(error.exit_code, number * node_id + error.error_index, _received(reader))
     except BaseException:
         for process in multiprocessing.active_children():
             process.kill()
         raise
 
 
-def _causes(folder: Path) -> list[str]:
-    """Return the messages of ranks that failed by themselves, in order."""
-    file = folder / FAILURE_FILE
-    if not file.is_file():
-        return []
-    lines = file.read_text(errors="replace").splitlines()
-    return [line for line in lines if line.startswith(PREFIX)]
+def _received(reader: Connection) -> list[Failure]:
+    """Return the failures that ranks have sent, in order of time."""
+    failures = []
+    with contextlib.suppress(EOFError):
+        while reader.poll():
+            failures.append(reader.recv())
+    return failures
 
 
-def _end(exit_code: int, rank: int, causes: list[str], minutes: float) -> NoReturn:
+def _end(exit_code: int, rank: int, failures: Sequence[Failure]) -> NoReturn:
     """End the launcher, with the reason that the ranks ended.
 
     Args:
         exit_code: exit status of the first rank that ended.
         rank: its number.
-        causes: messages of ranks that failed by themselves.
-        minutes: how long a rank waits for another one.
+        failures: the ranks' failures.
     """
     for number in STOPPING:
         if exit_code == 128 + number:
             raise Interrupted(number) from None
-    if exit_code == PRINTED:
-        raise SystemExit(1) from None
-    if causes:
-        raise SystemExit(causes[0]) from None
-    # No rank failed by itself. A signal kills a rank that does not handle it yet, and the others
-    # then lose this rank.
+    for failure in failures:
+        if not failure.is_consequence:
+            raise SystemExit(failure.sentence) from None
+    # No rank failed by itself. After a signal, a rank may lose another one that has ended.
     if requested():
         raise Interrupted(requested()) from None
-    reason = describe_exit(exit_code)
-    if exit_code == LOST_RANK:
-        reason = f"ended: {another_rank_ended(minutes)}"
-    raise SystemExit(f"{PREFIX}rank {rank} {reason}") from None
+    if failures and exit_code > 0:
+        raise SystemExit(failures[0].sentence) from None
+    raise SystemExit(f"{PREFIX}rank {rank} {describe_exit(exit_code)}") from None

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from classy_vision.tasks import register_task
 from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
-from vissl.utils.checkpoint import get_checkpoint_folder
 
 from pirl_plugin.images.source import RGB
-from pirl_plugin.system.loader import start_training_worker
+from pirl_plugin.system.loader import Batches, start_training_worker
 from pirl_plugin.system.ranks import rank
-from pirl_plugin.system.waits import Wait
-from pirl_plugin.system.watcher import current
+from pirl_plugin.system.watcher import waiting
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.run_images import identify_images, set_images, show_images
@@ -28,12 +25,11 @@ from pirl_plugin.vissl.resume import position
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
 from pirl_plugin.vissl.resume.record import global_batch
-from pirl_plugin.vissl.sections import TIMEOUT, MonitorSettings, RunSettings, read_section
+from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
     from torch import nn
-    from torch.utils.data import DataLoader
     from vissl.config import AttrDict
 
 
@@ -70,8 +66,8 @@ class PIRLTask(SelfSupervisionTask):
 
     def build_dataloaders(
         self, pin_memory: bool, current_train_phase_idx: int = 0
-    ) -> dict[str, DataLoader[Any]]:
-        """Return split → loader, and limit the time to read an image.
+    ) -> dict[str, _WatchedLoader]:
+        """Return split → loader.
 
         The training loader can skip finished batches; feature extraction reads every image. Workers
         ignore signals.
@@ -85,7 +81,7 @@ class PIRLTask(SelfSupervisionTask):
             sampler = host_data.get_sampler
             if split == "TRAIN" and not extracts:
                 sampler = position.resuming_sampler
-            loaders[split.lower()] = host_data.build_dataloader(
+            loader = host_data.build_dataloader(
                 dataset=self.datasets[split.lower()],
                 dataset_config=self.config.DATA[split],
                 num_dataloader_workers=self.config.DATA.NUM_DATALOADER_WORKERS,
@@ -97,11 +93,7 @@ class PIRLTask(SelfSupervisionTask):
                 worker_init_fn=start,
                 split=split.lower(),
             )
-        # From now on, the watcher ends this process if reading an image takes too long.
-        if watcher := current():
-            minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
-            folder = Path(get_checkpoint_folder(self.config))
-            watcher.waits.append(Wait(list(self.datasets.values()), minutes, TIMEOUT, folder))
+            loaders[split.lower()] = _WatchedLoader(loader)
         return loaders
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
@@ -133,6 +125,28 @@ class PIRLTask(SelfSupervisionTask):
             if self.train:
                 position.restore_schedule_position(self)
         return self
+
+
+class _WatchedLoader:
+    """A loader with a limit on how long to wait for a batch; otherwise like the loader.
+
+    Args:
+        loader: a ``DataLoader``, or VISSL's wrapper of one.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Batches:
+        new_wait = self._loader.dataset.wait
+        with waiting(new_wait()):  # for a GPU, VISSL reads the first batch here
+            return Batches(iter(self._loader), new_wait)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
 
 
 def hooks_of_run(

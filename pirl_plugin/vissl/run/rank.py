@@ -9,13 +9,10 @@ import contextlib
 import datetime
 import functools
 import logging
-import multiprocessing
 import os
-import sys
 from collections.abc import Callable
-from multiprocessing import forkserver
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import (
@@ -27,8 +24,9 @@ from pirl_plugin.system.failures import (
     sentence,
 )
 from pirl_plugin.system.files import sharing_lock
-from pirl_plugin.system.processes import killed_worker, loader_workers, share_import_path
-from pirl_plugin.system.watcher import watching
+from pirl_plugin.system.loader import prepare_workers
+from pirl_plugin.system.processes import GRACE_S
+from pirl_plugin.system.watcher import limit_waits, watching
 from pirl_plugin.vissl.host_config import key_of
 from pirl_plugin.vissl.sections import (
     RECORD,
@@ -39,6 +37,8 @@ from pirl_plugin.vissl.sections import (
 )
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
@@ -49,12 +49,18 @@ _NUMBERS_OF_PROCESSES = (
     "PMI_SIZE",
     "SLURM_STEP_NUM_TASKS",
 )
-RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
-"""Environment variable with the rank's process ID, for ``preload.py``."""
-LOST_RANK = 3
-"""Exit status for a spawned rank that lost another one, which may have written the cause."""
-PRINTED = 4
-"""Exit status for a spawned rank that printed its failure, because it could not write it."""
+
+
+class Failure(NamedTuple):
+    """A rank's failure, which a spawned rank sends to its launcher.
+
+    Attributes:
+        sentence: the sentence for the console.
+        is_consequence: whether another rank ended first.
+    """
+
+    sentence: str
+    is_consequence: bool
 
 
 def run_rank(
@@ -66,6 +72,7 @@ def run_rank(
     checkpoint: str | None,
     folder: str,
     hook_generator: Callable[[Any], Any],
+    launcher: Connection | None = None,
 ) -> None:
     """Do VISSL's work for one rank; on failure, write ``failure.txt`` and exit.
 
@@ -81,9 +88,10 @@ def run_rank(
         checkpoint: checkpoint to resume from on this node; None for a new run.
         folder: the run's folder.
         hook_generator: returns VISSL's hooks for a configuration.
+        launcher: where a spawned rank sends its :class:`Failure`; None: this process prints it.
 
     Raises:
-        SystemExit: the work failed. A spawned rank's launcher reads ``failure.txt``.
+        SystemExit: the work failed.
     """
     prepare_streams()
     logging.raiseExceptions = False  # as in the launcher
@@ -95,21 +103,21 @@ def run_rank(
     from pirl_plugin.vissl.run.pirl_task import hooks_of_run  # the module registers our task
 
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
-    is_spawned = multiprocessing.parent_process() is not None
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
     with contextlib.ExitStack() as stack:
         # If this process is the launcher, it already listens and holds the folder's lock. Only the
         # first node locks.
-        if is_spawned:
-            stack.enter_context(watching())
+        if launcher is not None:
+            stack.enter_context(watching(functools.partial(_send, launcher)))
+        limit_waits(minutes, TIMEOUT, Path(folder))
         try:
-            prepare_workers(config)
+            prepare_run_workers(config)
             for engine in (train, extract_features):  # the environment may contain secrets
                 engine.print_system_env_info = lambda variables: None
-            if is_spawned and node_id == 0:
+            if launcher is not None and node_id == 0:
                 stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
             # VISSL then uses this process group instead of making one.
-            _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
+            _join_group(config, local_rank, rank, run_id, minutes)
             if num_ranks(config) > 1:
                 _compare_ranks(config, checkpoint)
             host._distributed_worker(
@@ -126,59 +134,31 @@ def run_rank(
                 distributed.destroy_process_group()  # gloo's threads could abort the exit
         except Exception as error:
             is_consequence = has_lost_rank(error)
-            text = another_rank_ended(minutes) if is_consequence else _failure_text(error)
+            text = sentence(error, key_of)
+            if is_consequence:
+                text = (
+                    f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}). "
+                    f"Look for the error on that rank, then start again."
+                )
             if not is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
-            details = details_of(error)
-            if is_spawned:
-                _end_spawned_rank(text, details, Path(folder), is_consequence)
             text = f"{PREFIX}{text}"
-            raise SystemExit(record(text, details, Path(folder)) or text) from None
+            text = record(text, details_of(error), Path(folder)) or text
+            if launcher is None:
+                raise SystemExit(text) from None
+            _send(launcher, text, is_consequence)
+            raise SystemExit(1) from None
 
 
-def _failure_text(error: Exception) -> str:
-    """Return the message for a rank's own failure, which a killed loader worker may have caused."""
-    lost_connection = isinstance(error, (EOFError, OSError))
-    return (lost_connection and killed_worker(loader_workers())) or sentence(error, key_of)
+def _send(launcher: Connection, sentence: str, is_consequence: bool = False) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        launcher.send(Failure(sentence, is_consequence))
 
 
-def _end_spawned_rank(text: str, details: str, folder: Path, is_consequence: bool) -> NoReturn:
-    """Write a failure to ``failure.txt``, where the launcher finds causes by their prefix.
-
-    Args:
-        text: the message.
-        details: the traceback, or empty.
-        folder: the run's folder.
-        is_consequence: whether another rank ended first.
-
-    Raises:
-        SystemExit: with a status for the launcher.
-    """
-    if is_consequence:
-        record(text, details, folder)
-        raise SystemExit(LOST_RANK) from None
-    text = f"{PREFIX}{text}"
-    if record(text, details, folder) is None:
-        print(text, file=sys.stderr)
-        raise SystemExit(PRINTED) from None
-    raise SystemExit(1) from None
-
-
-def prepare_workers(config: DictConfig | AttrDict) -> None:
+def prepare_run_workers(config: DictConfig | AttrDict) -> None:
     """Start the server that forks loader workers, unless it is already running."""
-    os.environ[RANK_PROCESS] = str(os.getpid())
-    share_import_path()
-    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
-    if config.DATA.NUM_DATALOADER_WORKERS != 0:  # null: not computed yet
-        forkserver.ensure_running()
-
-
-def another_rank_ended(minutes: float) -> str:
-    """Return the message for a rank that has lost another one."""
-    return (
-        f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}). Look for the "
-        f"error on that rank, then start again."
-    )
+    workers = config.DATA.NUM_DATALOADER_WORKERS
+    prepare_workers("pirl_plugin.vissl.run.preload", 1 if workers is None else workers)
 
 
 def torchrun_local_rank() -> int | None:
@@ -216,9 +196,7 @@ def follow_torchrun(composed: DictConfig) -> None:
     )
 
 
-def _join_group(
-    config: AttrDict, local_rank: int, rank: int, run_id: str, timeout: datetime.timedelta
-) -> None:
+def _join_group(config: AttrDict, local_rank: int, rank: int, run_id: str, minutes: float) -> None:
     """Create torch's process group, which VISSL then uses; VISSL's own has no timeout."""
     import torch
     from torch import distributed
@@ -228,6 +206,8 @@ def _join_group(
             "torch finds no GPU. To train a small network on the CPU, add "
             "+config/pirl/machines=cpu_small; pirl-plugin configs lists other machines."
         )
+    # A rank that waits for an image as long ends first, and names the image.
+    timeout = datetime.timedelta(minutes=minutes, seconds=GRACE_S)
     section = config.DISTRIBUTED
     options: dict[str, Any] = {}
     if torchrun_local_rank() is not None:

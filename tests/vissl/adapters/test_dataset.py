@@ -49,9 +49,10 @@ def test_reads__are_reported_only_by_our_source(tmp_path):
         data[row]
     assert data.unreadable_paths() == [str(tmp_path / "2.png")]
     with data.data_objs[0].source.reading(0):
-        assert data.being_read() == [str(tmp_path / "1.png")]
+        assert data.wait().activity() == f"reading {tmp_path / '1.png'}"
     data.data_objs = [[]]  # a VISSL source
-    assert data.unreadable_paths() == data.being_read() == []
+    assert data.unreadable_paths() == []
+    assert data.wait().activity() == ""
 
 
 @pytest.mark.parametrize("list_name", ["", "list.csv"])

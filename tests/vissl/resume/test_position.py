@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.read import SECTION
+from pirl_plugin.system.waits import Wait
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
 from pirl_plugin.vissl.resume.position import (
@@ -74,6 +75,9 @@ class Numbers(list):
 
     cfg = None
     data_objs = ()
+
+    def wait(self):
+        return Wait(str)
 
 
 def _rows_read(rank, world_size):

@@ -1,7 +1,8 @@
 """What ranks read from torchrun and report: differing ranks, and how several ended."""
 
-import datetime
 import json
+import multiprocessing
+import re
 import signal
 
 import pytest
@@ -10,14 +11,14 @@ from omegaconf import OmegaConf
 from vissl.config import AttrDict
 
 from pirl_plugin.system import ranks as distributed
-from pirl_plugin.system.failures import Refused, record
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.record import Record
-from pirl_plugin.vissl.run.launch import _causes, _end
+from pirl_plugin.vissl.run.launch import _end, _received
 from pirl_plugin.vissl.run.rank import (
-    LOST_RANK,
-    PRINTED,
+    Failure,
     _compare_ranks,
     _join_group,
+    _send,
     follow_torchrun,
     torchrun_local_rank,
 )
@@ -55,7 +56,7 @@ def test_group__without_gpu_names_cpu_setting(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = AttrDict({**config_of(), "MACHINE": {"DEVICE": "gpu"}})
     with pytest.raises(Refused, match=r"finds no GPU\. .* \+config/pirl/machines=cpu_small"):
-        _join_group(config, 0, 0, "localhost:1", datetime.timedelta(minutes=1))
+        _join_group(config, 0, 0, "localhost:1", 1)
 
 
 @pytest.mark.parametrize(
@@ -88,35 +89,34 @@ def test_differing_ranks__are_refused(key, value, checkpoint, message, monkeypat
         _compare_ranks(with_record(other), checkpoint and f"b/{checkpoint}")
 
 
-def test_launcher__shows_cause_without_consequences(tmp_path):
-    assert _causes(tmp_path) == []
-    record("rank 0: another rank ended", "Traceback …", tmp_path)
-    record("pirl_plugin: rank 1: the cause", "Traceback …", tmp_path)
-    (cause,) = _causes(tmp_path)
-    assert cause.startswith("pirl_plugin: rank 1: the cause (traceback in ")
-    with pytest.raises(SystemExit) as ended:
-        _end(1, 1, [cause], 7)
-    assert ended.value.code == cause
-
-
-def test_launcher__adds_nothing_to_printed_failure():
-    with pytest.raises(SystemExit) as ended:
-        _end(PRINTED, 0, [], 7)
-    assert ended.value.code == 1
+LOST = Failure("rank 0: another rank ended", is_consequence=True)
+CAUSE = Failure("rank 1: the cause", is_consequence=False)
+SECOND = Failure("rank 0: the second cause", is_consequence=False)
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("failures", "code", "sentence"),
     [
-        (1, "rank 1 ended with exit status 1"),
-        (LOST_RANK, "rank 1 ended: another rank .* for 7 minutes"),
-        (-signal.SIGABRT, "rank 1 was ended by SIGABRT"),
-        (-signal.SIGKILL, "rank 1 was ended by SIGKILL, by a user, or by the system if memory"),
+        ([LOST, CAUSE, SECOND], 1, "rank 1: the cause"),
+        ([LOST], 1, "rank 0: another rank ended"),
+        ([LOST], -signal.SIGKILL, "pirl_plugin: rank 3 was ended by SIGKILL.*"),
+        ([], 1, "pirl_plugin: rank 3 ended with exit status 1"),
+        ([], -signal.SIGABRT, "pirl_plugin: rank 3 was ended by SIGABRT"),
     ],
 )
-def test_launcher__explains_status_without_cause(code, message):
-    with pytest.raises(SystemExit, match=message):
-        _end(code, 1, [], 7)
+def test_launcher__shows_first_cause(failures, code, sentence):
+    with pytest.raises(SystemExit) as ended:
+        _end(code, 3, failures)
+    assert re.fullmatch(sentence, ended.value.code)
+
+
+def test_launcher__receives_failures_in_order_of_time():
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    for failure in (CAUSE, LOST):
+        _send(writer, *failure)
+    assert _received(reader) == [CAUSE, LOST]  # also if a killed rank leaves the pipe open
+    reader.close()
+    _send(writer, *CAUSE)  # the launcher was killed
 
 
 def test_follow__reads_nodes_and_address(monkeypatch):
