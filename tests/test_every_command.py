@@ -1,4 +1,4 @@
-"""No command runs code from the current folder."""
+"""No command runs code from the current folder, or sends a request."""
 
 import json
 import signal
@@ -10,6 +10,7 @@ import pytest
 from pirl_plugin.cli import COMMANDS
 from tests.helpers.commands import arguments, write_checkpoint
 from tests.helpers.programs import run_python
+from tests.helpers.server import recording_server
 
 START = "from pirl_plugin.cli import main; main()"
 
@@ -54,7 +55,7 @@ TRAINS_TWICE = ("quickstart", "finetune")
         *(pytest.param([name], id=name) for name in TRAINS_TWICE),
     ],
 )
-def test_current_folder__runs_no_code_in_commands(
+def test_commands__run_no_code_from_current_folder_and_send_no_request(
     commands, checkpoint, planted, image_folder, tmp_path
 ):
     """All commands run in one process, because each would import torch; they start others."""
@@ -66,7 +67,10 @@ def test_current_folder__runs_no_code_in_commands(
         out = tmp_path / f"out of {name}"
         out.mkdir()
         words.append(arguments(name, checkpoint, image_folder, out, ranks=1))
-    done = run_python(script, stdin=json.dumps(words), folder=planted, check=False)
+    with recording_server() as (address, requests):
+        proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), address)
+        done = run_python(script, stdin=json.dumps(words), folder=planted, check=False, **proxies)
+    assert requests == []
     ran = planted / "ran"
     assert not ran.exists(), (done.stderr[-500:], ran.read_text())
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -5,8 +5,6 @@ A file's own metadata declares the types of its columns; the package ``datasets`
 
 import json
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import numpy as np
 import pyarrow
@@ -16,6 +14,7 @@ from pyarrow import parquet
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.opening import open_source
 from tests.helpers.images import encoded
+from tests.helpers.server import recording_server
 
 FILE = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
 IMAGE = {"_type": "Image"}
@@ -24,25 +23,10 @@ DECODERS = {"torchcodec", "pdfplumber", "nibabel", "trimesh"}
 
 
 @pytest.fixture
-def requests():
-    """The addresses requested from a local server; the first entry is the server's own."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_error(404)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        asked.append(f"http://127.0.0.1:{server.server_port}")
-        yield asked
-        server.shutdown()
+def server():
+    """The address of a local server, and the requests that it got."""
+    with recording_server() as recorded:
+        yield recorded
 
 
 @pytest.fixture
@@ -82,10 +66,11 @@ def images(count=3):
     return pyarrow.array([{"bytes": encoded("PNG"), "path": None}] * count, FILE)
 
 
-def test_label_column__opens_and_fetches_nothing(requests, opened, tmp_path, subtests):
+def test_label_column__opens_and_fetches_nothing(server, opened, tmp_path, subtests):
+    address, requests = server
     secret = tmp_path / "secret.png"
     secret.write_bytes(encoded("PNG"))
-    paths = [f"{requests[0]}/x.png", str(secret), secret.name]
+    paths = [f"{address}/x.png", str(secret), secret.name]
     rows = [{"bytes": None, "path": path} for path in paths]
     for kind in DECODED:
         plain = {"_type": kind}
@@ -105,13 +90,14 @@ def test_label_column__opens_and_fetches_nothing(requests, opened, tmp_path, sub
                     assert [source[row][1] for row in range(3)] == [True] * 3
                     assert not DECODERS.intersection(opened)
                     assert str(secret) not in opened
-    assert len(requests) == 1
+    assert requests == []
 
 
-def test_image_column__may_be_of_any_declared_type(requests, opened, tmp_path):
+def test_image_column__may_be_of_any_declared_type(server, opened, tmp_path):
+    address, requests = server
     secret = tmp_path / "secret.png"
     secret.write_bytes(encoded("PNG"))
-    paths = [f"{requests[0]}/x.png", str(secret), secret.name]
+    paths = [f"{address}/x.png", str(secret), secret.name]
     rows = [{"bytes": None, "path": path} for path in paths]
     opened.clear()
     values = pyarrow.concat_arrays([images(1), pyarrow.array(rows, FILE)])
@@ -122,7 +108,7 @@ def test_image_column__may_be_of_any_declared_type(requests, opened, tmp_path):
         assert [source[row][1] for row in range(4)] == [True] + [False] * 3
     assert not DECODERS.intersection(opened)
     assert str(secret) not in opened
-    assert len(requests) == 1
+    assert requests == []
 
 
 @pytest.mark.parametrize(
