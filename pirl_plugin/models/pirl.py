@@ -15,7 +15,7 @@ from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.models.trunks import adapt_channels, evaluating, pooled_features
+from pirl_plugin.models.trunks import adapt_channels, feature_width, float_dtype, pooled_features
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import rank, world_size
@@ -53,8 +53,8 @@ class PIRL(nn.Module):
 
     Raises:
         ValueError: ``data`` is not an ``ImageDataset``, no view is named ``images``, no image is
-            readable, the trunk does not return one vector per image, or ``loss`` is for a different
-            number of images.
+            readable, the trunk cannot process a view or does not return one vector per image, or
+            ``loss`` is for a different number of images.
 
     Example:
         >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
@@ -98,14 +98,23 @@ class PIRL(nn.Module):
         self.trunk.network_config = config  # type: ignore[assignment]
         # The trunk is found by its tensors; a checkpoint's own record is of the images alone.
         loss.images = replace(config, architecture="", options={}).to_dict()
-        width = self._feature_width(blank)
+        self.loss = loss
+        inputs = {"images": torch.stack([blank, blank])}  # with one image, BatchNorm may fail
+        for name, view in views.items():
+            inputs[name] = view if name in JOINED_VIEWS else torch.stack([view, view])
+        device = next((parameter.device for parameter in trunk.parameters()), None)
+        inputs = {name: self._normalized(view.to(device)) for name, view in inputs.items()}
+        width = feature_width(trunk, inputs)
+        _warn_about_classifier(trunk, width)
         embedding_dim = loss.config.embedding_dim
         self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim)
         self.g = nn.ModuleDict()
         for name, view in views.items():
             num_patches = len(view) if name in JOINED_VIEWS else 1
             self.g[name] = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
-        self.loss = loss
+        dtype = float_dtype(trunk)
+        self.f.to(dtype)
+        self.g.to(dtype)
         self._batches: list[tuple[Tensor, Tensor]] = []  # index and f(v_I), since update()
 
     @property
@@ -178,11 +187,11 @@ class PIRL(nn.Module):
         return pooled_features(self.trunk(self._normalized(images)))
 
     def _normalized(self, images: Tensor) -> Tensor:
-        """Normalize images, unless the views return floats of their own."""
-        if images.is_floating_point() and not self._normalizes_floats:
-            return images
-        config = network_config_of(self.trunk)
-        return normalize_images(images, config.mean, config.std)
+        """Normalize images, unless the views return floats of their own; use the trunk's dtype."""
+        if not images.is_floating_point() or self._normalizes_floats:
+            config = network_config_of(self.trunk)
+            images = normalize_images(images, config.mean, config.std)
+        return images.to(float_dtype(self.trunk))
 
     def _config_for(self, data: ImageDataset, image: Tensor) -> NetworkConfig:
         """Return the trunk's record, with the images that it is trained on.
@@ -200,30 +209,15 @@ class PIRL(nn.Module):
             return config
         return config.with_values("run", mean=config.mean, std=config.std, dtype=image.dtype)
 
-    @torch.no_grad()
-    def _feature_width(self, image: Tensor) -> int:
-        """Return the trunk's feature width for an image ``(C, H, W)``; the trunk does not change.
 
-        Raises:
-            Refused: the trunk does not return one vector per image.
-        """
-        parameter = next(self.trunk.parameters(), image)
-        with evaluating(self.trunk):  # so that BatchNorm statistics do not change
-            output = self.trunk(self._normalized(image[None]).to(parameter.device))
-        features = pooled_features(output)
-        width = features.flatten(1).shape[1]
-        if features.shape[1] != width:  # other image sizes would give other widths
-            raise Refused(
-                f"The trunk returned features of shape {tuple(features.shape)}: expected (B, D) or "
-                f"(B, D, 1, 1). Add global average pooling to the trunk."
-            )
-        name, last = list(self.trunk.named_modules())[-1]
-        if isinstance(last, nn.Linear) and last.out_features == width:
-            warn(
-                f"The trunk ends in a classifier, {name} = {last}, so PIRL trains its {width} "
-                f"outputs as features. Replace it with torch.nn.Identity()."
-            )
-        return width
+def _warn_about_classifier(trunk: nn.Module, width: int) -> None:
+    """Warn if a trunk's features are a classifier's outputs."""
+    name, last = list(trunk.named_modules())[-1]
+    if isinstance(last, nn.Linear) and last.out_features == width:
+        warn(
+            f"The trunk ends in a classifier, {name} = {last}, so PIRL trains its {width} "
+            f"outputs as features. Replace it with torch.nn.Identity()."
+        )
 
 
 def _blank_views(data: ImageDataset) -> dict[str, Tensor]:

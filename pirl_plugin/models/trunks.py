@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from pirl_plugin.system.text import counted
 
 AnyTrunk = ResNetTrunk | TimmTrunk
 
+# timm's options for images of other sizes, in the networks that have them.
+_ANY_SIZE = ("strict_img_size=False", "dynamic_img_size=True")
 _GRID_DIMENSIONS = 9216  # layer feature size: "about 9,000" (Sec. 4.2, App. C)
 
 
@@ -117,6 +120,82 @@ def pooled_features(output: object) -> Tensor:
             f"tensor (B, D). Wrap the trunk in a module that returns this tensor."
         )
     return features
+
+
+def float_dtype(trunk: nn.Module) -> torch.dtype:
+    """Return the dtype of a trunk's weights, which its inputs must have."""
+    dtypes = (parameter.dtype for parameter in trunk.parameters())
+    return next((dtype for dtype in dtypes if dtype.is_floating_point), torch.float32)
+
+
+@torch.no_grad()
+def feature_width(trunk: nn.Module, views: Mapping[str, Tensor]) -> int:
+    """Run each view through a trunk once, and return its number of features.
+
+    The trunk runs in the mode that it is in, because some networks return something else in
+    training. Buffers, such as BatchNorm's statistics, and random numbers stay as they are.
+
+    Args:
+        trunk: the network.
+        views: name → normalized images ``(B, C, h, w)``, at least two.
+
+    Raises:
+        Refused: the trunk cannot process a view, or does not return one vector per image.
+    """
+    device = next(iter(views.values())).device
+    before = [buffer.clone() for buffer in trunk.buffers()]
+    width = 0
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            for name, view in views.items():
+                width = _width_for(trunk, name, view)
+    finally:
+        for buffer, value in zip(trunk.buffers(), before, strict=True):
+            buffer.copy_(value)
+    return width
+
+
+def _width_for(trunk: nn.Module, name: str, view: Tensor) -> int:
+    """Return the number of features for one view."""
+    try:
+        features = pooled_features(trunk(view))
+    except Refused:
+        raise
+    except Exception as error:  # networks raise errors of any type
+        raise Refused(_unfit_view(trunk, name, view, error)) from error
+    width = features.shape[1]
+    if features.numel() != len(view) * width:  # other sizes would give other widths
+        raise Refused(
+            f"The trunk returned features of shape {tuple(features.shape)}: expected (B, D) or "
+            f"(B, D, 1, 1). Add global average pooling to the trunk."
+        )
+    return width
+
+
+def _unfit_view(trunk: nn.Module, name: str, view: Tensor, error: Exception) -> str:
+    """Describe a view that a trunk cannot process, and the sizes that it can."""
+    side = view.shape[-1]
+    fitting: list[int] = []
+    for size in range(side + 2 - side % 2, 2 * side + 33, 2):
+        with suppress(Exception):
+            trunk(view.new_zeros(*view.shape[:2], size, size))
+            fitting.append(size)
+        if len(fitting) == 2:
+            break
+    cause = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    text = f"The trunk cannot process {name} of {side} px ({cause})."
+    if len(fitting) == 2:
+        smallest = fitting[0]
+        step = fitting[1] - smallest
+        is_multiple = step > 2 and smallest % step == 0
+        needs = f"multiples of {step}" if is_multiple else f"at least {smallest}"
+        argument = "patch_size" if name == "patches" else "image_size"
+        return f"{text} It needs {needs} px: pass {argument}={smallest} to the views."
+    options = inspect.signature(type(trunk)).parameters
+    for option in _ANY_SIZE:
+        if option.partition("=")[0] in options:
+            return f"{text} Create timm's network with {option}, for images of other sizes."
+    return f"{text} Choose a network that accepts images of other sizes."
 
 
 def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> list[Tensor]:

@@ -143,8 +143,70 @@ def test_pirl__refuses_trunk_without_pooling():
     """Features of images and patches would differ in width."""
     data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
     trunk = nn.Conv2d(3, 8, 3)
-    with pytest.raises(ValueError, match=r"features of shape \(1, 8, 30, 30\): .*pooling"):
+    with pytest.raises(ValueError, match=r"features of shape \(2, 8, 30, 30\): .*pooling"):
         pirl.PIRL(trunk, data)
+
+
+NEEDS = {
+    "multiples": ("test_vit", {"dynamic_img_size": True}, "images of 60 px", "multiples of 16 px"),
+    "any option": (
+        "vit_tiny_patch16_224",
+        {"depth": 1},
+        "images of 60 px",
+        "timm's network with dynamic_img_size=True",
+    ),
+    "another option": (
+        "swin_tiny_patch4_window7_224",
+        {"depths": (1, 1, 1, 1), "embed_dim": 8, "num_heads": (1, 1, 1, 1)},
+        "images of 60 px",
+        "timm's network with strict_img_size=False",
+    ),
+    "at least": ("convnext_atto", {}, "patches of 20 px", "at least 32 px: pass patch_size=32"),
+}
+
+
+@pytest.mark.parametrize("case", NEEDS)
+def test_pirl__refuses_trunks_for_other_sizes(case):
+    name, options, view, remedy = NEEDS[case]
+    trunk = timm.create_model(name, num_classes=0, **options)
+    views = pirl.JigsawViews(image_size=60, patches_crop_size=96, patch_size=20)
+    with pytest.raises(ValueError, match=rf"cannot process {view} \(.*{remedy}"):
+        pirl.PIRL(trunk, pirl.ImageDataset(PHOTOS, views))
+
+
+class TwoOutputs(nn.Module):
+    """A network that returns a second output in training, as GoogLeNet does."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = pirl.WideResNet(10, width=0.125)
+
+    def forward(self, images):
+        features = self.net(images)
+        return (features, features) if self.training else features
+
+
+def test_pirl__refuses_several_outputs_and_restores_the_trunk():
+    data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
+    trunk = TwoOutputs()
+    before = [buffer.clone() for buffer in trunk.buffers()]
+    with pytest.raises(ValueError, match="returned a tuple without pooled features"):
+        pirl.PIRL(trunk, data)
+    assert all(map(torch.equal, trunk.buffers(), before))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_model__follows_the_trunks_dtype(dtype, is_before):
+    data = pirl.ImageDataset(PHOTOS, VIEWS["jigsaw"])
+    trunk = pirl.WideResNet(10, width=0.125)
+    model = pirl.PIRL(trunk.to(dtype) if is_before else trunk, data).to(dtype)
+    batch = pirl.collate_views([data[row] for row in (2, 7, 5)])
+    model.fill_bank([batch])
+    model(batch).backward()
+    model.update()
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {dtype}
+    assert model.bank.rows.dtype == torch.float32
 
 
 def test_pirl__warns_about_trunk_with_classifier(caplog):

@@ -18,7 +18,8 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.opening import open_named
 from pirl_plugin.images.paper_datasets import NumberedSource
-from pirl_plugin.images.source import RGB, ImageSource
+from pirl_plugin.images.source import RGB, ImageSource, PixelType
+from pirl_plugin.models.trunks import feature_width
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
@@ -197,6 +198,31 @@ class PIRLTransform(ClassyTransform):
         is_valid = int(sample["data_valid"][0]) == 1
         sample["data"] = {**views, "index": index, "data_valid": is_valid}
         return sample
+
+
+def check_views(trunk: torch.nn.Module, transform: Any, pixel_type: PixelType) -> None:
+    """Check that a trunk can process a training transform's views.
+
+    Args:
+        trunk: the trunk, on the CPU.
+        transform: VISSL's composed transform; other transforms than ours are not checked.
+        pixel_type: channels and dtype of the images.
+
+    Raises:
+        Refused: it cannot process a view.
+    """
+    first = transform.transforms[0].transform
+    if not isinstance(first, PIRLTransform):
+        return
+    size = first.views.image_size
+    image = torch.zeros(pixel_type.channels, size, size, dtype=pixel_type.dtype)
+    inputs = {}
+    for name, view in first.views(image, np.random.default_rng(0)).items():
+        if isinstance(view, torch.Tensor) and view.ndim == 3:
+            view = torch.stack([view, view])
+        if isinstance(view, torch.Tensor) and view.ndim == 4:
+            inputs[name] = view.float()
+    feature_width(trunk, inputs)
 
 
 class PIRLJigsaw(PIRLTransform):
