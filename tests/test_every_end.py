@@ -40,7 +40,7 @@ sys.addaudithook(at_open)
 LIMIT = """
 from pirl_plugin.system.waits import Limit
 set_limit = Limit.__init__
-Limit.__init__ = lambda self, minutes=0, *options: set_limit(self, 0.05, *options)
+Limit.__init__ = lambda limit, minutes=0, *options: set_limit(limit, 0.05, *options)
 """
 # Fails to create any file in a folder from the N-th new one on.
 FULL_DISK = """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pirl_plugin.system.arguments import Parser, WholeNumber, usable_device, user_path
-from pirl_plugin.system.processes import processor_name
+from pirl_plugin.system.cores import processor_name
 
 IMAGENET = 1_281_167  # images
 Benchmark = Callable[[argparse.Namespace], dict[str, Any]]

@@ -43,7 +43,7 @@ from training import (
 
 import pirl_plugin as pirl
 from pirl_plugin.system.arguments import Parser
-from pirl_plugin.system.processes import processor_name
+from pirl_plugin.system.cores import processor_name
 
 # The grid for each method; rates are for 32 images.
 BATCHES = (32, 128)

@@ -33,8 +33,9 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.arguments import Parser
+from pirl_plugin.system.cores import processor_name
 from pirl_plugin.system.files import claim_folder, write_json
-from pirl_plugin.system.processes import own_command, processor_name
+from pirl_plugin.system.processes import own_command
 
 NETWORK = COMPARISON["network"]
 RECIPES = COMPARISON["recipes"]

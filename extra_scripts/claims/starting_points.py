@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 from training import Photos, Saving, channels_last, decoded, labels_of, loader_of, train
 
 import pirl_plugin as pirl
-from pirl_plugin.system.processes import processor_name
+from pirl_plugin.system.cores import processor_name
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
 BATCH = 32

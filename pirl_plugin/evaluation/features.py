@@ -25,9 +25,9 @@ from pirl_plugin.models.trunks import (
     pooled_features,
 )
 from pirl_plugin.system.console import Progress, put
+from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import reading
-from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.system.text import counted
 
 _MOST_WORKERS = 16

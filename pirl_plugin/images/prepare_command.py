@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from pirl_plugin.system.arguments import WholeNumber, command_parser, input_path, user_path
+from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.loader import prepare_workers
-from pirl_plugin.system.processes import usable_cores
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -32,9 +32,10 @@ from pirl_plugin.quickstart.images import (
 from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
+from pirl_plugin.system.cores import processor_name
 from pirl_plugin.system.failures import FailedProcess
 from pirl_plugin.system.files import claim_folder, create, digest_of, read_json, write_json
-from pirl_plugin.system.processes import own_command, processor_name
+from pirl_plugin.system.processes import own_command
 from pirl_plugin.system.watcher import Interrupted, requested, run_command
 
 # The network learns the sample scenes in 32,000 images. Photos need more: with 3,000 photos, 10

@@ -22,13 +22,13 @@ from multiprocessing import forkserver
 from types import ModuleType
 from typing import Any
 
+from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.failures import FailedProcess, sentence
 from pirl_plugin.system.processes import (
     kill_workers,
     killed_worker,
     loader_workers,
     sharing_import_path,
-    usable_cores,
 )
 from pirl_plugin.system.waits import Wait
 from pirl_plugin.system.watcher import current, deferring, waiting
@@ -150,10 +150,14 @@ class Batches:
         new_wait: returns a new wait for the images that the workers read.
     """
 
-    def __init__(self, batches: Iterator[Any], new_wait: Callable[[], Wait]) -> None:
+    def __init__(self, batches: Any, new_wait: Callable[[], Wait]) -> None:
         self._batches = batches
         self._new_wait = new_wait
         self._workers = loader_workers()
+
+    def __len__(self) -> int:
+        """Return the loader's number of batches."""
+        return len(self._batches)
 
     def __iter__(self) -> Batches:
         return self

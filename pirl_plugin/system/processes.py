@@ -1,24 +1,20 @@
-"""Processes: children, their imports, loader workers, and available cores."""
+"""Child processes: how they import, how they ended, and those of image loaders."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import multiprocessing
 import os
-import platform
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing import connection
-from pathlib import Path
 from typing import Any
 
 GRACE_S = 5.0
 """Time that child processes get to end by themselves, in seconds."""
 _PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
-_CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def describe_exit(exit_code: int) -> str:
@@ -59,23 +55,21 @@ def sharing_import_path() -> Iterator[None]:
     current folder first, where a file ``random.py`` would replace Python's own.
     """
     folders = [folder or os.getcwd() for folder in sys.path]
-    # A terminated process leaves semaphores, and the tracker would print a warning about them.
-    warnings = [*filter(None, [os.environ.get("PYTHONWARNINGS")]), "ignore:resource_tracker"]
+    warnings = os.environ.get("PYTHONWARNINGS", "")
     variables = {
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": os.pathsep.join(folders),
-        "PYTHONWARNINGS": ",".join(warnings),
+        # A terminated process leaves semaphores, and the tracker would warn about them.
+        "PYTHONWARNINGS": f"{warnings},ignore:resource_tracker",
     }
-    previous = {name: os.environ.get(name) for name in variables}
+    previous = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in previous.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(previous)
 
 
 def loader_workers() -> list[Any]:
@@ -107,39 +101,3 @@ def kill_workers() -> None:
         worker.kill()
     for worker in workers:
         worker.join(GRACE_S)
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use, at least 1.
-
-    Schedulers pin processes to cores, and containers limit CPU time. Both often allow less than the
-    machine's cores.
-    """
-    cores = float(os.cpu_count() or 1)
-    if sys.platform == "linux":
-        cores = len(os.sched_getaffinity(0))
-    # The container's limit, from control groups: CPU time per period.
-    with contextlib.suppress(OSError, ValueError):  # without a limit, the first is "max"
-        quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
-        cores = min(cores, int(quota) / int(period))
-    return max(1, int(cores))
-
-
-def thread_limit() -> float:
-    """Return ``OMP_NUM_THREADS``, the limit on threads per process; infinity without one.
-
-    If torchrun set it to 1 in every process, this is not the user's limit.
-    """
-    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if limit.isdecimal() and int(limit) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return int(limit)
-    return math.inf
-
-
-def processor_name() -> str:
-    """Return this machine's processor model."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -31,39 +31,25 @@ class Wait:
     progress: Callable[[], object] = lambda: None
 
 
+@dataclass(frozen=True)
 class Limit:
     """The maximum time without progress.
 
-    Args:
-        minutes: the limit; None: :data:`TIMEOUT_MINUTES`.
+    Attributes:
+        minutes: the limit.
         key: configuration key for the limit, if there is one.
         folder: folder for ``failure.txt``; None for a temporary folder.
     """
 
-    def __init__(
-        self, minutes: float | None = None, key: str = "", folder: Path | None = None
-    ) -> None:
-        self.minutes = TIMEOUT_MINUTES if minutes is None else minutes
-        self._key = key
-        self.folder = folder
-        self._last: tuple[Wait, object] | None = None
-        self._waited_s = 0.0
-
-    def is_reached(self, wait: Wait) -> bool:
-        """Return whether a wait takes too long; the watcher calls this after each pause.
-
-        It counts pauses, so time in which the process was suspended, as by Ctrl-Z, does not count.
-        """
-        state = (wait, wait.progress())
-        self._waited_s = self._waited_s + PAUSE_S if state == self._last else 0.0
-        self._last = state
-        return self._waited_s >= 60 * self.minutes
+    minutes: float = TIMEOUT_MINUTES
+    key: str = ""
+    folder: Path | None = None
 
     def sentence(self, wait: Wait) -> str:
         """Return the sentence about a wait that took too long."""
         activity = printable(wait.activity())
         cause = f"{activity} does not return" if activity else "the loader processes do not respond"
-        key = f" ({self._key})" if self._key else ""
+        key = f" ({self.key})" if self.key else ""
         return (
             f"no image was read for {self.minutes:g} minutes{key}: {cause}. Check the file and its "
             f"disk or mount, then start again."

@@ -92,6 +92,8 @@ class Watcher:
     commands: list[subprocess.Popen[Any]] = field(default_factory=list)
     temporary_files: set[Path] = field(default_factory=set)
     _first_signal: _Signal | None = None
+    _last_progress: tuple[Wait, object] | None = None
+    _waited_s: float = 0.0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Forward a signal to child processes, or end this one unless training will.
@@ -120,14 +122,13 @@ class Watcher:
         """Watch signals and waits until :func:`watching` ends this thread."""
         while True:
             is_readable, _, _ = select.select([self.pipe], [], [], PAUSE_S)
-            wait = self.current_wait()
             if is_readable:
                 byte = os.read(self.pipe, 1)
                 if byte == _END_OF_THREAD:
                     return
                 self._end_on_second_signal(byte[0])
-            elif wait is not None and self.limit.is_reached(wait):
-                self._end_wait(wait)
+            else:
+                self._end_without_progress()
             self._end_on_ignored_signal()
 
     def current_wait(self) -> Wait | None:
@@ -164,8 +165,19 @@ class Watcher:
         if is_same_wait or not self.requested:  # the handler did not run
             self.end_process(Interrupted(first.number).sentence, 128 + first.number)
 
-    def _end_wait(self, wait: Wait) -> None:
-        """End the process, and write the main thread's stack to ``failure.txt``."""
+    def _end_without_progress(self) -> None:
+        """End the process if it waits too long, and write its stack to ``failure.txt``.
+
+        This counts pauses, and not the time in which the process was suspended, as by Ctrl-Z.
+        """
+        wait = self.current_wait()
+        if wait is None:
+            return
+        progress = (wait, wait.progress())
+        self._waited_s = self._waited_s + PAUSE_S if progress == self._last_progress else 0.0
+        self._last_progress = progress
+        if self._waited_s < 60 * self.limit.minutes:
+            return
         frame = sys._current_frames()[threading.main_thread().ident or 0]
         stack = "Main thread's stack:\n" + "".join(traceback.format_stack(frame))
         text = f"{PREFIX}{self.limit.sentence(wait)}"
@@ -200,13 +212,6 @@ def requested() -> int:
     """Return the number of the signal that asked this process to end; 0 for none."""
     watcher = current()
     return watcher.requested if watcher is not None else 0
-
-
-def limit_waits(minutes: float, key: str, folder: Path) -> None:
-    """Set how long this process may wait without progress, see :class:`Limit`."""
-    watcher = current()
-    if watcher is not None:
-        watcher.limit = Limit(minutes, key, folder)
 
 
 @contextmanager

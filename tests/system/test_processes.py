@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pirl_plugin.system import processes
-from pirl_plugin.system.processes import thread_limit, usable_cores
+from pirl_plugin.system import cores as processor
+from pirl_plugin.system.cores import thread_limit, usable_cores
 from tests.helpers.programs import run_python
 
 # Its multiprocessing children must have the same import path. No signal may end them, or be lost.
@@ -80,8 +80,8 @@ def test_thread_limit__follows_user_but_not_torchrun(monkeypatch):
 def test_usable_cores__respect_affinity_and_container(tmp_path, monkeypatch, files, cores):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # often set for processes on a cluster
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3, 4}, raising=False)
-    monkeypatch.setattr(processes.sys, "platform", "linux")
-    monkeypatch.setattr(processes, "_CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(processor.sys, "platform", "linux")
+    monkeypatch.setattr(processor, "_CONTROL_GROUPS", tmp_path)
     for name, text in files.items():
         (tmp_path / name).write_text(f"{text}\n")
     assert usable_cores() == cores

@@ -117,12 +117,12 @@ def test_worker__ignores_interrupt_and_yields_cpu_to_the_model(monkeypatch):
 HANGS = """
 import os, pathlib, signal, sys, time
 from pirl_plugin.system import loader, watcher
-from pirl_plugin.system.waits import Wait
+from pirl_plugin.system.waits import Limit, Wait
 folder = pathlib.Path(sys.argv[1])
 def waiting(name, progress=lambda: 0):
     return watcher.waiting(Wait(lambda: name, progress))
 with watcher.watching():
-    watcher.limit_waits(0.02, "KEY", folder)
+    watcher.current().limit = Limit(0.02, "KEY", folder)
     with waiting("moving", lambda: time.monotonic() // 0.6):
         time.sleep(2.5)
     for _ in range(3):

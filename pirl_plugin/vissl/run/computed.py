@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pirl_plugin.images.names import TRANSFORMS
-from pirl_plugin.system.processes import thread_limit, usable_cores
+from pirl_plugin.system.cores import thread_limit, usable_cores
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.sections import num_micro_batches
 

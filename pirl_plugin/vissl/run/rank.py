@@ -26,7 +26,8 @@ from pirl_plugin.system.failures import (
 from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.processes import GRACE_S
-from pirl_plugin.system.watcher import limit_waits, watching
+from pirl_plugin.system.waits import Limit
+from pirl_plugin.system.watcher import current, watching
 from pirl_plugin.vissl.host_config import key_of
 from pirl_plugin.vissl.sections import (
     RECORD,
@@ -109,7 +110,9 @@ def run_rank(
         # first node locks.
         if launcher is not None:
             stack.enter_context(watching(functools.partial(_send, launcher)))
-        limit_waits(minutes, TIMEOUT, Path(folder))
+        watcher = current()
+        if watcher is not None:
+            watcher.limit = Limit(minutes, TIMEOUT, Path(folder))
         try:
             prepare_run_workers(config)
             for engine in (train, extract_features):  # the environment may contain secrets
