@@ -29,6 +29,7 @@ from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import reading
 from pirl_plugin.system.text import counted
+from pirl_plugin.system.watcher import resumable
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -216,8 +217,10 @@ def fill(
     rows = range(len(file.readable), len(file.source))
     if rows:
         config = trunks[0].network_config
-        for part in compute_features(trunks, file.source, config, rows, batch, workers, [layer]):
-            file.append(part)
+        with resumable():
+            parts = compute_features(trunks, file.source, config, rows, batch, workers, [layer])
+            for part in parts:
+                file.append(part)
     if not file.readable.any():
         file.discard()
     _require_readable(file.readable)

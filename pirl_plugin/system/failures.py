@@ -10,6 +10,7 @@ import datetime
 import errno
 import math
 import re
+import shutil
 import sys
 import tempfile
 import traceback
@@ -49,6 +50,7 @@ class MissingPackage(Refused, ModuleNotFoundError):
 
 
 _LONGEST = 200  # characters of a value in a message
+_LITTLE_MB = 64  # a container's shared memory by default
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -135,8 +137,7 @@ def sentence(error: BaseException, spell: Callable[[str], str] | None = None) ->
     """
     text = str(error).strip()
     if "Original Traceback" in text:  # an error in a loader worker: the last line has the cause
-        kind = type(error)
-        text = text.splitlines()[-1].removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")
+        text = re.sub(rf"^(\w+\.)*{type(error).__name__}: ", "", text.splitlines()[-1])
     text = re.sub(r"^\[Errno \d+\] ", "", text)
     first_paragraph = text.split("\n\n")[0]
     text = printable(" ".join(first_paragraph.split()))
@@ -145,9 +146,23 @@ def sentence(error: BaseException, spell: Callable[[str], str] | None = None) ->
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return f"{text}. Use a smaller batch."
+    shared_mb = _shared_memory_mb()
+    if isinstance(error, RuntimeError) and shared_mb <= _LITTLE_MB:
+        text += (
+            f". If shared memory ran out: /dev/shm has {shared_mb:.2g} MB; enlarge it, as with "
+            f"docker run --shm-size 8g, or use no loader processes"
+        )
     if text and (_is_of_configuration(error) or isinstance(error, _CLEAR)):
         return text
     return f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def _shared_memory_mb() -> float:
+    """Return the size of Linux's shared memory, through which loader processes send images."""
+    try:
+        return shutil.disk_usage("/dev/shm").total / 2**20
+    except OSError:
+        return math.inf
 
 
 def record(text: str, details: str, folder: Path | None) -> str | None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.system.watcher import Interrupted
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -106,12 +108,13 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
     def stop(trunk, images, *keys):
         seen.append(len(images))
         if sum(seen) > 12:
-            raise KeyboardInterrupt
+            raise Interrupted(signal.SIGINT)
         return forward(trunk, images, *keys)
 
     monkeypatch.setattr(ResNetTrunk, "named_features", stop)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted) as interrupted:
         knn(checkpoint, folder, tmp_path, *kept)
+    assert interrupted.value.resumes
     progress = tmp_path / "f.npz.unfinished" / "progress.json"
     assert json.loads(progress.read_text())["done"] == 12
     with (progress.parent / "0.bin").open("ab") as stored:
@@ -244,7 +247,7 @@ def test_knn__refuses_mismatched_folders(checkpoint, data, tmp_path):
     shutil.rmtree(odd / "train" / "class2")
     with pytest.raises(ValueError, match=r"classes without training images: class2"):
         knn(checkpoint, odd, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"--data = .*class0 has neither train/CLASS"):
+    with pytest.raises(FileNotFoundError, match=r"`data` = .*class0 has neither train/CLASS"):
         knn(checkpoint, data / "train" / "class0", tmp_path)
 
 

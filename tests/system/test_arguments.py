@@ -88,6 +88,13 @@ def test_commands__refuse_missing_paths_before_torch_is_imported(command, name):
     assert ended.stderr.endswith(f"error: argument {name}: gone does not exist\n")
 
 
+def test_train__refuses_missing_images_before_torch_is_imported():
+    script = FIRST_WORDS.replace("SystemExit", "FileNotFoundError")
+    words = ["train", "config=pretrain/pirl/quick_jigsaw", "config.DATA.TRAIN.DATA_PATHS=[gone]"]
+    ended = run_python("-c", script, *words, check=False)
+    assert "config.DATA.TRAIN.DATA_PATHS: gone does not exist" in ended.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from omegaconf.errors import ConfigKeyError
@@ -47,6 +48,16 @@ def test_other_error__saves_traceback(tmp_path, subtests):
             assert type(error).__name__ in text
 
 
+def test_torch_error__names_little_shared_memory(tmp_path, monkeypatch):
+    error = RuntimeError("unable to allocate. Original Traceback\nRuntimeError: no space left")
+    assert sentence(error) == "no space left"
+    usage = SimpleNamespace(total=64 * 1024)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    ending = "/dev/shm has 0.062 MB; enlarge it, as with docker run --shm-size 8g, or"
+    assert sentence(error).startswith(f"no space left. If shared memory ran out: {ending}")
+    assert sentence(ValueError("a")) == "a"
+
+
 def test_refusal__names_options_for_arguments():
     words = "pass `label_column`, `prefix`, `timm_options` or `a b`"
     with pytest.raises(SystemExit) as ended, in_one_sentence(spell=option_of):
@@ -72,4 +83,4 @@ Original Traceback (most recent call last):
   File "a.py", line 1, in f
 ValueError: a = 2: at most 1
 """
-    assert sentence(ValueError(text)) == "ValueError: a = 2: at most 1"
+    assert sentence(ValueError(text)) == "a = 2: at most 1"

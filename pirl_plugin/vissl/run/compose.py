@@ -7,6 +7,7 @@ learning rates.
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -25,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pirl_plugin.system.comparison import flat, is_below
 from pirl_plugin.system.console import warn_once
-from pirl_plugin.system.failures import Refused, in_one_sentence
+from pirl_plugin.system.failures import MissingFile, Refused, in_one_sentence
 from pirl_plugin.system.text import truncate
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
@@ -155,6 +156,15 @@ def _unknown_keys(overrides: list[str], pattern: str) -> Iterator[str]:
             continue
         (nearest,) = get_close_matches(key, known, n=1, cutoff=0)
         yield f"{override}: neither VISSL nor this plugin has this key. The nearest is {nearest}."
+
+
+def check_paths(config: DictConfig) -> None:
+    """Refuse missing training images, before torch is imported; SLURM's nodes may have others."""
+    paths = config.DATA.TRAIN.DATA_PATHS
+    for path in [paths] if isinstance(paths, str) else paths or []:
+        file = os.path.expanduser(path)
+        if not (config.SLURM.USE_SLURM or os.path.exists(file) or glob.glob(file)):
+            raise MissingFile(f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist.")
 
 
 def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:

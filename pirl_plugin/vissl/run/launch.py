@@ -69,6 +69,7 @@ def main(overrides: list[str]) -> int:
 
     composed = composing.compose(overrides)
     section = composed.config
+    composing.check_paths(section)
     is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun_local_rank() is not None
     if is_one_process and not section.SLURM.USE_SLURM:
         prepare_run_workers(section)  # the server imports VISSL while this process does
