@@ -61,7 +61,7 @@ REPORT = "pip install 'pirl-plugin[report]'"
 RUNS = {  # command -> arguments, and part of the message (None: needs no extra)
     "train": ("config=pretrain/pirl/own_images", VISSL),
     "quickstart": ("--out OUT/quickstart", REPORT),
-    "knn": ("--checkpoint CHECKPOINT --data DATA --size 32 --k 3 --report OUT/knn.html", None),
+    "knn": ("--checkpoint CHECKPOINT --data DATA --size 32 --k 3", None),
     "embed": ("--checkpoint CHECKPOINT --data DATA/val --size 32 --out OUT/embed.npz", None),
     "linear": ("--checkpoint CHECKPOINT --data DATA --out OUT/linear", "pip install scikit-learn"),
     "finetune": ("--checkpoint CHECKPOINT --data DATA --out OUT/finetune", VISSL),

@@ -21,6 +21,7 @@ MODULES = {  # distribution -> module, where the names differ
 # VISSL's wheel includes classy_vision. Detectron2 is built from source; HEIC files are rare.
 NOT_DECLARED = {"vissl", "classy_vision", "detectron2", "pillow_heif", "pirl_plugin"}
 NOT_DECLARED |= {"triton", "typing_extensions"}  # installed with torch
+NOT_DECLARED |= {"threadpoolctl"}  # installed with scikit-learn
 LIBRARY = [
     path
     for path in (ROOT / "pirl_plugin").rglob("*.py")

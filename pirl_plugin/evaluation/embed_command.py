@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.checkpoints.classifier import Classifier
     from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
+    from pirl_plugin.evaluation.pictures import Display
     from pirl_plugin.images.source import ImageSource
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -26,7 +27,7 @@ def main(argv: list[str]) -> None:
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.features", options.workers)
     from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.network_options import load_network
+    from pirl_plugin.evaluation.network_options import load_network, prepare_report
     from pirl_plugin.evaluation.sorting import check_folder_names
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
@@ -47,6 +48,7 @@ def main(argv: list[str]) -> None:
         check_name("--layer", layer, [classifier.layer])
         print(f"the classifier on {layer} has {len(classifier.classes)} classes")
     check_name("--layer", layer, trunk.layers)
+    display = prepare_report(options, source, trunk)
     if options.sort_into is not None:
         if classifier is None:
             raise Refused(
@@ -57,7 +59,7 @@ def main(argv: list[str]) -> None:
         with naming_failures(options.sort_into):
             options.sort_into.mkdir(parents=True, exist_ok=True)
     with locked_file(options.out, "--out"):
-        _embed(options, trunk, source, layer, classifier)
+        _embed(options, trunk, source, layer, classifier, display)
 
 
 def _embed(
@@ -66,12 +68,16 @@ def _embed(
     source: ImageSource,
     layer: str,
     classifier: Classifier | None,
+    display: Display | None,
 ) -> None:
     import numpy as np
+    import torch
 
+    from pirl_plugin.evaluation.embed_report import write_report
     from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
     from pirl_plugin.evaluation.features import fill
     from pirl_plugin.evaluation.network_options import identify_features
+    from pirl_plugin.evaluation.pictures import show_images
     from pirl_plugin.evaluation.sorting import sort_images
     from pirl_plugin.images.source import content_stamp
 
@@ -87,8 +93,12 @@ def _embed(
     file = FeatureFile(options.out, description, source, options.data)
     if file.is_complete:
         columns = np.load(options.out)
+        features = columns["features"]
+        digests = columns["digests"]
     else:
         fill(file, [trunk], layer, options.batch, options.workers)
+        features = file.features[0]
+        digests = file.digests
         columns = _write(file, classifier, gallery, options.no_features)
     rows = file.readable.nonzero()[:, 0].tolist()
     if options.sort_into is not None:
@@ -97,6 +107,17 @@ def _embed(
     for name in file.unreadable_names():
         print(f"unreadable, skipped: {printable(name)}")
     print(f"{options.out}: {len(rows):,} images, layer {layer}")
+    if display is not None:
+        shown = show_images(source, rows, display)
+        write_report(
+            options,
+            trunk,
+            shown,
+            torch.from_numpy(features),
+            torch.from_numpy(digests),
+            layer,
+            classifier,
+        )
 
 
 def _write(
@@ -135,6 +156,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         arguments.IMAGES,
         arguments.LAYER,
         arguments.COMPUTING,
+        arguments.REPORT,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument

@@ -70,16 +70,16 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
     """
 
     def __init__(self, source: ImageSource, size: int, pixel_type: PixelType = RGB) -> None:
-        self._source = source
+        self.source = source
         self._size = size
         self._pixel_type = pixel_type
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
         """Return ``(C, size, size)``, whether the image is readable, and a digest."""
-        image, is_valid = self._source.load(row, self._size, self._pixel_type)
+        image, is_valid = self.source.load(row, self._size, self._pixel_type)
         crop = center_crop(image, self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
@@ -252,32 +252,52 @@ def compute_features(
         Features for each layer of each trunk, with the first trunk's features first, on the trunks'
         device.
     """
+    parameter = next(trunks[0].parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
+    crops = Crops(source, config.size, config.pixel_type)
+    for pixels, valid, digests in read_crops(crops, rows, "features", batch, workers):
+        parts = []
+        for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
+            inputs = normalize_images(part, config.mean, config.std)
+            outputs: list[Tensor] = []
+            for trunk in trunks:
+                if layers is not None:
+                    outputs += layer_features(trunk, inputs, layers)
+                    continue
+                outputs.append(pooled_features(trunk(inputs)))
+            parts.append(outputs)
+        features = []
+        for parts_of_layer in zip(*parts, strict=True):
+            features.append(torch.cat(parts_of_layer).flatten(1))
+        yield Batch(features, valid, digests)
+
+
+def read_crops(
+    crops: Crops, rows: Sequence[int], name: str, batch: int = 128, workers: int | None = None
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Read crops batch by batch, with a progress line.
+
+    Args:
+        crops: the crops.
+        rows: N rows in their source.
+        name: what they are for, in the progress line.
+        batch: number of images at a time.
+        workers: number of decoding processes; None: based on the numbers of cores and images.
+
+    Yields:
+        ``(B, C, size, size)``, bool ``(B,)``, whether each image is readable, and int64 ``(B,)``,
+        digests.
+    """
     if workers is None:
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # no faster than this process
             workers = 0
-    crops = Crops(source, config.size, config.pixel_type)
-    parameter = next(trunks[0].parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
     with (
-        closing(Progress("features", len(rows))) as progress,
-        reading(crops, workers, source.wait, batch_size=batch, sampler=rows) as batches,
+        closing(Progress(name, len(rows))) as progress,
+        reading(crops, workers, crops.source.wait, batch_size=batch, sampler=rows) as batches,
     ):
         for pixels, valid, digests in batches:
-            parts = []
-            for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
-                inputs = normalize_images(part, config.mean, config.std)
-                outputs: list[Tensor] = []
-                for trunk in trunks:
-                    if layers is not None:
-                        outputs += layer_features(trunk, inputs, layers)
-                        continue
-                    outputs.append(pooled_features(trunk(inputs)))
-                parts.append(outputs)
-            features = []
-            for parts_of_layer in zip(*parts, strict=True):
-                features.append(torch.cat(parts_of_layer).flatten(1))
-            yield Batch(features, valid, digests)
+            yield pixels, valid, digests
             progress.update(len(valid))
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.layer_comparison import LayerComparison
+    from pirl_plugin.evaluation.page import Chart
+    from pirl_plugin.evaluation.pictures import ShownImages
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -53,6 +55,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         arguments.IMAGES,
         arguments.LAYER,
         arguments.COMPUTING,
+        arguments.REPORT,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
@@ -66,8 +69,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         default=[20],
         help="numbers of neighbors (default: 20); the first gives knn_top1",
     )
-    page = "write a page with the accuracies and some nearest neighbors"
-    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     temperature = "temperature for the votes"
     add("--temperature", type=float, default=0.07, help=temperature)
     features = "save one layer's features to NAME.npz, to reuse them later and to resume"
@@ -77,14 +78,16 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _measure_and_write(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
-    from pirl_plugin.evaluation.page import show_neighbors
+    import torch
+
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, prepare_report
     from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.models.resnet import LAST
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.system.files import write_json
 
     trunk, images = load_trunk_and_images(options)
+    display = prepare_report(options, images.train, trunk)
     device = next(trunk.parameters()).device
     layer = options.layer or LAST
     check_name("--layer", layer, trunk.layers)
@@ -93,7 +96,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         networks["untrained"] = untrained(trunk).to(device)
     measured, compared = _measure(options, networks, images, layer)
     num_labeled = int((images.labels != NO_CLASS).sum())
-    accuracies, nearest = _classify(options, measured, num_labeled, device)
+    accuracies, nearest, predicted = _classify(options, measured, num_labeled, device)
     measured.warn_about_equal_images(images)
     results = {
         **accuracies,
@@ -107,24 +110,75 @@ def _measure_and_write(options: argparse.Namespace) -> None:
         "mean": list(trunk.network_config.mean),
         "std": list(trunk.network_config.std),
     }
-    if options.report is not None:
-        bars = {f"kNN, k = {k}": top1 for k, top1 in results["top1_by_k"].items()}
-        if options.untrained:
-            bars[f"untrained, k = {results['k']}"] = results["untrained_top1"]
-        gallery, queries = measured.shown(images)
-        report_accuracies(
-            options,
-            "Nearest neighbors in frozen features",
-            trunk,
-            images,
-            bars,
-            num_train=results["train_images"],
-            num_tested=results["test_images"],
-            charts=[] if compared is None else [compared.chart()],
-            neighbors=show_neighbors(gallery, queries, {"": nearest}),
-        )
+    if display is not None:
+        charts = [] if compared is None else [compared.chart()]
+        shown = measured.shown(images, display)
+        features = torch.cat(measured.features[0])
+        _write_page(options, trunk, images, results, shown, features, nearest, predicted, charts)
     if options.out is not None:
         write_json(options.out / RESULTS, results)
+
+
+def _write_page(
+    options: argparse.Namespace,
+    trunk: AnyTrunk,
+    images: LabeledImages,
+    results: dict[str, Any],
+    shown: ShownImages,
+    features: Tensor,
+    nearest: Tensor,
+    predicted: Tensor,
+    charts: list[Chart],
+) -> None:
+    """Write ``--report``.
+
+    Args:
+        options: from the command line.
+        trunk: the network.
+        images: training and test images.
+        results: as in ``results.json``.
+        shown: N training and M test images.
+        features: ``(N + M, D)``.
+        nearest: int64 ``(M, max k)``, the nearest training images.
+        predicted: int64 ``(M,)``, classes predicted from the first k.
+        charts: charts after the first one.
+    """
+    from pirl_plugin.evaluation.image_map import draw_map, take_images
+    from pirl_plugin.evaluation.network_options import report_accuracies
+    from pirl_plugin.evaluation.page import show_neighbors
+    from pirl_plugin.evaluation.predictions import Predictions
+    from pirl_plugin.system.text import printable
+
+    num_train = results["train_images"]
+    bars = {f"kNN, k = {k}": top1 for k, top1 in results["top1_by_k"].items()}
+    result = next(iter(bars))
+    if options.untrained:
+        bars[f"untrained, k = {results['k']}"] = results["untrained_top1"]
+    # The share of the nearest images stands for the probability.
+    voting = shown.labels[nearest[:, : results["k"]]]
+    shares = (voting == predicted[:, None]).float().mean(dim=1)
+    classes = [*map(printable, images.classes)]
+    of_number = {}
+    for row, (label, share) in enumerate(zip(predicted.tolist(), shares.tolist(), strict=True)):
+        of_number[num_train + row] = (classes[label], share)
+    predictions = Predictions(shown, of_number, classes)
+    text = f"Percentages are shares of the {results['k']} nearest training images."
+    queries = range(num_train, len(shown.rows))
+    report_accuracies(
+        options,
+        "Nearest neighbors in frozen features",
+        trunk,
+        images,
+        bars,
+        num_train=num_train,
+        num_tested=results["test_images"],
+        result=result,
+        shown=shown,
+        charts=charts,
+        map=draw_map(take_images(shown, features), predictions),
+        neighbors=show_neighbors(shown, queries, {"": nearest}),
+        pictures=[predictions.disagreements("Most confident mistakes", text)],
+    )
 
 
 def _measure(
@@ -187,7 +241,7 @@ def _features_of_file(
 
 def _classify(
     options: argparse.Namespace, measured: LabeledFeatures, num_labeled: int, device: torch.device
-) -> tuple[dict[str, Any], Tensor]:
+) -> tuple[dict[str, Any], Tensor, Tensor]:
     """Classify test images using each network's features, and print the accuracies.
 
     Args:
@@ -198,8 +252,9 @@ def _classify(
         device: where to compare features.
 
     Returns:
-        Results such as ``knn_top1`` (percent) and image counts; and the checkpoint's neighbors,
-        int64 ``(M, max k)``: indices of training images, nearest first.
+        Results such as ``knn_top1`` (percent) and image counts; and from the checkpoint's features,
+        the neighbors, int64 ``(M, max k)``, indices of training images, nearest first, and the
+        classes predicted with the first k, int64 ``(M,)``.
     """
     from pirl_plugin.evaluation.knn import find_neighbors, vote
 
@@ -207,12 +262,14 @@ def _classify(
     test_labels = measured.test_labels
     accuracies: list[dict[str, float]] = []  # per network: k → top-1
     neighbors = []
+    predictions = []
     for train, test in measured.features:
         rows, cosines = find_neighbors(test, train, max(options.k), device=device)
         neighbors.append(rows.cpu())
         top1_by_k = {}
         for k in options.k:
             predicted = vote(rows[:, :k], cosines[:, :k], train_labels, options.temperature)
+            predictions.append(predicted)
             num_right = int((predicted == test_labels).sum())
             top1_by_k[str(k)] = round(100.0 * num_right / len(test_labels), 2)
         accuracies.append(top1_by_k)
@@ -242,4 +299,4 @@ def _classify(
     if len(top1_by_k) > 1:
         by_k = [f"{k}: {top1} %" for k, top1 in top1_by_k.items()]
         print(f"top-1 by k: {', '.join(by_k)}")
-    return results, neighbors[0]
+    return results, neighbors[0], predictions[0]

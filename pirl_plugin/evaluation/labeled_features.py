@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import collect, compute_features
-from pirl_plugin.evaluation.page import ShownImages
+from pirl_plugin.evaluation.pictures import Display, ShownImages
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
@@ -83,13 +83,11 @@ class LabeledFeatures:
             is_contradicted=torch.isin(digests, values[num_labels > 1]),
         )
 
-    def shown(self, images: LabeledImages) -> tuple[ShownImages, ShownImages]:
-        """Return the N training and M test images, for a page."""
-        classes = images.classes
-        return (
-            ShownImages(images.train, self.train_rows.tolist(), self.train_labels, classes),
-            ShownImages(images.test, self.test_rows.tolist(), self.test_labels, classes),
-        )
+    def shown(self, images: LabeledImages, display: Display) -> ShownImages:
+        """Return the N training images and then the M test images, for a page."""
+        rows = torch.cat([self.train_rows, self.test_rows + len(images.train)])
+        labels = torch.cat([self.train_labels, self.test_labels])
+        return ShownImages(images.joined(), rows.tolist(), labels, images.classes, display)
 
     def warn_about_equal_images(self, images: LabeledImages) -> None:
         """Log the numbers of test images in the training set, and of images with two labels."""

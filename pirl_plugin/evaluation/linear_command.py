@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.loader import prepare_workers
+from pirl_plugin.system.text import printable
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.logistic import LogisticFits
+    from pirl_plugin.evaluation.pictures import Display
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 _MOST_CLASSES = 30  # listed on the console
-_MISTAKES = 12  # pictures on the page
 
 
 def main(argv: list[str]) -> None:
@@ -29,9 +29,10 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS
     from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, prepare_report
 
     trunk, images = load_trunk_and_images(options)
+    display = prepare_report(options, images.train, trunk)
     layers = trunk.layers
     if options.layer is not None:
         check_name("--layer", options.layer, layers)
@@ -56,49 +57,41 @@ def main(argv: list[str]) -> None:
         f"--no-features --sort-into sorted"
     )
     print(f"To sort other photos:\n  {next_command}")
-    if options.report is not None:
-        _write_page(options, trunk, images, fitted, {"Sort other photos": next_command})
+    if display is not None:
+        commands = {"Sort other photos": next_command}
+        _write_page(options, trunk, images, display, fitted, commands)
 
 
 def _write_page(
     options: argparse.Namespace,
     trunk: AnyTrunk,
     images: LabeledImages,
+    display: Display,
     fitted: LogisticFits,
     commands: dict[str, str],
 ) -> None:
-    import numpy as np
     import torch
-    from sklearn.metrics import confusion_matrix
 
     from pirl_plugin.evaluation.network_options import report_accuracies
-    from pirl_plugin.evaluation.page import Accuracy, Chart, ShownImages
+    from pirl_plugin.evaluation.page import Accuracy, Chart
+    from pirl_plugin.evaluation.pictures import ShownImages
+    from pirl_plugin.evaluation.predictions import Predictions
 
     layer = fitted.chosen
+    chosen = f"{layer} (chosen)"
     accuracies = {}
     for name in fitted.fits:
-        accuracies[f"{name} (chosen)" if name == layer else name] = fitted.test_top1(name)
-    classes = images.classes
+        accuracies[chosen if name == layer else name] = fitted.test_top1(name)
+    classes = [*map(printable, images.classes)]
     bars = [
         Accuracy(classes[label], top1, count)
         for label, (top1, count) in fitted.accuracy_by_class().items()
     ]
-    labels = fitted.test_labels
-    pictures = ShownImages(
-        images.test, fitted.test_rows.tolist(), torch.from_numpy(labels), classes
-    )
-    predicted = fitted.predicted[layer]
-    probability = fitted.probability
-    wrong = np.flatnonzero(predicted != labels)
-    mistakes = []
-    for number in wrong[np.argsort(-probability[wrong], kind="stable")][:_MISTAKES].tolist():
-        picture = pictures.picture(number)
-        label = (
-            f"{picture.label}, predicted: {classes[predicted[number]]}, "
-            f"{100 * probability[number]:.0f} %"
-        )
-        mistakes.append(replace(picture, label=label))
-    counts = confusion_matrix(labels, predicted, labels=range(len(classes)))
+    labels = torch.from_numpy(fitted.test_labels)
+    shown = ShownImages(images.test, fitted.test_rows.tolist(), labels, images.classes, display)
+    names = [classes[label] for label in fitted.predicted[layer]]
+    of_number = dict(enumerate(zip(names, fitted.probability.tolist(), strict=True)))
+    predictions = Predictions(shown, of_number, classes)
     report_accuracies(
         options,
         "Linear classifiers on frozen features",
@@ -107,14 +100,17 @@ def _write_page(
         accuracies,
         num_train=fitted.num_train,
         num_tested=len(labels),
+        result=chosen,
+        shown=shown,
         charts=[Chart(f"{layer} by class", bars)],
         introduction=(
-            f"{options.out / 'classifier.torch'} contains the classifier on {layer}, the best "
-            f"layer on {len(fitted.best.held_out_right):,} held-out training images "
-            f"({fitted.best.held_out_top1:.1f} % correct). The test images played no part in this."
+            f"{len(fitted.best.held_out_right):,} held-out training images chose C and, unless "
+            f"you named it, the layer: with {layer}, {fitted.best.held_out_top1:.1f} % of them are "
+            f"classified correctly. The test images played no part in this. The classifier is in "
+            f"{options.out / 'classifier.torch'}."
         ),
-        confusion=dict(zip(classes, counts.tolist(), strict=True)),
-        mistakes=mistakes,
+        confusion=predictions.confusion(),
+        pictures=[predictions.disagreements("Most confident mistakes", "Among the test images.")],
         commands=commands,
     )
 
@@ -128,6 +124,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         arguments.LABELED_DATA,
         arguments.IMAGES,
         arguments.COMPUTING,
+        arguments.REPORT,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
@@ -135,6 +132,4 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--layer", metavar="NAME", help=layer)
     out = "folder for classifier.torch and results.json"
     add("--out", type=arguments.output_folder, default="runs/linear", help=out)
-    page = "write a page with the accuracies"
-    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     return arguments.parse_labeled(parser, argv)

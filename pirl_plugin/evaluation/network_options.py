@@ -10,15 +10,18 @@ import numpy as np
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import config_for
-from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
+from pirl_plugin.evaluation.logistic import require_scikit_learn
+from pirl_plugin.evaluation.page import Accuracy, Chart, Verdict, write_page
+from pirl_plugin.evaluation.pictures import Display, ShownImages, choose_display
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import usable_device, weights_name
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import claim_folder, locked, locked_file
+from pirl_plugin.system.text import counted, printable
 
 
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabeledImages]:
@@ -105,6 +108,34 @@ def identify_features(options: argparse.Namespace, trunk: AnyTrunk, layer: str) 
     }
 
 
+def prepare_report(
+    options: argparse.Namespace, source: ImageSource, trunk: AnyTrunk
+) -> Display | None:
+    """Check what ``--report`` needs, and return its pictures' colors; None without ``--report``.
+
+    Args:
+        options: options from ``arguments.REPORT``.
+        source: the images; the training images if there are others.
+        trunk: the network, which records the images' type.
+
+    Raises:
+        MissingPackage: scikit-learn is not installed.
+        Refused: ``--show`` names an unknown channel.
+    """
+    if options.report is None:
+        return None
+    require_scikit_learn()
+    pixel_type = trunk.network_config.pixel_type
+    numbers = [*map(str, range(pixel_type.channels))]
+    names = list(source.channel_names)
+    channels = None
+    if options.show is not None:
+        for channel in options.show:
+            check_name("--show", channel, [*names, *numbers])
+        channels = [names.index(c) if c in names else int(c) for c in options.show]
+    return choose_display(source, pixel_type, channels)
+
+
 def report_accuracies(
     options: argparse.Namespace,
     title: str,
@@ -113,6 +144,8 @@ def report_accuracies(
     accuracies: Mapping[str, float],
     num_train: int,
     num_tested: int,
+    result: str,
+    shown: ShownImages,
     charts: Sequence[Chart] = (),
     **sections: Any,
 ) -> None:
@@ -126,6 +159,8 @@ def report_accuracies(
         accuracies: name → top-1, percent; for a comparison, the name begins with "untrained".
         num_train: number of labeled, readable training images.
         num_tested: number of labeled, readable test images.
+        result: the name of the accuracy in the first sentence.
+        shown: the images in pictures.
         charts: additional charts.
         **sections: more arguments for :func:`~pirl_plugin.evaluation.page.write_page`.
     """
@@ -135,16 +170,24 @@ def report_accuracies(
         Accuracy(name, top1, num_tested, name.startswith("untrained"))
         for name, top1 in accuracies.items()
     ]
+    main = bars[list(accuracies).index(result)]
+    text = (
+        f"{main.percent:.1f} ± {main.error:.1f} % of {counted(num_tested, 'test image')} are "
+        f"classified correctly."
+    )
     with locked_file(options.report, "--report"):
         write_page(
             options.report,
             title,
+            verdict=Verdict("open", text),
+            colors=shown.display.caption,
             charts=[Chart("", bars), *charts],
             chance=100 * counts.max() / counts.sum(),
             settings={
                 "Checkpoint": weights_name(options),
                 "Training images": f"{num_train:,} in {images.train.path}",
                 "Test images": f"{num_tested:,} in {images.test.path}",
+                "File names": f"relative to {printable(shown.folder)}",
                 "Images": trunk.network_config,
             },
             **sections,

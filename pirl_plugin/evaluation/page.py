@@ -1,31 +1,31 @@
 """The page for all reports: a self-contained HTML file.
 
-``page.html.j2`` has the text; it shows the sections for which values are given.
+``page.html.j2`` has the text; it shows the sections for which values are given. ``page.css`` and
+``page.js`` become parts of the file.
 """
 
 from __future__ import annotations
 
 import base64
-import io
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import center_crop
 from pirl_plugin.evaluation.knn import same_class_share
-from pirl_plugin.images.source import ImageSource, evenly_spaced
+from pirl_plugin.evaluation.pictures import Picture, ShownImages
+from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.system.files import write_text
-from pirl_plugin.views.pixels import as_image, is_rgb
 
-_PICTURE = 112  # side of a small picture in pixels
-_NUM_QUERIES = 6
+_NUM_QUERIES = 2
 NUM_NEIGHBORS = 6
 """Neighbors shown for each query."""
+# Nothing is loaded, and only the page's own script runs, whatever a file's name is.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'"
 
 
 @dataclass(frozen=True)
@@ -70,47 +70,15 @@ class Chart:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A page's first sentence; ``kind`` is good, bad or open."""
+    """A page's first sentence, its result; ``kind`` is good, bad or open."""
 
     kind: str
     text: str
 
 
 @dataclass(frozen=True)
-class ShownImages:
-    """Images in a split, some of which a page shows.
-
-    Attributes:
-        source: the images.
-        rows: N rows in the source.
-        labels: int64 ``(N,)``, indices into ``classes``; −1: unlabeled.
-        classes: class names; empty for unlabeled images.
-    """
-
-    source: ImageSource
-    rows: Sequence[int]
-    labels: Tensor
-    classes: Sequence[str]
-
-    def picture(self, number: int) -> Picture:
-        """Return the picture of one of the N images."""
-        pixels, _ = self.source[self.rows[number]]
-        labels_and_none = [*self.classes, ""]  # the last entry is for −1
-        label = labels_and_none[int(self.labels[number])]
-        return Picture(data_address(center_crop(pixels, _PICTURE)), label)
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A small picture: its ``data:`` URL, and its class name, which may be empty."""
-
-    image: str
-    label: str
-
-
-@dataclass(frozen=True)
 class Query:
-    """An image, and its nearest training images by network, nearest first."""
+    """An image, and its nearest images by network, nearest first."""
 
     picture: Picture
     neighbors: Mapping[str, Sequence[Picture]]
@@ -128,7 +96,7 @@ class Neighbors:
         count: number of neighbors per query.
         shares: network → percentage of neighbors with the query's class; empty for unlabeled
             images.
-        queries: some queries, the first network's best query first.
+        queries: some queries.
     """
 
     count: int
@@ -137,30 +105,30 @@ class Neighbors:
 
 
 def show_neighbors(
-    train: ShownImages, queries: ShownImages, nearest: Mapping[str, Tensor]
+    shown: ShownImages, queries: Sequence[int], nearest: Mapping[str, Tensor]
 ) -> Neighbors:
     """Choose some queries, and render their neighbors.
 
     Args:
-        train: the images that were searched.
-        queries: M images.
-        nearest: network → int64 ``(M, n)``, numbers of training images, nearest first.
+        shown: N images.
+        queries: M numbers among them.
+        nearest: network → int64 ``(M, n)``, numbers of the nearest images, nearest first.
     """
-    first_columns = {network: rows[:, :NUM_NEIGHBORS] for network, rows in nearest.items()}
+    first_columns = {network: near[:, :NUM_NEIGHBORS] for network, near in nearest.items()}
     with_neighbors = []
-    for number in evenly_spaced(len(queries.rows), _NUM_QUERIES):
+    for row in evenly_spaced(len(queries), _NUM_QUERIES):
         neighbors = {
-            network: [train.picture(near) for near in rows[number].tolist()]
-            for network, rows in first_columns.items()
+            network: [shown.picture(number) for number in near[row].tolist()]
+            for network, near in first_columns.items()
         }
-        with_neighbors.append(Query(queries.picture(number), neighbors))
+        with_neighbors.append(Query(shown.picture(queries[row]), neighbors))
     shares = []
-    if train.classes:
-        for rows in first_columns.values():
-            shares.append(same_class_share(rows, train.labels, queries.labels))
-    first_network = next(iter(nearest))
-    by_success = sorted(with_neighbors, key=lambda query: -query.num_same(first_network))
-    return Neighbors(first_columns[first_network].shape[1], shares, by_success)
+    if shown.classes:
+        query_labels = shown.labels[list(queries)]
+        for near in first_columns.values():
+            shares.append(same_class_share(near, shown.labels, query_labels))
+    count = next(iter(first_columns.values())).shape[1]
+    return Neighbors(count, shares, with_neighbors)
 
 
 def write_page(path: Path, title: str, **sections: Any) -> None:
@@ -171,36 +139,31 @@ def write_page(path: Path, title: str, **sections: Any) -> None:
         title: page title.
         **sections: the contents, by section:
 
-            - ``introduction``: the first paragraph.
-            - ``verdict``: :class:`Verdict`.
+            - ``verdict``: :class:`Verdict`, the result.
+            - ``introduction``: a paragraph.
+            - ``colors``: a sentence about the pictures' colors.
             - ``charts``: sequence of :class:`Chart`, and ``chance``: percentage of the most
               frequent class.
             - ``training``: ``plots``, each with a title, epochs and values; ``task``, a sentence;
               and ``samples``, for some images title → ``data:`` URL of the image or a view.
+            - ``map``: :class:`~pirl_plugin.evaluation.image_map.ImageMap`.
             - ``neighbors``: :class:`Neighbors`.
             - ``confusion``: class → number of test images with each prediction.
-            - ``mistakes``: sequence of :class:`Picture`.
+            - ``pictures``: sequence of :class:`~pirl_plugin.evaluation.pictures.PictureSection`.
             - ``commands``: purpose → command, for the next steps.
             - ``settings``: name → value, a table.
     """
     from jinja2 import Environment, FileSystemLoader  # torch requires jinja2
 
-    loader = FileSystemLoader(Path(__file__).parent)
-    pages = Environment(loader=loader, autoescape=True, trim_blocks=True)
-    write_text(path, pages.get_template("page.html.j2").render(title=title, **sections))
-
-
-def data_address(image: Tensor) -> str:
-    """Return an image ``(C, H, W)`` as the ``data:`` URL of a PNG.
-
-    Images other than RGB in uint8 show their first three channels, or the first one, each stretched
-    from its lowest to its highest value.
-    """
-    if not is_rgb(image):
-        shown = image[: 3 if len(image) > 2 else 1].float()
-        low = shown.amin((1, 2), keepdim=True)
-        span = (shown.amax((1, 2), keepdim=True) - low).clamp(min=1e-9)
-        image = ((shown - low) / span * 255).to(torch.uint8).expand(3, -1, -1)
-    stream = io.BytesIO()
-    as_image(image).save(stream, "PNG")
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+    folder = Path(__file__).parent
+    script = (folder / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    pages = Environment(loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True)
+    html = pages.get_template("page.html.j2").render(
+        title=title,
+        policy=f"{_POLICY}; script-src 'sha256-{digest}'",
+        style=(folder / "page.css").read_text(encoding="utf-8"),
+        script=script,
+        **sections,
+    )
+    write_text(path, html)

@@ -25,6 +25,7 @@ class JoinedSource(ImageSource):
         self, path: str, parts: Sequence[ImageSource], rows: Sequence[int] | None = None
     ) -> None:
         self._parts = parts
+        self.channel_names = parts[0].channel_names
         self._starts = np.array([0, *accumulate(map(len, parts))])
         total = int(self._starts[-1])
         self._rows = np.arange(total) if rows is None else np.array(rows, np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -70,6 +70,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """The data format, for messages."""
     registered_name: str
     """For sources that a path suggests: the name in ``names.SOURCES``, for a configuration."""
+    channel_names: Sequence[str] = ()
+    """The channels' names; empty if the source has none."""
 
     def __init__(
         self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None

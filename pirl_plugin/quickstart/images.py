@@ -13,7 +13,7 @@ from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.logistic import held_out_splits
-from pirl_plugin.evaluation.page import ShownImages
+from pirl_plugin.evaluation.pictures import ShownImages, choose_display
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import FolderSource, class_folders, find_splits
 from pirl_plugin.images.labeled import LabeledImages, open_labeled
@@ -45,17 +45,22 @@ class Evaluated:
     """Images, and features from each network.
 
     Attributes:
-        train: training images.
-        test: test images; None if the images are unlabeled.
+        shown: N training images and then M test images.
+        num_test: M; 0 if the images are unlabeled.
         features: checkpoint name → float16 ``(N, D)`` and ``(M, D)``, pooled res5 for training and
             test images; for unlabeled images, twice the same.
         layers: the layer comparison; None if the images are unlabeled.
     """
 
-    train: ShownImages
-    test: ShownImages | None
+    shown: ShownImages
+    num_test: int
     features: dict[str, tuple[Tensor, Tensor]]
     layers: LayerComparison | None
+
+    @property
+    def test_numbers(self) -> range:
+        """Numbers of the test images among the shown ones."""
+        return range(len(self.shown.rows) - self.num_test, len(self.shown.rows))
 
 
 def find_data(folder: Path) -> Data:
@@ -91,7 +96,9 @@ def measure_labeled(
     compared = compare_layers(dict(zip(titles, trunks, strict=True)), images, workers=0)
     measured = compared.pooled or labeled_features(trunks, [LAST], images, workers=0)
     features = dict(zip(networks, measured.features, strict=True))
-    return Evaluated(*measured.shown(images), features, compared)
+    display = choose_display(images.train, trunks[0].network_config.pixel_type)
+    shown = measured.shown(images, display)
+    return Evaluated(shown, len(measured.test_rows), features, compared)
 
 
 def read_unlabeled(source: ImageSource, networks: Mapping[str, AnyTrunk]) -> Evaluated:
@@ -101,8 +108,10 @@ def read_unlabeled(source: ImageSource, networks: Mapping[str, AnyTrunk]) -> Eva
     batches = compute_features(trunks, source, trunks[0].network_config, rows, workers=0)
     collected = collect(batches)
     readable_rows = torch.tensor(rows)[collected.readable].tolist()
-    labels = torch.full((len(readable_rows),), NO_CLASS)
     features = {}
     for name, part in zip(networks, collected.features, strict=True):
         features[name] = (part, part)
-    return Evaluated(ShownImages(source, readable_rows, labels, []), None, features, None)
+    display = choose_display(source, trunks[0].network_config.pixel_type)
+    labels = torch.full((len(readable_rows),), NO_CLASS)
+    shown = ShownImages(source, readable_rows, labels, [], display)
+    return Evaluated(shown, 0, features, None)

@@ -15,14 +15,16 @@ from torchvision.utils import make_grid
 
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation import page
+from pirl_plugin.evaluation.image_map import draw_map, take_images
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
+from pirl_plugin.evaluation.pictures import ShownImages, data_url
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.quickstart.images import Data, Evaluated
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.system.files import read_json_lines
-from pirl_plugin.system.text import counted
+from pirl_plugin.system.text import counted, printable
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator
 
@@ -61,9 +63,12 @@ def write_report(
     machine = "" if torch.cuda.is_available() else " +config/pirl/machines=cpu_small"
     test_of_labels = "There were no labels for a test"
     outcome: dict[str, Any] = {}
-    if evaluated.test is not None and evaluated.layers is not None:
+    if evaluated.layers is not None:
         test_of_labels = "Labels were used only for the test"
-        outcome = accuracy_facts(results, evaluated.test.labels, evaluated.layers.chart())
+        test_labels = evaluated.shown.labels[evaluated.test_numbers.start :]
+        outcome = accuracy_facts(results, test_labels, evaluated.layers.chart())
+    # Of training and test images; for unlabeled images, both are the same.
+    features = torch.cat(evaluated.features["pirl"])[: len(evaluated.shown.rows)]
     page.write_page(
         out / "report.html",
         f"{method.name} quickstart",
@@ -72,8 +77,12 @@ def write_report(
         training={
             "plots": _plots(losses, results["epochs"], measures),
             "task": method.task,
-            "samples": _samples(evaluated.train, results["seed"], method.views),
+            "samples": _samples(
+                evaluated.shown, evaluated.test_numbers.start, results["seed"], method.views
+            ),
         },
+        colors=evaluated.shown.display.caption,
+        map=draw_map(take_images(evaluated.shown, features)),
         neighbors=nearest_neighbors(evaluated, method.name),
         commands={
             "The same on your images": f"{program_name()} quickstart --data DIR --out runs/mine",
@@ -83,17 +92,21 @@ def write_report(
             ),
             **next_commands(checkpoints["pirl"]),
         },
-        settings=_settings(data, results, evaluated.test),
+        settings=_settings(data, results, evaluated),
         **outcome,
     )
 
 
-def _settings(data: Data, results: dict[str, Any], test: page.ShownImages | None) -> dict[str, str]:
+def _settings(data: Data, results: dict[str, Any], evaluated: Evaluated) -> dict[str, str]:
     """Return the table at the report's end."""
+    test = "none"
+    if data.labeled is not None:
+        test = f"{evaluated.num_test:,} images in {data.labeled.test.path}"
     packages = ("pirl_plugin", "torch", "vissl")
     return {
         "Data": f"{len(data.train):,} images in {data.train.path}",
-        "Test": "none" if test is None else f"{len(test.rows):,} images in {test.source.path}",
+        "Test": test,
+        "File names": f"relative to {printable(evaluated.shown.folder)}",
         "Method": METHODS[results["method"]].name,
         "Configuration": f"pretrain/{RUN_CONFIG}, from config=pretrain/pirl/quick_jigsaw",
         "Evaluation": "frozen res5 features: logistic regression; kNN, k = 20, cosine",
@@ -163,18 +176,18 @@ def nearest_neighbors(evaluated: Evaluated, method: str = "PIRL") -> page.Neighb
     """Return a few images with their nearest training images under each network.
 
     Args:
-        evaluated: the images. Without test images, training images are shown, each without itself.
+        evaluated: the images. Without test images, training images are the queries, each without
+            itself.
         method: the trained network's name.
     """
-    train = evaluated.train
-    test = evaluated.test
     nearest = {}
     for name, title in (("pirl", method), ("random", "Random")):
         gallery, queries = evaluated.features[name]
         nearest[title], _ = find_neighbors(
-            queries, gallery, page.NUM_NEIGHBORS, leave_one_out=test is None
+            queries, gallery, page.NUM_NEIGHBORS, leave_one_out=not evaluated.num_test
         )
-    return page.show_neighbors(train, test or train, nearest)
+    numbers = evaluated.test_numbers or range(len(evaluated.shown.rows))
+    return page.show_neighbors(evaluated.shown, numbers, nearest)
 
 
 def _plots(
@@ -200,16 +213,18 @@ def _plots(
     return plots
 
 
-def _samples(train: page.ShownImages, seed: int, views: Views) -> list[dict[str, str]]:
-    """Return network inputs for a few images: title → picture of the image and its views."""
+def _samples(shown: ShownImages, num_train: int, seed: int, views: Views) -> list[dict[str, str]]:
+    """Return network inputs for a few images: file name or title → picture of image or view."""
     samples = []
-    for row in evenly_spaced(len(train.rows), 3):
-        pixels = train.source[train.rows[row]][0]  # (C, H, W)
+    for row in evenly_spaced(num_train, 3):
+        pixels = shown.source[shown.rows[row]][0]  # (C, H, W)
         drawn = views(pixels, image_generator(seed, 0, row))
-        pictures = {"Image": pixels, "Image view": drawn["images"]}
+        pictures = {shown.name(row): pixels, "Image view": drawn["images"]}
         if "patches" in drawn:
             pictures["Patches"] = make_grid(drawn["patches"], 3, padding=1, pad_value=255)
         if "transformed" in drawn:
             pictures["Rotated view"] = drawn["transformed"]
-        samples.append({name: page.data_address(image) for name, image in pictures.items()})
+        samples.append(
+            {name: data_url(shown.display.colors(image)) for name, image in pictures.items()}
+        )
     return samples

@@ -239,9 +239,7 @@ def _accuracies(evaluated: Evaluated) -> dict[str, dict[str, Any]]:
     """
     results: dict[str, dict[str, Any]] = {}
     is_right: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
-    assert evaluated.test is not None
-    train_labels = evaluated.train.labels
-    test_labels = evaluated.test.labels
+    train_labels, test_labels = evaluated.shown.labels.tensor_split([evaluated.test_numbers.start])
     for name, (train, test) in evaluated.features.items():
         rows, cosines = find_neighbors(test, train, 20)
         is_right["knn_top1"][name] = vote(rows, cosines, train_labels) == test_labels

@@ -263,6 +263,22 @@ class Parser(argparse.ArgumentParser):
             given.add(action)
 
 
+REPORT: Options = {
+    "--report": dict(
+        metavar="FILE.html",
+        type=OutputFile((".html",)),
+        help="write a page with pictures and results",
+    ),
+    "--show": dict(
+        metavar="CHANNEL",
+        nargs=3,
+        help="channels that the page shows in red, green and blue, by number from 0 or by name "
+        "(default: the first three, or the first in gray)",
+    ),
+}
+"""A page, and the colors of its pictures."""
+
+
 def command_parser(
     name: str, description: str, example: str, *tables: Options, weights: Options | None = None
 ) -> Parser:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
+from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.failures import check
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
@@ -18,6 +19,8 @@ from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
 
 if TYPE_CHECKING:
+    from pirl_plugin.evaluation.pictures import Display
+    from pirl_plugin.evaluation.predictions import Predictions
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -34,13 +37,11 @@ def main(argv: list[str]) -> int:
     require_host()
     _select_gpu(options)
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
-    from pirl_plugin.evaluation.logistic import fit_layers, require_scikit_learn
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, report_accuracies
+    from pirl_plugin.evaluation.network_options import load_trunk_and_images, prepare_report
     from pirl_plugin.vissl.run import launch
 
-    if options.report is not None:
-        require_scikit_learn()
     trunk, images = load_trunk_and_images(options)
+    display = prepare_report(options, images.train, trunk)
     print(_UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
@@ -64,24 +65,8 @@ def main(argv: list[str]) -> int:
         accuracies["from random weights"] = scratch_top1
     with locked(options.out, "--out"):
         print(write_classifier(options.out, images.classes))
-    if options.report is not None:
-        # Fit logistic regressions to frozen features, on the images that the run trained on.
-        drawn = drawn_images(images, options.out)
-        frozen = fit_layers(trunk, drawn, trunk.layers, workers=options.workers)
-        layer = frozen.chosen
-        frozen_top1 = frozen.test_top1(layer)
-        accuracies[f"frozen, {layer}"] = frozen_top1
-        print(f"Frozen, a logistic regression on {layer}: top-1 {frozen_top1:.2f} %")
-        title = "Fine-tuning, and a classifier on frozen features"
-        report_accuracies(
-            options,
-            title,
-            trunk,
-            images,
-            accuracies,
-            num_train=num_images,
-            num_tested=num_tested(options.out),
-        )
+    if display is not None:
+        _write_page(options, trunk, images, display, accuracies, num_images)
     return 0
 
 
@@ -93,6 +78,42 @@ def _select_gpu(options: argparse.Namespace) -> None:
         gpus = visible.split(",")[int(number) :][:1] if visible else [number]
         os.environ["CUDA_VISIBLE_DEVICES"] = "".join(gpus)
         options.device = "cuda"
+
+
+def _write_page(
+    options: argparse.Namespace,
+    trunk: AnyTrunk,
+    images: LabeledImages,
+    display: Display,
+    accuracies: dict[str, float],
+    num_images: int,
+) -> None:
+    """Compare the run with a logistic regression on frozen features, and write the page."""
+    from pirl_plugin.evaluation.finished_runs import num_tested
+    from pirl_plugin.evaluation.logistic import fit_layers
+    from pirl_plugin.evaluation.network_options import report_accuracies
+
+    predictions = classify_test_images(options, images, display)
+    # The regressions are fitted to the images that the run trained on.
+    drawn = drawn_images(images, options.out)
+    frozen = fit_layers(trunk, drawn, trunk.layers, workers=options.workers)
+    frozen_top1 = frozen.test_top1(frozen.chosen)
+    print(f"Frozen, a logistic regression on {frozen.chosen}: top-1 {frozen_top1:.2f} %")
+    report_accuracies(
+        options,
+        "Fine-tuning, and a classifier on frozen features",
+        trunk,
+        images,
+        {**accuracies, f"frozen, {frozen.chosen}": frozen_top1},
+        num_train=num_images,
+        num_tested=num_tested(options.out),
+        result="fine-tuned",
+        shown=predictions.shown,
+        confusion=predictions.confusion(),
+        pictures=[
+            predictions.disagreements("Most confident mistakes", "Of the fine-tuned network.")
+        ],
+    )
 
 
 def network_overrides(trunk: AnyTrunk) -> list[str]:
@@ -206,6 +227,39 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     return f"{file}: the network and its classifier, for pirl-plugin embed and export"
 
 
+def classify_test_images(
+    options: argparse.Namespace, images: LabeledImages, display: Display
+) -> Predictions:
+    """Return the predictions of the run's classifier for labeled, readable test images."""
+    import torch
+
+    from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, read_classifier
+    from pirl_plugin.checkpoints.load import load_trunk
+    from pirl_plugin.evaluation.features import collect, compute_features
+    from pirl_plugin.evaluation.pictures import ShownImages
+    from pirl_plugin.evaluation.predictions import Predictions
+    from pirl_plugin.images.classes import NO_CLASS
+
+    file = options.out / CLASSIFIER_FILE
+    classifier = read_classifier(file)
+    assert classifier is not None
+    trunk = load_trunk(file).to(usable_device(options.device))
+    labels = torch.from_numpy(images.test_labels)
+    labeled_rows = (labels != NO_CLASS).nonzero()[:, 0]
+    batches = compute_features(
+        [trunk],
+        images.test,
+        trunk.network_config,
+        labeled_rows.tolist(),
+        options.batch,
+        options.workers,
+    )
+    computed = collect(batches)
+    rows = labeled_rows[computed.readable]
+    shown = ShownImages(images.test, rows.tolist(), labels[rows], images.classes, display)
+    return Predictions.of_classifier(shown, computed.features[0], classifier)
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = arguments.command_parser(
         "finetune",
@@ -215,6 +269,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         arguments.LABELED_DATA,
         arguments.IMAGES,
         arguments.COMPUTING,
+        arguments.REPORT,
         weights=arguments.WEIGHTS,
     )
     parser.usage = "%(prog)s [options] [KEY=VALUE …]"
@@ -222,8 +277,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     out = "folder for the run"
     add("--out", type=arguments.output_folder, default="runs/finetune", help=out)
-    page = "write a page with the accuracies"
-    add("--report", metavar="FILE.html", type=arguments.OutputFile((".html",)), help=page)
     add("--fraction", type=float, help="train on this fraction of the images, such as 0.1")
     add("--scratch", action="store_true", help="also train the same network from random weights")
     overrides = "overrides, as in pirl-plugin train"

@@ -1,19 +1,15 @@
 """Networks for images with other channels or more bits: what they accept and refuse."""
 
-import base64
-import io
 import json
 
 import numpy as np
 import pytest
 import timm
 import torch
-from PIL import Image
 
 import pirl_plugin as pirl
 from pirl_plugin.evaluation import embed_command, knn_command
 from pirl_plugin.evaluation.features import config_for
-from pirl_plugin.evaluation.page import ShownImages
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.timm_trunk import TimmTrunk
@@ -93,15 +89,6 @@ def test_other_images__are_converted_only_on_request(channels, dtype, sentence):
         features, readable = pirl.extract_features(trunk, images, size=32, rgb=True)
         assert features.isfinite().all()
         assert readable.all()
-
-
-@pytest.mark.parametrize("channels", [1, 2, 7])
-def test_picture__of_other_channels_uses_full_range(channels):
-    source = open_source([array(channels, np.uint16, 3)])
-    shown = ShownImages(source, [0], torch.tensor([-1]), [])
-    content = base64.b64decode(shown.picture(0).image.partition(",")[2])
-    assert np.array(Image.open(io.BytesIO(content))).max() == 255
-    assert not source.unreadable_paths()
 
 
 def test_network__with_other_pixel_type_is_refused():

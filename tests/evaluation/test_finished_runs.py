@@ -6,7 +6,9 @@ import pytest
 
 from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.evaluation.network_options import report_accuracies
+from pirl_plugin.evaluation.pictures import choose_display, show_images
 from pirl_plugin.images.labeled import open_labeled
+from pirl_plugin.images.source import RGB
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 from tests.helpers.sweeps import finish
@@ -19,9 +21,13 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     )  # unlabeled; leaves 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 100.0}
-    report_accuracies(options, "Title", ResNetTrunk(10, 0.25), open_labeled(data), accuracies, 7, 5)
+    images = open_labeled(data)
+    shown = show_images(images.test, range(5), choose_display(images.test, RGB))
+    trunk = ResNetTrunk(10, 0.25)
+    report_accuracies(options, "Title", trunk, images, accuracies, 7, 5, "res4", shown)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
+    assert "40.0 ± 32.5 % of 5 test images are classified correctly." in page
     assert f"7 in {data / 'train'}" in page  # not the folder's 4: trained on a fraction
     # For 5 labeled images, as 4 and 7 of 9: 196 √(4/9 · 5/9 / 9) and 196 √(7/9 · 2/9 / 9)
     assert all(words in page for words in ("res4", "40.0 ± 32.5 %", "res5", "100.0 ± 27.2 %"))

@@ -88,9 +88,12 @@ def test_report__shows_classes_mistakes_and_next_command(checkpoint, tmp_path, c
     )
     html = page.read_text()
     num_wrong = round(18 * (1 - float(top1) / 100))
-    assert html.count("predicted: class") == min(12, num_wrong)
+    assert html.count("predicted: class") == num_wrong
+    for file in re.findall(r"<span title=.(class\d/\d+.png)", html):
+        assert (data / "val" / file).is_file()
     assert "last (chosen)" in html
-    assert len(re.findall(r"\d ± ", html)) == 1  # classes have too few images for an interval
+    # The result and its bar; classes have too few images for an interval.
+    assert len(re.findall(r"\d ± ", html)) == 2
     assert html.count(" % of 6<") == 3
     cells = re.findall(r'class="(?:right|wrong)">(\d+)<', html)
     assert sum(map(int, cells)) == 18

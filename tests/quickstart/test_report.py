@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from pirl_plugin.evaluation import page
+from pirl_plugin.evaluation.pictures import ShownImages, choose_display, show_images
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.source import RGB
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.images import Evaluated
 from pirl_plugin.quickstart.report import accuracy_facts, nearest_neighbors
@@ -40,22 +42,20 @@ def test_accuracy_facts__use_most_frequent_class_as_chance():
     ]
 
 
-def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch):
-    monkeypatch.setattr(page, "_NUM_QUERIES", 2)
+def test_neighbors__are_counted(image_folder, monkeypatch):
     monkeypatch.setattr(page, "NUM_NEIGHBORS", 3)
     source = FolderSource(image_folder / "train")  # 10 ants, then 10 bees
     # The ants are alike. The first bee is closer to them than to the second bee.
     pirl = torch.tensor([[1, 0.5, 0]] * 3 + [[0, 1, 0], [0, 0, 1]])
-    labels = torch.tensor([0, 0, 0, 1, 1])
     features = {"pirl": (pirl, pirl[[3, 0]]), "random": (pirl.flip(0), pirl[[3, 0]])}
-    train = page.ShownImages(source, [0, 1, 2, 10, 11], labels, source.classes)
-    test = page.ShownImages(source, [10, 0], labels[[3, 0]], source.classes)
-    neighbors = nearest_neighbors(Evaluated(train, test, features, None))
-    assert [query.picture.label for query in neighbors.queries] == ["ants", "bees"]
-    assert [query.num_same("PIRL") for query in neighbors.queries] == [3, 1]
+    rows = [0, 1, 2, 10, 11, 10, 0]  # the last two are test images
+    shown = show_images(source, rows, choose_display(source, RGB))
+    neighbors = nearest_neighbors(Evaluated(shown, 2, features, None))
+    assert [query.picture.label for query in neighbors.queries] == ["bees", "ants"]
+    assert [query.num_same("PIRL") for query in neighbors.queries] == [1, 3]
     # In reverse order, the three images with equal features are one ant and two bees.
-    assert neighbors.queries[0].num_same("Random") == 1
-    labels = [near.label for near in neighbors.queries[1].neighbors["PIRL"]]
+    assert neighbors.queries[1].num_same("Random") == 1
+    labels = [near.label for near in neighbors.queries[0].neighbors["PIRL"]]
     assert labels.count("bees") == 1
     assert neighbors.count == 3
     assert neighbors.shares[0] == pytest.approx(
@@ -67,8 +67,9 @@ def test_neighbors__exclude_query_if_unlabeled(image_folder):
     source = FolderSource(image_folder / "train")
     features = {name: 2 * (torch.randn(len(source), 4),) for name in ("pirl", "random")}
     labels = torch.full((len(source),), NO_CLASS)
-    train = page.ShownImages(source, range(len(source)), labels, [])
-    neighbors = nearest_neighbors(Evaluated(train, None, features, None))
+    display = choose_display(source, RGB)
+    shown = ShownImages(source, range(len(source)), labels, [], display)
+    neighbors = nearest_neighbors(Evaluated(shown, 0, features, None))
     assert neighbors.shares == []
     for query in neighbors.queries:
         assert query.picture.image not in [near.image for near in query.neighbors["PIRL"]]

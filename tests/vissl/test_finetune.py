@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import sys
 
 import pytest
 import torch
@@ -160,11 +159,3 @@ def test_finetune__separates_classes_in_one_command(tmp_path):
     # All layers separate the classes; the last of equally good ones is chosen.
     for name in ("fine-tuned", "from random weights", "frozen, last"):
         assert name in page
-
-
-def test_finetune__refuses_report_without_scikit_learn(tmp_path, monkeypatch):
-    file = tmp_path / "10.torch"
-    file.touch()
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ModuleNotFoundError, match="scikit-learn is not installed"):
-        run(["finetune", "--checkpoint", str(file), "--data", str(tmp_path), "--report", "r.html"])

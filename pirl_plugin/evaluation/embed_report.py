@@ -1,0 +1,119 @@
+"""The page of ``embed``: a map, near duplicates, predictions, and disagreements with labels."""
+
+from __future__ import annotations
+
+import argparse
+
+from torch import Tensor
+
+from pirl_plugin.checkpoints.classifier import Classifier
+from pirl_plugin.evaluation.image_map import (
+    MappedImages,
+    draw_map,
+    near_duplicates,
+    take_images,
+)
+from pirl_plugin.evaluation.knn import vote
+from pirl_plugin.evaluation.page import Verdict, write_page
+from pirl_plugin.evaluation.pictures import ShownImages
+from pirl_plugin.evaluation.predictions import Predictions
+from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.arguments import weights_name
+from pirl_plugin.system.files import locked_file
+from pirl_plugin.system.text import counted, printable
+
+_VOTES = 20  # nearest images that vote for a class
+
+
+def write_report(
+    options: argparse.Namespace,
+    trunk: AnyTrunk,
+    shown: ShownImages,
+    features: Tensor,
+    digests: Tensor,
+    layer: str,
+    classifier: Classifier | None,
+) -> None:
+    """Write the page.
+
+    Args:
+        options: the command's options.
+        trunk: the network.
+        shown: N readable images.
+        features: float32 ``(N, D)``.
+        digests: int64 ``(N,)``, equal for images with equal pixels.
+        layer: the features' layer.
+        classifier: the checkpoint's classifier; None if there is none.
+    """
+    mapped = take_images(shown, features, _VOTES)
+    sections = [near_duplicates(mapped, digests)]
+    predictions = None
+    if classifier is not None:
+        predictions = Predictions.of_classifier(shown, features, classifier)
+        title = "Predictions that contradict the labels"
+        sections.insert(0, predictions.disagreements(title, "The most probable ones first."))
+        sections.append(predictions.least_certain())
+    elif shown.classes and len(mapped.numbers) > 1:
+        predictions = _vote(mapped)
+        text = (
+            f"The {mapped.nearest.shape[1]} nearest images vote for a class, and percentages are "
+            f"their shares. The clearest votes for another class than the image's own come first."
+        )
+        sections.insert(0, predictions.disagreements("Images unlike their class", text))
+    with locked_file(options.report, "--report"):
+        write_page(
+            options.report,
+            counted(len(shown.rows), "image"),
+            verdict=Verdict("open", _result(shown, predictions, classifier is not None)),
+            colors=shown.display.caption,
+            map=draw_map(mapped, predictions),
+            pictures=sections,
+            settings={
+                "Checkpoint": weights_name(options),
+                "Images": shown.source.summary(),
+                "File names": f"relative to {printable(shown.folder)}",
+                "Features": f"{layer}, {features.shape[1]:,} dimensions",
+                "Input": trunk.network_config,
+            },
+        )
+    print(f"Report: {options.report}")
+
+
+def _result(shown: ShownImages, predictions: Predictions | None, classified: bool) -> str:
+    """Return the page's first sentence."""
+    count = counted(len(shown.rows), "image")
+    if predictions is None:
+        return f"{count}, arranged by similarity."
+    num_compared = sum(
+        shown.label(number) in predictions.classes for number in predictions.of_number
+    )
+    num_disagreeing = len(predictions.disagreeing())
+    if classified and num_compared:
+        share = 100 * num_disagreeing / num_compared
+        return (
+            f"The predicted class differs from the label for {num_disagreeing:,} of "
+            f"{num_compared:,} labeled images ({share:.1f} %)."
+        )
+    if classified:
+        num_classes = len({name for name, _ in predictions.of_number.values()})
+        return f"{count}; different predicted classes: {num_classes:,}."
+    return (
+        f"For {num_disagreeing:,} of {num_compared:,} labeled images, most of the nearest images "
+        f"have another class."
+    )
+
+
+def _vote(mapped: MappedImages) -> Predictions:
+    """Return the class that each image's nearest images vote for; the share is the probability."""
+    labels = mapped.shown.labels[mapped.numbers]
+    predicted = vote(mapped.nearest, mapped.cosines, labels)
+    shares = (labels[mapped.nearest] == predicted[:, None]).float().mean(dim=1)
+    classes = [*map(printable, mapped.shown.classes)]
+    of_number = {}
+    for number, label, share in zip(
+        mapped.numbers, predicted.tolist(), shares.tolist(), strict=True
+    ):
+        if label != NO_CLASS:
+            of_number[number] = (classes[label], share)
+    return Predictions(mapped.shown, of_number, classes)
