@@ -6,7 +6,6 @@ deadlock on a lock that one of its threads holds.
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import multiprocessing.queues
 import multiprocessing.util
@@ -22,6 +21,7 @@ from multiprocessing import forkserver
 from types import ModuleType
 from typing import Any
 
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.failures import FailedProcess, sentence
 from pirl_plugin.system.processes import (
@@ -204,7 +204,7 @@ def _start(data: Any, workers: int, options: dict[str, Any]) -> Iterator[Any]:
                 return iter(loader)
         finally:
             sys.modules["__main__"] = script
-        logging.root.warning(f"Images are read without worker processes: {obstacle}.")
+        warn(f"Images are read without worker processes: {obstacle}.")
     return iter(DataLoader(data, **options))
 
 

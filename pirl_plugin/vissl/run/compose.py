@@ -8,7 +8,6 @@ learning rates.
 from __future__ import annotations
 
 import glob
-import logging
 import os
 import re
 import warnings
@@ -25,7 +24,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from pirl_plugin.system.comparison import flat, is_below
-from pirl_plugin.system.console import warn_once
+from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused, in_one_sentence
 from pirl_plugin.system.text import truncate
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
@@ -182,7 +181,7 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
         validate(composed, overrides)
         if not torchrun_local_rank():
             for message in _unknown_keys(overrides, r"\++config\."):
-                logging.root.warning(message)
+                warn(message)
     return composed
 
 
