@@ -88,11 +88,16 @@ def test_commands__refuse_missing_paths_before_torch_is_imported(command, name):
     assert ended.stderr.endswith(f"error: argument {name}: gone does not exist\n")
 
 
-def test_train__refuses_missing_images_before_torch_is_imported():
-    script = FIRST_WORDS.replace("SystemExit", "FileNotFoundError")
-    words = ["train", "config=pretrain/pirl/quick_jigsaw", "config.DATA.TRAIN.DATA_PATHS=[gone]"]
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [("gone", "gone does not exist"), ("/", "/ is a folder, not a list of images. Omit")],
+)
+def test_train__refuses_wrong_paths_before_torch_is_imported(path, sentence):
+    script = FIRST_WORDS.replace("SystemExit", "ValueError")
+    config = ["config=pretrain/pirl/quick_jigsaw", "+config/pirl/datasets=filelist"]
+    words = ["train", *config, f"config.DATA.TRAIN.DATA_PATHS=[{path}]"]
     ended = run_python("-c", script, *words, check=False)
-    assert "config.DATA.TRAIN.DATA_PATHS: gone does not exist" in ended.stderr.splitlines()[-1]
+    assert f"config.DATA.TRAIN.DATA_PATHS: {sentence}" in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

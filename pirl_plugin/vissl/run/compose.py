@@ -23,6 +23,7 @@ from hydra.errors import ConfigCompositionException, MissingConfigException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
+from pirl_plugin.images.names import DISK_FILELIST
 from pirl_plugin.system.comparison import flat, is_below
 from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused, in_one_sentence
@@ -158,12 +159,22 @@ def _unknown_keys(overrides: list[str], pattern: str) -> Iterator[str]:
 
 
 def check_paths(config: DictConfig) -> None:
-    """Refuse missing training images, before torch is imported; SLURM's nodes may have others."""
-    paths = config.DATA.TRAIN.DATA_PATHS
-    for path in [paths] if isinstance(paths, str) else paths or []:
+    """Refuse wrong paths to training images, before torch is imported.
+
+    SLURM's nodes may have other files than this machine.
+    """
+    if config.SLURM.USE_SLURM:
+        return
+    data = config.DATA.TRAIN
+    for path in [data.DATA_PATHS] if isinstance(data.DATA_PATHS, str) else data.DATA_PATHS or []:
         file = os.path.expanduser(path)
-        if not (config.SLURM.USE_SLURM or os.path.exists(file) or glob.glob(file)):
+        if not os.path.exists(file) and not glob.glob(file):
             raise MissingFile(f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist.")
+        if os.path.isdir(file) and DISK_FILELIST in data.DATA_SOURCES:
+            raise Refused(
+                f"config.DATA.TRAIN.DATA_PATHS: {path} is a folder, not a list of images. Omit "
+                f"+config/pirl/datasets=filelist, or pass a list."
+            )
 
 
 def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
