@@ -72,6 +72,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
 
     from pirl_plugin.checkpoints.export import export_checkpoint
     from pirl_plugin.checkpoints.write import detectron2_options
+    from pirl_plugin.vissl.resume.record import read_origin
 
     # The data sets are read now, so that a wrong folder ends the command at once.
     config = detectron2_setup.load_config(
@@ -98,6 +99,10 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         "config_sha256": hashlib.sha256(str(config.dump()).encode()).hexdigest(),
     }
     claim_folder(options.out, run)
+    # Where the weights come from, for results.py.
+    run["origin"] = read_origin(checkpoint)
+    with checkpoint.open("rb") as file:
+        run["weights_md5"] = hashlib.file_digest(file, "md5").hexdigest()
     # The network's options follow from the exported trunk.
     trunk = export_checkpoint(checkpoint, weights, "detectron2", trunk=options.trunk)
     config.merge_from_list(["MODEL.WEIGHTS", str(weights)])

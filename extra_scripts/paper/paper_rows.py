@@ -24,6 +24,9 @@ PRETRAININGS: dict[str, tuple[str, ...]] = {
 SUPERVISED = {"19c8e357": "resnet50-19c8e357.pth", "0676ba61": "resnet50-0676ba61.pth"}
 """First SHA-256 digits → name of torchvision's first ResNet-50, which was saved twice."""
 
+MOCO_MD5 = "b251726a"
+"""First MD5 digits of the published MoCo v1 (github.com/facebookresearch/moco)."""
+
 BENCHMARKS = {
     "imagenet1k": ("ImageNet", "linear_imagenet1k"),
     "places205": ("Places205", "linear_places205"),
@@ -61,6 +64,7 @@ STORAGE = ("folder", "filelist", "shards", "hf")
 PAPER = (
     *FREE,
     "SEED_VALUE",
+    "TEST_EVERY_NUM_EPOCH",  # only the last test counts
     "LOSS.pirl_loss.bank.seed",
     # Images are compared by the number that a run has recorded.
     "DATA.TRAIN.DATASET_NAMES",
@@ -72,7 +76,10 @@ PAPER = (
 
 PAPER_BENCHMARK = (
     *PAPER,
-    "MODEL.WEIGHTS_INIT",  # the input
+    "MODEL.WEIGHTS_INIT.APPEND_PREFIX",  # the input and its layout
+    "MODEL.WEIGHTS_INIT.PARAMS_FILE",
+    "MODEL.WEIGHTS_INIT.REMOVE_PREFIX",
+    "MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME",
     "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES",
 )
 """Keys that may differ when repeating the paper's benchmarks."""

@@ -7,6 +7,7 @@ images.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from paper_rows import (
     BENCHMARKS,
     DETECTION_IMAGES,
     IMAGES,
+    MOCO_MD5,
     PAPER,
     PAPER_BENCHMARK,
     PAPER_DETECTION,
@@ -42,10 +44,9 @@ from pirl_plugin.checkpoints.read import (
 from pirl_plugin.evaluation.finished_runs import final_accuracy, final_checkpoint
 from pirl_plugin.system.comparison import Differences
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.files import sha256_of
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
-    RUN_WEIGHTS,
+    RUN_RECORD,
     global_batch,
     read_composed,
     run_differences,
@@ -70,14 +71,32 @@ class Record:
         epochs: number of finished epochs; None if unknown.
         images: split → number of images, if known.
         batches: the run's global batches, in order.
+        classes: split → digest of the labels, if known.
         weights: key of an initial weights file → SHA-256; empty if unknown.
+        origins: file with initial weights → record of its run, as when the weights were loaded.
     """
 
     config: dict[str, Any]
     epochs: int | None
     images: dict[str, int]
     batches: list[int]
+    classes: dict[str, str]
     weights: dict[str, str]
+    origins: dict[str, dict[str, Any]]
+
+
+def record_of(config: dict[str, Any], epochs: int | None, section: Mapping[str, Any]) -> Record:
+    """Return a record from a configuration and the other values in a checkpoint."""
+    identities = section.get("images") or {}
+    return Record(
+        config,
+        epochs,
+        images={split: int(each["count"]) for split, each in identities.items()},
+        batches=section.get("global_batches") or [global_batch(config)],
+        classes={split: each.get("classes", "") for split, each in identities.items()},
+        weights=section.get("weights") or {},
+        origins=section.get("origins") or {},
+    )
 
 
 def read_record(checkpoint: Path) -> Record | None:
@@ -86,7 +105,7 @@ def read_record(checkpoint: Path) -> Record | None:
     A removed checkpoint leaves ``train_config.yaml``, and a link leaves its target's name.
 
     Returns:
-        The record; None for another program's file, or without a configuration.
+        The record; None without a configuration.
     """
     content: Mapping[str, Any] = {}
     if checkpoint.is_file():
@@ -94,7 +113,6 @@ def read_record(checkpoint: Path) -> Record | None:
             content = open_checkpoint(checkpoint)
         except ValueError:  # not a VISSL checkpoint, such as a torchvision file
             content = {}
-    section = section_of(content)
     name = CheckpointName.parse(checkpoint.resolve().name)
     config = run_config(checkpoint, content)
     if config is None:
@@ -102,10 +120,7 @@ def read_record(checkpoint: Path) -> Record | None:
     epochs = name.number + 1 if name is not None and name.kind == "phase" else None
     if "train_phase_idx" in content:
         epochs = int(content["train_phase_idx"]) + 1
-    images = {split: int(each["count"]) for split, each in (section.get("images") or {}).items()}
-    batches = section.get("global_batches") or [global_batch(config)]
-    weights = section.get("weights") or {}
-    return Record(config, epochs, images, batches, weights)
+    return record_of(config, epochs, section_of(content))
 
 
 def read_run(path: Path) -> Run:
@@ -128,8 +143,11 @@ def read_run(path: Path) -> Run:
     # Layer accuracies. SVMs leave features, but no record of their images.
     is_svm = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
     if is_svm:
-        file = path / RUN_WEIGHTS
-        record.weights = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        file = path / RUN_RECORD
+        if file.is_file():
+            section = json.loads(file.read_text("utf-8"))
+            config = json.loads(section["config"])
+            record = record_of(config, None, section)
         accuracies = svm_map(path, config)
         record.images = _images_of_features(path, next(iter(accuracies)))
     column, name = _benchmark_of(record)
@@ -161,7 +179,9 @@ def read_run(path: Path) -> Run:
     unknown = [split for split in ("TRAIN", "TEST") if split not in record.images]
     origin.unknown += [f"its number of {split} images" for split in unknown]
     layer = best if best in LAYERS else None
-    return Run(path, origin.row, figures, layer, origin.differs, origin.unknown)
+    return Run(
+        path, origin.row, figures, layer, origin.differs, origin.unknown, classes=record.classes
+    )
 
 
 def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
@@ -239,11 +259,14 @@ def _origin_of_benchmark(record: Record) -> Origin:
         return _origin_of_initial_weights(record)
     key = "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
     files = trunk["PIRL_ENSEMBLE"]["PARAMS_FILES"]
-    digests = record.weights[key].split(", ") if key in record.weights else [None] * len(files)
-    members = [origin_of(*member) for member in zip(files, digests, strict=True)]
+    digests = record.weights[key].split(", ") if key in record.weights else []
+    members = [
+        origin_of(file, digest, record.origins.get(file))
+        for file, digest in itertools.zip_longest(files, digests)
+    ]
     ensemble = Origin("PIRL-ens", {}, [text for member in members for text in member.unknown])
     are_pirl = all(member.row == "PIRL" and not member.differs for member in members)
-    if not are_pirl or len({Path(file).resolve() for file in files}) != 2:
+    if not are_pirl or len({*(digests or files)}) != 2:
         ensemble.differs[key] = (files, "two PIRL runs")
     return ensemble
 
@@ -251,38 +274,29 @@ def _origin_of_benchmark(record: Record) -> Origin:
 def _origin_of_initial_weights(record: Record) -> Origin:
     """Return where a run's ``PARAMS_FILE`` comes from."""
     file = record.config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"]
-    return origin_of(file, record.weights.get("MODEL.WEIGHTS_INIT.PARAMS_FILE"))
+    digest = record.weights.get("MODEL.WEIGHTS_INIT.PARAMS_FILE")
+    return origin_of(file, digest, record.origins.get(file))
 
 
-def origin_of(checkpoint: str, measured: str | None = None) -> Origin:
-    """Return where a weights file comes from.
+def origin_of(file: str, digest: str | None, recorded: Mapping[str, Any] | None) -> Origin:
+    """Return where a weights file comes from. The file itself is not read: it may have changed.
 
     Args:
-        checkpoint: the file's path; empty for random weights.
-        measured: the file's SHA-256 when it was measured; None if unknown.
+        file: the file's path; empty for random weights.
+        digest: the file's SHA-256 when it was loaded; None if unknown.
+        recorded: the record of its run, from :func:`read_origin`; None or empty if unknown.
     """
-    path = Path(checkpoint)
-    if not checkpoint:
+    path = Path(file)
+    if not file:
         return Origin("Random")
-    now = sha256_of(path) if path.is_file() else None
-    origin = _origin_of_file(path, measured or now)
-    if measured is None:
-        origin.unknown.append(f"whether {path.name} has changed since it was measured")
-    elif now not in (None, measured):
-        origin.differs["weights"] = ("a different file now", "the measured file")
-    return origin
-
-
-def _origin_of_file(path: Path, digest: str | None) -> Origin:
-    """Return the origin of a file with this SHA-256; None: the file is gone, so use its name."""
     if digest is None and path.name in SUPERVISED.values():
-        return Origin("Supervised")
+        return Origin("Supervised", unknown=[f"whether {path.name} is torchvision's file"])
     if digest is not None and digest.startswith(tuple(SUPERVISED)):
         return Origin("Supervised")
-    record = read_record(path)
-    if record is None:
+    if not recorded:
         name = f"{path.parent.name}/{path.name}"
         return Origin(path.parent.name, {"weights": (name, "unknown pre-training")})
+    record = record_of(json.loads(recorded["config"]), recorded["epochs"], recorded)
     if record.config["DATA"]["TRAIN"]["LABEL_SOURCES"]:  # a benchmark, from other weights
         origin = _origin_of_initial_weights(record)
         if not _is_frozen(record.config):
@@ -342,8 +356,11 @@ def _read_detection(path: Path) -> Run:
         raise Refused(f"no finished trials of one of {', '.join(DETECTION_ROWS)}")
     # Find the row: the weights' pre-training, and the config that the paper uses for it.
     table, rows = DETECTION_ROWS[config]
-    origin = origin_of(results.get("weights") or "unknown", results.get("weights_sha256"))
+    digest = results.get("weights_sha256")
+    origin = origin_of(results.get("weights") or "unknown", digest, results.get("origin"))
     trains_batch_norm = config == "voc0712_moco24k"
+    if results.get("weights_md5", "").startswith(MOCO_MD5):
+        origin = Origin("MoCo")
     if trains_batch_norm:
         origin.row += " (BatchNorm fine-tuned)"
     elif origin.row not in rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Run:
         differs: key → the run's value and the row's. It is empty if the run fills the row.
         unknown: descriptions of what could not be compared.
         table: table number; None: all tables with this row and these columns.
+        classes: split → digest of the labels, in the images' order, if known.
     """
 
     path: Path
@@ -34,6 +35,7 @@ class Run:
     differs: Mapping[str, tuple[object, object]] = field(default_factory=dict)
     unknown: Sequence[str] = ()
     table: int | None = None
+    classes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tables(self) -> tuple[int, ...]:
@@ -74,6 +76,8 @@ def _rows(table: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]
         if table["number"] not in run.tables or not set(columns) & set(run.figures):
             continue
         if run.row in filled and not run.differs:
+            run = _beside(filled[run.row], run)
+        if run.row in filled and not run.differs:
             filled[run.row].append(run)
         else:  # runs with equal differences are repetitions
             with_other_settings.setdefault((run.row, str(run.differs)), []).append(run)
@@ -83,6 +87,17 @@ def _rows(table: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]
         differs = {key: [str(value) for value in pair] for key, pair in group[0].differs.items()}
         rows.append({**row, "differs": differs, "nearest": nearest})
     return rows
+
+
+def _beside(filled: Sequence[Run], run: Run) -> Run:
+    """Return a run, which differs if another run in its row has other labels for a column."""
+    for other in filled:
+        shared = run.classes.keys() & other.classes if run.figures.keys() & other.figures else ()
+        for split in sorted(shared):
+            if run.classes[split] != other.classes[split]:
+                labels = ("other labels or another order", f"as in {other.path.name}")
+                return replace(run, differs={f"DATA.{split} labels": labels})
+    return run
 
 
 def _row(

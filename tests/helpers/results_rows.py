@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from pirl_plugin.system.files import sha256_of
+from pirl_plugin.vissl.resume.record import read_origin
 
 
 def row(tables, number, method):
@@ -31,6 +32,7 @@ def detected(folder, config="voc0712_pirl", weights="", options=(), **more):
     content |= {"requested": 5, "finished": 5}
     if Path(weights).is_file():
         content["weights_sha256"] = sha256_of(Path(weights))
+        content["origin"] = read_origin(Path(weights))
     content["mean"] = {"AP": 50.0, "AP50": 70.0, "AP75": 60.0}
     (folder / "results.json").write_text(json.dumps(content | more))
     return folder

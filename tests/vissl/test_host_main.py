@@ -27,6 +27,11 @@ def run_main(folder, tool, *overrides):
     )
 
 
+def main_engine(*overrides):
+    """Run the engine from the checkout."""
+    return run_main(ROOT / "tests" / "helpers", "run_distributed_engines", *overrides)
+
+
 @pytest.fixture(scope="module")
 def checkpoint(image_folder, tmp_path_factory):
     """A two-process pre-training run whose bank starts with embeddings."""
@@ -97,3 +102,13 @@ def test_main__svms(tool, checkpoint, voc, tmp_path):  # noqa: F811
         "config.DATA.TRAIN.RESIZE=[64,64]", *(more if "low" in tool else []),
     )  # fmt: skip
     run_main(tmp_path, tool, *given)
+
+
+def test_main__takes_a_run_from_the_release_and_back(image_folder, tmp_path):
+    """Keys that only main has, at its defaults, are no difference."""
+    for first, then in ((run, main_engine), (main_engine, run)):
+        out = tmp_path / first.__name__
+        given = settings(image_folder, out, 1)
+        first(*given)
+        again = then(*given)
+        assert "this run is finished" in again.stdout + again.stderr

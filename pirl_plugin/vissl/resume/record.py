@@ -6,17 +6,24 @@ as :data:`RESUMING`. Every key that is not on the list counts.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pirl_plugin.checkpoints.read import RUN_CONFIG
-from pirl_plugin.system.comparison import Differences, differences, flat, format_differences
+from pirl_plugin.checkpoints.read import RUN_CONFIG, open_checkpoint, read_config, section_of
+from pirl_plugin.system.comparison import (
+    NOT_SET,
+    Differences,
+    differences,
+    flat,
+    format_differences,
+)
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_text
 from pirl_plugin.vissl.sections import RECORD, num_ranks
@@ -50,6 +57,7 @@ FREE = (
             "REMOVE_IMG_PATH_PREFIX",
         )
     ),
+    "DISTILLATION",  # read only with a distillation loss
     "DISTRIBUTED",
     "EXTRACT_FEATURES",
     "HOOKS.CHECK_NAN",
@@ -89,8 +97,10 @@ RESUMING = (
 Images are compared separately, by :func:`refuse_other_images`.
 """
 
-RUN_WEIGHTS = "weights.json"
-"""File with hashes of the initial weights, for runs without a checkpoint, such as SVMs."""
+RUN_RECORD = "record.json"
+"""File with a :class:`Record`, for runs without a checkpoint, such as SVMs."""
+_AT_DEFAULT = "HOST_DEFAULTS"
+"""Recorded key: list of the keys at VISSL's default, which another VISSL may not have."""
 
 Images = dict[str, Any]
 """Identity of a split's images, from ``PIRLDataset.identity``."""
@@ -103,10 +113,12 @@ class Record:
     Attributes:
         config: the composed configuration, as JSON.
         weights: see :func:`hash_weights`.
+        origins: file with initial weights → see :func:`read_origin`.
     """
 
     config: str
     weights: dict[str, str]
+    origins: dict[str, dict[str, Any]]
 
 
 def make_record(composed: DictConfig) -> Record:
@@ -118,13 +130,37 @@ def make_record(composed: DictConfig) -> Record:
     Args:
         composed: the ``config`` section, resolved.
     """
+    import vissl
     from omegaconf import OmegaConf
 
     values: Any = OmegaConf.to_container(composed)
+    file = Path(vissl.__file__).with_name("config") / "defaults.yaml"
+    defaults = flat(read_config(file)["config"])
+    values[_AT_DEFAULT] = [
+        key for key, value in flat(values).items() if defaults.get(key, NOT_SET) == value
+    ]
     initial = values["MODEL"]["WEIGHTS_INIT"]
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
         initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])
-    return Record(json.dumps(values, default=str), hash_weights(values))
+    files = itertools.chain(*_weights_files(values).values())
+    origins = {file: read_origin(Path(file)) for file in files}
+    return Record(json.dumps(values, default=str), hash_weights(values), origins)
+
+
+def read_origin(checkpoint: Path) -> dict[str, Any]:
+    """Return the record of the run that wrote a checkpoint, with its number of ``epochs``.
+
+    A copy of it stays valid if the file is moved or replaced.
+
+    Returns:
+        The record, see :func:`make_checkpoint_record`; empty for other files.
+    """
+    try:
+        content = open_checkpoint(checkpoint)
+    except (OSError, ValueError):  # no file, or another kind
+        return {}
+    section = section_of(content)
+    return {**section, "epochs": int(content["train_phase_idx"]) + 1} if section else {}
 
 
 def make_checkpoint_record(
@@ -140,15 +176,14 @@ def make_checkpoint_record(
         resumed: record in the checkpoint to resume from; None for a new run.
 
     Returns:
-        ``config``, ``weights``, ``images``, and ``global_batches``: all global batch sizes used in
-        the run, because a resumed run may have another one.
+        ``config``, ``weights``, ``origins``, ``images``, and ``global_batches``: all global batch
+        sizes used in the run, because a resumed run may have another one.
     """
     record: Record = config[RECORD]
     batches = list((resumed or {}).get("global_batches") or [])
     batch = global_batch(config)
     return {
-        "config": record.config,
-        "weights": record.weights,
+        **asdict(record),
         "images": dict(images),
         "global_batches": batches if batch in batches else [*batches, batch],
     }
@@ -211,7 +246,9 @@ def refuse_other_images(
 
 def write_run_config(config: str, folder: Path) -> None:
     """Write a run's configuration into its folder, as YAML for people to read."""
-    write_text(folder / RUN_CONFIG, yaml.safe_dump(json.loads(config)))
+    values = json.loads(config)
+    del values[_AT_DEFAULT]
+    write_text(folder / RUN_CONFIG, yaml.safe_dump(values))
 
 
 def run_differences(
@@ -222,8 +259,8 @@ def run_differences(
 ) -> Differences:
     """Compare two complete configurations, except for keys that may differ.
 
-    A list entry that repeats another key's values is left out. Initial weights are compared by file
-    content.
+    A list entry that repeats another key's values is left out, and so is a key that only one of two
+    VISSL versions has, at its default. Initial weights are compared by file content.
 
     Args:
         config: the run's configuration.
@@ -236,7 +273,14 @@ def run_differences(
     """
     settings = _settings(config, hash_weights(config))
     expected_settings = _settings(expected, expected_weights or hash_weights(expected))
-    differs = differences(settings, expected_settings, free)
+    at_default: Any = settings.pop(_AT_DEFAULT, [])
+    expected_at_default: Any = expected_settings.pop(_AT_DEFAULT, [])
+    differs = {
+        key: values
+        for key, values in differences(settings, expected_settings, free).items()
+        if NOT_SET not in values
+        or key not in (at_default if key in settings else expected_at_default)
+    }
     # Interpolations repeat values in lists, such as TRANSFORMS[0].patch_size for VIEWS.patch_size.
     outside_lists = [values for key, values in differs.items() if "[" not in key]
     return {
@@ -262,19 +306,23 @@ def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
     if RECORD in config:  # a file is read once
         weights: dict[str, str] = config[RECORD].weights
         return weights
-    model = config["MODEL"]
-    ensemble = model["TRUNK"].get("PIRL_ENSEMBLE") or {}
-    files_of_key = {
-        "MODEL.WEIGHTS_INIT.PARAMS_FILE": [model["WEIGHTS_INIT"]["PARAMS_FILE"] or ""],
-        "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ensemble.get("PARAMS_FILES") or [],
-    }
     hashes = {}
-    for key, files in files_of_key.items():
+    for key, files in _weights_files(config).items():
         contents = []
         for file in files:
             contents.append(sha256_of(Path(file)) if os.path.isfile(file) else file)
         hashes[key] = ", ".join(contents)
     return hashes
+
+
+def _weights_files(config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return key → files with initial weights."""
+    model = config["MODEL"]
+    ensemble = model["TRUNK"].get("PIRL_ENSEMBLE") or {}
+    return {
+        "MODEL.WEIGHTS_INIT.PARAMS_FILE": [model["WEIGHTS_INIT"]["PARAMS_FILE"] or ""],
+        "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ensemble.get("PARAMS_FILES") or [],
+    }
 
 
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:

@@ -14,6 +14,7 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -151,12 +152,13 @@ def launch_distributed(
 def _begin_extraction(config: AttrDict, folder: Path) -> None:
     """Replace the results and the record of an earlier feature extraction in the run's folder."""
     from pirl_plugin.vissl.repairs.svm import remove_old_results
-    from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, write_run_config
+    from pirl_plugin.vissl.resume.record import RUN_RECORD, write_run_config
 
     # In this order, so that old results cannot pass for the new configuration's.
     remove_old_results(config)
-    write_run_config(config[RECORD].config, folder)
-    write_json(folder / RUN_WEIGHTS, config[RECORD].weights)
+    record = config[RECORD]
+    write_run_config(record.config, folder)
+    write_json(folder / RUN_RECORD, asdict(record))
 
 
 def _run_ranks(

@@ -9,9 +9,15 @@ from paper_rows import DETECTION_IMAGES, IMAGES, PRETRAININGS
 from paper_runs import read_run
 from paper_tables import lay_out
 
-from pirl_plugin.checkpoints.read import SECTION, read_config
-from pirl_plugin.vissl.resume.record import RUN_WEIGHTS, hash_weights
-from tests.helpers.finished_runs import composed, measured, write_run
+from pirl_plugin.checkpoints.read import read_config
+from tests.helpers.finished_runs import (
+    composed,
+    loaded_weights,
+    measured,
+    record,
+    record_svm,
+    write_checkpoint,
+)
 from tests.helpers.results_rows import detected, paper_rows
 
 PIRL, BASELINE = "config=pretrain/pirl/jigsaw_8node", "config=pretrain/pirl/jigsaw_baseline_8node"
@@ -34,14 +40,9 @@ def trained(folder, *overrides, epochs=None, images=IMAGENET, name=None, **chang
     """Write a pre-training checkpoint with its record but without weights."""
     config = changed(composed(*overrides), changes.pop("changes", {}))
     epochs = epochs or config["OPTIMIZER"]["num_epochs"]
-    section = {"config": json.dumps(config), "images": {"TRAIN": {"count": images}}, **changes}
-    content = {
-        "classy_state_dict": {"hooks": {SECTION: section}},
-        "train_phase_idx": epochs - 1,
-    }
-    write_run(folder, config)
+    section = {**loaded_weights(config), "images": {"TRAIN": {"count": images}}, **changes}
     file = folder / (name or f"model_final_checkpoint_phase{epochs - 1}.torch")
-    torch.save(content, file)
+    write_checkpoint(file, config, epochs, **section)
     return file
 
 
@@ -49,7 +50,8 @@ def benchmark(folder, checkpoint, column="ImageNet", changes=None, **settings):
     """Write the folder of a finished benchmark with other values."""
     run = measured(folder, checkpoint, column=column, **settings)
     if changes:
-        write_run(run, changed(read_config(run / "train_config.yaml"), changes))
+        config = changed(read_config(run / "train_config.yaml"), changes)
+        record_svm(run, config) if column == "VOC07" else record(run, config)
     return run
 
 
@@ -67,11 +69,7 @@ def test_pretraining__fills_row_despite_irrelevant_changes(tmp_path):
     run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=ANY_RUN)))
     assert (run.row, run.differs) == ("PIRL", {})
     assert (2, "PIRL") in paper_rows(lay_out([run]))
-    assert run.unknown == [
-        "whether model_final_checkpoint_phase799.torch has changed since it was measured",
-        "its number of TRAIN images",
-        "its number of TEST images",
-    ]
+    assert run.unknown == ["its number of TRAIN images", "its number of TEST images"]
 
 
 @pytest.mark.parametrize(
@@ -101,19 +99,12 @@ def test_images__are_identified_by_count_in_any_storage(tmp_path):
     }
 
 
-def finish(folder, images, epochs=28):
-    """Write a benchmark's checkpoint with its image counts."""
-    config = read_config(folder / "train_config.yaml")
-    section = {"images": {split: {"count": count} for split, count in images.items()}}
-    section |= {"config": json.dumps(config), "weights": hash_weights(config)}
-    content = {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": epochs - 1}
-    torch.save(content, folder / f"model_final_checkpoint_phase{epochs - 1}.torch")
-
-
-def write_weights(folder):
-    """Write the SHA-256 of the weights that the SVMs used."""
-    weights = hash_weights(read_config(folder / "train_config.yaml"))
-    (folder / RUN_WEIGHTS).write_text(json.dumps(weights))
+def finish(folder, images, **classes):
+    """Write a benchmark's checkpoint with its image counts, and digests of its labels."""
+    identities = {split: {"count": count} for split, count in images.items()}
+    for split, digest in classes.items():
+        identities[split]["classes"] = digest
+    return record(folder, read_config(folder / "train_config.yaml"), images=identities)
 
 
 def test_benchmark__on_one_gpu_fills_row(tmp_path):
@@ -143,7 +134,6 @@ def test_svm__counts_images_by_features(tmp_path):
             for rank, of_rank in enumerate((rows[::2], np.append(rows[1::2], 0))):
                 name = f"rank{rank}_chunk0_{split.lower()}_conv1_inds.npy"
                 np.save(folder / name, of_rank)
-        write_weights(folder)
         run = read_run(folder)
         differs = {}
         if left_out:
@@ -185,14 +175,11 @@ def test_row__is_filled_by_ensemble_random_weights_and_link(tmp_path):
     files = [str(trained(tmp_path / f"{i}", PIRL, changes={"SEED_VALUE": i})) for i in range(2)]
     ensemble = composed("config=benchmark/pirl/ensemble_imagenet1k")
     run = measured(tmp_path / "ensemble", "")
-    write_run(run, changed(ensemble, {"MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": files}))
+    record(run, changed(ensemble, {"MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": files}))
     top1 = {"train_phase_idx": 55, "test_accuracy_list_meter": {"top_1": {"res5": 65.0}}}
     (run / "metrics.json").write_text(json.dumps(top1))
-    (run / "model_final_checkpoint_phase27.torch").rename(
-        run / "model_final_checkpoint_phase55.torch"
-    )
     assert (read_run(run).row, read_run(run).differs) == ("PIRL-ens", {})
-    write_run(run, changed(ensemble, {"MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": files[:1] * 2}))
+    record(run, changed(ensemble, {"MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": files[:1] * 2}))
     assert "two PIRL runs" in str(read_run(run).differs)
     random = read_run(measured(tmp_path / "random", ""))
     assert (random.row, random.differs) == ("Random", {})
@@ -263,21 +250,61 @@ def test_foreign_weights__fill_no_row(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["linear", "svm", "detection"])
-def test_foreign_checkpoint__is_detected_if_trained_further(kind, tmp_path):
+def test_origin__is_as_when_the_weights_were_loaded(kind, tmp_path):
+    """The checkpoint is then replaced by one that would fill the row."""
     made = trained(tmp_path / "made", PIRL, epochs=400)
     if kind == "detection":
         folder = detected(tmp_path / "run", weights=made, images=DETECTION_IMAGES)
     else:
         folder = measured(tmp_path / "run", made, column="VOC07" if kind == "svm" else "ImageNet")
-        if kind == "linear":
-            finish(folder, IMAGES["imagenet1k"])
-        else:
-            write_weights(folder)
-    assert list(read_run(folder).differs) == ["pre-training epochs done"]
     trained(tmp_path / "made", PIRL, name=made.name)
     run = read_run(folder)
-    assert run.differs == {"weights": ("a different file now", "the measured file")}
+    assert run.differs == {"pre-training epochs done": (400, 800)}
     assert paper_rows(lay_out([run])) == []
+
+
+def test_right_run__may_have_moved_weights_and_other_test_epochs(tmp_path):
+    changes = {"TEST_EVERY_NUM_EPOCH": 7}
+    run = benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL), changes=changes)
+    (tmp_path / "made").rename(tmp_path / "moved")
+    assert (read_run(run).row, read_run(run).differs) == ("PIRL", {})
+
+
+def test_runs__with_other_layers_or_labels_are_separate_rows(tmp_path):
+    made = trained(tmp_path / "made", PIRL)
+    skipping = {"MODEL.WEIGHTS_INIT.SKIP_LAYERS": ["layer4"]}
+    folders = [measured(tmp_path / f"run{number}", made) for number in range(3)]
+    for folder, digest in zip(folders, "aab", strict=True):
+        finish(folder, IMAGES["imagenet1k"], TRAIN=digest, TEST="a")
+    folders.append(benchmark(tmp_path / "skipping", made, changes=skipping))
+    (table,) = [table for table in lay_out([*map(read_run, folders)]) if table["number"] == 2]
+    filled = {row["method"]: row for row in table["rows"] if row["measured"][0] is not None}
+    assert [len(row["runs"][0]) for row in filled.values()] == [2, 1, 1]
+    keys = [key for row in filled.values() for key in row["differs"]]
+    assert keys == ["DATA.TRAIN labels", "MODEL.WEIGHTS_INIT.SKIP_LAYERS"]
+
+
+def test_moco__fills_row_by_published_digest(tmp_path):
+    for digest, row in (("b251726a00", "MoCo"), ("59fd994500", "moco")):
+        weights = tmp_path / digest / "moco" / "weights.pth.tar"
+        folder = tmp_path / f"{digest} measured"
+        run = read_run(detected(folder, "voc0712_moco24k", weights, weights_md5=digest))
+        assert (run.row, not run.differs) == (f"{row} (BatchNorm fine-tuned)", row == "MoCo")
+
+
+def test_host__may_have_other_defaults(tmp_path):
+    """Keys that only one VISSL has do not count at its default."""
+    added = {"HOOKS.EMA_MODEL": {"DECAY": 0.9}, "MODEL.TRUNK.SWIN_TRANSFORMER": {"DEPTH": 2}}
+    at_default = ["HOOKS.EMA_MODEL.DECAY", "MODEL.TRUNK.SWIN_TRANSFORMER.DEPTH"]
+    recorded = composed(PIRL)["HOST_DEFAULTS"]
+    assert "MODEL.GRAD_CLIP.USE_GRAD_CLIP" in recorded
+    assert "LOSS.name" not in recorded
+    for number, known in enumerate((at_default, at_default[1:])):
+        changes = {**added, "HOST_DEFAULTS": known}
+        made = trained(tmp_path / f"made{number}", PIRL, changes=changes)
+        run = read_run(benchmark(tmp_path / f"run{number}", made))
+        differs = [] if known == at_default else ["pre-training HOOKS.EMA_MODEL.DECAY"]
+        assert list(run.differs) == differs
 
 
 FOREIGN_DETECTIONS = {

@@ -65,7 +65,7 @@ def test_results__average_only_equal_runs(tmp_path):
 def test_results__include_supervised_own_data_and_detection(tmp_path):
     supervised = read_run(measured(tmp_path / "a", tmp_path / "resnet50-0676ba61.pth"))
     assert (supervised.row, supervised.differs) == ("Supervised", {})
-    gone = "whether resnet50-0676ba61.pth has changed since it was measured"
+    gone = "whether resnet50-0676ba61.pth is torchvision's file"
     assert supervised.unknown[0] == gone
     unknown = read_run(measured(tmp_path / "b", tmp_path / "other" / "x.pth"))
     assert unknown.label == "b: weights other/x.pth (unknown pre-training)"
