@@ -37,7 +37,8 @@ def export_checkpoint(
     Args:
         path: any file that :func:`pirl_plugin.load_trunk` loads.
         out: the file to write: ``.pkl`` for Detectron2, ``.pth`` for torchvision, ``.torch`` for
-            VISSL, ``.safetensors``; for timm a folder, which can be uploaded to a model hub.
+            VISSL, ``.safetensors``; for timm a folder, which gets ``config.json`` and
+            ``model.safetensors``.
         to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
             ``timm``.
         trunk: prefix of the trunk's tensors, or its last part, if the file holds several networks.

@@ -168,11 +168,15 @@ def test_images__use_size_and_statistics_of_the_weights(name, tmp_path):
         assert chosen.DATA.TEST.TRANSFORMS[-1]["mean"] == [0, 0, 0]
 
 
-def test_ensemble_images__have_the_first_trunks_size(tmp_path):
-    trunk = ResNetTrunk(18, 0.25)
-    trunk.network_config = trunk.network_config.with_values("test", size=64)
-    file = tmp_path / "64.torch"
-    save_trunk(trunk, file)
+def test_ensemble_images__have_one_size(tmp_path):
+    files = []
+    for size in (64, 96):
+        trunk = ResNetTrunk(18, 0.25)
+        trunk.network_config = trunk.network_config.with_values("test", size=size)
+        files.append(str(tmp_path / f"{size}.torch"))
+        save_trunk(trunk, files[-1])
     config = ["config=benchmark/pirl/ensemble_imagenet1k", "+config/pirl/linear=resnet18_ensemble"]
     members = "config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
-    assert compose(*config, f"{members}=[{file},{file}]").DATA.TRAIN.CROP_SIZE == 64
+    with pytest.raises(SystemExit, match=r"images with different size, \[64, 96\]"):
+        compose(*config, f"{members}=[{','.join(files)}]")
+    assert compose(*config, f"{members}=[{files[0]}]").DATA.TRAIN.CROP_SIZE == 64

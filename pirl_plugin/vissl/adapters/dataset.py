@@ -17,7 +17,7 @@ from vissl.data.ssl_transforms import get_transform
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.names import SOURCES
 from pirl_plugin.images.source import PixelType
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.system.waits import Wait
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
@@ -47,6 +47,11 @@ class PIRLDataset(GenericSSLDataset):
         labels = self.data_objs[0].get_labels()
         if labels.ndim != 1:  # images may have several classes
             return
+        num_classes = int(labels.max()) + 1
+        outputs = cfg.MODEL.HEAD.get("NUM_CLASSES", num_classes)
+        # On a GPU, a label beyond the outputs would abort the process.
+        expected = f"at least {num_classes}, the number of classes"
+        check("config.MODEL.HEAD.NUM_CLASSES", outputs, outputs >= num_classes, expected)
         if self.data_limit < 0 and (labels == NO_CLASS).any():
             # As if VISSL had drawn exactly the labeled images.
             self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
 
+# If one of these is missing, VISSL starts with a new state instead.
+_PARTS = {"classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num"}
 _Opened = dict[Path, Mapping[str, Any]]  # a checkpoint's path → its content
 
 
@@ -229,6 +231,8 @@ def _opened(folder: Path, skip_final: bool = False) -> tuple[_Opened, dict[str, 
             content = open_checkpoint(path)
             if "config" not in section_of(content):
                 raise ValueError("this plugin did not write it, so a run cannot resume from it")
+            if missing := _PARTS - content.keys():
+                raise ValueError(f"it has no {min(missing)}, so a run cannot resume from it")
             # At the same iteration, the checkpoint after the epoch is the newer one.
             age = (int(content["iteration"]), name.kind == "phase")
         except (KeyError, TypeError, ValueError) as error:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pirl_plugin.images.names import TRANSFORMS
 from pirl_plugin.system.cores import thread_limit, usable_cores
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.sections import num_micro_batches
 
@@ -93,18 +94,26 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     """Return ``size``, ``mean`` or ``std`` that the initial weights record, or a default.
 
-    For an ensemble, the first trunk's record is used.
+    Raises:
+        Refused: the trunks in an ensemble record different values.
     """
     from pirl_plugin.checkpoints.load import read_network_config
 
     model = _root_.config.MODEL
-    file = model.WEIGHTS_INIT.PARAMS_FILE
+    files = [model.WEIGHTS_INIT.PARAMS_FILE]
     if model.TRUNK.NAME == "pirl_ensemble":
-        file = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES[0]
-    if not os.path.isfile(file or ""):  # "", a placeholder or an address
-        return default
-    recorded = read_network_config(Path(file))
-    return getattr(recorded, name) if name in recorded.origins else default
+        files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+    values = []
+    for file in files:
+        if os.path.isfile(file or ""):  # not "", a placeholder or an address
+            recorded = read_network_config(Path(file))
+            values.append(getattr(recorded, name) if name in recorded.origins else default)
+    if any(value != values[0] for value in values):
+        raise Refused(
+            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES: the trunks expect images with "
+            f"different {name}, {values}. Evaluate each by itself."
+        )
+    return values[0] if values else default
 
 
 def _size(*, _root_: DictConfig) -> int:

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system.arguments import usable_device
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked
 from pirl_plugin.vissl.host_config import quoted
 
@@ -52,6 +53,9 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
         f"config.DATA.STD={list(config.std)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={weights}",
     ]
+    for override in options.overrides:
+        if override.lstrip("+").startswith("config.CHECKPOINT.DIR="):
+            raise Refused(f"{override}: set the folder with --out.")
     if not any("pirl/machines=" in override for override in options.overrides):
         machine = "cpu" if usable_device(options.device) == "cpu" else "1gpu"
         overrides.append(f"+config/pirl/machines={machine}")

@@ -32,12 +32,19 @@ SECTIONS = {
 }
 _LR = "config.OPTIMIZER.param_schedulers.lr"
 _BASE_RATE = "auto_lr_scaling.base_value"
+# With 0, a run would train nothing, or divide by it after the first epoch.
+_POSITIVE = (
+    "config.CHECKPOINT.CHECKPOINT_FREQUENCY",
+    "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA",
+    "config.LOG_FREQUENCY",
+    "config.OPTIMIZER.num_epochs",
+)
 # Scheduler -> key for the learning rates.
 _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
 
 
 def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Validate our sections, the device, SLURM, the number of epochs and the learning rate.
+    """Validate our sections, the device, SLURM, counts and the learning rate.
 
     Args:
         composed: the complete configuration, resolved.
@@ -61,9 +68,10 @@ def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
         is_ready = bool(shutil.which("srun") and slurm["PARTITION"])
         expected = "srun on the PATH, and the name of a partition as config.SLURM.PARTITION"
         check("config.SLURM.USE_SLURM", True, is_ready, expected)
-    epochs = config["OPTIMIZER"]["num_epochs"]
-    is_number = isinstance(epochs, int) and epochs > 0
-    check("config.OPTIMIZER.num_epochs", epochs, is_number, "a whole number above 0")
+    for key in _POSITIVE:
+        number = OmegaConf.select(composed, key)
+        is_positive = isinstance(number, int) and number > 0
+        check(key, number, is_positive, "a whole number above 0")
     # Overrides must set the learning rate that is in use.
     section = OmegaConf.select(composed, _LR)
     scales = section.auto_lr_scaling.auto_scale

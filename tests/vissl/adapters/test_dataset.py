@@ -39,6 +39,10 @@ def test_mismatched_classes__are_refused(image_folder, tmp_path):
         Image.new("RGB", (8, 8)).save(tmp_path / "val" / "wasps" / f"{number}.png")
     with pytest.raises(ValueError, match=r"images: wasps\. The training images have ants, bees"):
         open_data("TEST", *linear, f"config.DATA.TEST.DATA_PATHS=[{tmp_path / 'val'}]")
+    linear.append(f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]")
+    open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=2")
+    with pytest.raises(ValueError, match="NUM_CLASSES = 1: expected at least 2, the number"):
+        open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=1")
 
 
 def test_reads__are_reported_only_by_our_source(tmp_path):

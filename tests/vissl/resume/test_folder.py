@@ -126,10 +126,13 @@ def test_shards__stay_while_either_checkpoint_of_a_step_exists(tmp_path):
     assert find_newest(tmp_path).path == tmp_path / "model_phase0.torch"
 
 
-def test_checkpoint__from_another_program_is_skipped(tmp_path):
+def test_checkpoint__from_another_program_or_incomplete_is_skipped(tmp_path):
     write(tmp_path, "model_phase0.torch", 10)
     write(tmp_path, "model_phase1.torch", 20, classy_state_dict={})
+    write(tmp_path, "model_phase2.torch", 30, loss=None)
     point = find_newest(tmp_path)
     assert point.path == tmp_path / "model_phase0.torch"
-    fault = "this plugin did not write it, so a run cannot resume from it"
-    assert point.skipped == {"model_phase1.torch": fault}
+    assert point.skipped == {
+        "model_phase1.torch": "this plugin did not write it, so a run cannot resume from it",
+        "model_phase2.torch": "it has no loss, so a run cannot resume from it",
+    }

@@ -33,6 +33,7 @@ def test_mistaken_override__ends_in_one_sentence(subtests):
         ([QUICK, "config.HOOKS.PIRL_RUN.max_unreadable=5"], "PIRL_RUN.max_unreadable = 5.0: exp"),
         ([QUICK, "config.CHECKPOINT.PIRL.KEEP_LAST=all"], "KEEP_LAST: unknown key or wrong type"),
         ([QUICK, "config.MACHINE.DEVICE=cuda"], "MACHINE.DEVICE = 'cuda': expected one of gpu,"),
+        ([QUICK, "config.CHECKPOINT.CHECKPOINT_FREQUENCY=0"], "CHECKPOINT_FREQUENCY = 0: expected"),
         ([QUICK, "config.HOOKS.PIRL_MONITOR.every=0"], "config.HOOKS.PIRL_MONITOR.every = 0: exp"),
         ([QUICK, "config.SLURM.USE_SLURM=true"], "SLURM.USE_SLURM = True: expected srun on the P"),
         ([QUICK, "config.LOSS.pirl_loss=3"], "`config.LOSS.pirl_loss` is not a container"),
