@@ -63,7 +63,7 @@ def test_unknown_added_keys__are_reported(caplog):
         "+config.DATA.RGB=true",
         "++config.LOG_FREQUENCY=7",  # exists
     )
-    first, second = caplog.messages
+    first, second = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert first == (
         "+config.OPTIMIZER.num_epoch=1: neither VISSL nor this plugin has this key. The nearest is "
         "config.OPTIMIZER.num_epochs."
