@@ -152,7 +152,8 @@ def extract_features(
             RGB in uint8, and these images' own for others.
         std: per-channel standard deviation; None as for ``mean``.
         batch: number of images at a time.
-        workers: number of decoding processes; None: based on the numbers of cores and images.
+        workers: number of decoding processes; None: based on the numbers of cores and images. They
+            do not import your script, so a data set that it defines is read without them.
         rgb: convert images with one or four channels, or 16 bits, to RGB in uint8.
 
     Returns:

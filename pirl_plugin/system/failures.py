@@ -2,6 +2,8 @@
 
 The type of an exception decides whether the traceback is kept. When this plugin's own checks refuse
 an input, they raise :class:`Refused`, which needs none.
+
+Row *error* of "How a command ends" (docs/architecture.md).
 """
 
 from __future__ import annotations

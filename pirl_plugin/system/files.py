@@ -1,4 +1,7 @@
-"""Write files atomically, and by one process at a time."""
+"""Write files atomically, and by one process at a time.
+
+Rows *full disk* and *output in use* of "How a command ends" (docs/architecture.md).
+"""
 
 from __future__ import annotations
 

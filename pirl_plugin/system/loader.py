@@ -2,6 +2,8 @@
 
 A fork server starts them. A fork of this process would share its files and HDF5 handles, and could
 deadlock on a lock that one of its threads holds.
+
+Rows *killed worker* and *killed parent* of "How a command ends" (docs/architecture.md).
 """
 
 from __future__ import annotations

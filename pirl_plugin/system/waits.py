@@ -2,6 +2,8 @@
 
 While the main thread waits for a batch, an image or the listing of a folder, and neither this
 process nor a loader worker has begun or finished an image or a folder for some minutes, it ends.
+
+Row *no progress* of "How a command ends" (docs/architecture.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""End a process early: on signals, after a read that takes too long, or without a loader worker.
+"""End a process early, on signals or without progress.
 
 While a read does not return, or a collective waits, the main thread runs no Python code. So a
-separate thread watches, and ends the process on a second signal or after a time limit.
+separate thread watches, and ends the process.
+
+Rows *signal*, *ignored signal* and *second signal* of "How a command ends" (docs/architecture.md).
 """
 
 from __future__ import annotations

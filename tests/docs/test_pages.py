@@ -1,6 +1,7 @@
 """Commands, configs, keys, files and links in README and documentation exist."""
 
 import argparse
+import ast
 import importlib
 import re
 import runpy
@@ -115,6 +116,18 @@ def test_keys_and_names__exist():
         for path in re.findall(folders, text):
             is_new = f"Write `{path}`" in text  # a recipe
             assert is_new or (ROOT / path).exists(), (page.name, path)
+
+
+def test_ends__are_in_the_files_and_tests_that_the_page_names():
+    text = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| \*(.+?)\* \|.* `(.+?\.py)` \| `(\w+)(?:\.py)?` \|$", text, re.M)
+    assert len(rows) == 13
+    tests = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    names = [path.stem for path in (ROOT / "tests").rglob("test_*.py")]
+    for row, file, test in rows:
+        docstring = ast.get_docstring(ast.parse((ROOT / "pirl_plugin" / file).read_text()))
+        assert f"*{row}*" in docstring, file
+        assert test in names or any(f"def {test}(" in content for content in tests), test
 
 
 def test_links__resolve():

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
-
-
-class StopsWorker:
-    """A data set whose loader worker is stopped, but does not end."""
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, row: int) -> int:
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return row
 
 
 def run_python(

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from pirl_plugin.system.failures import FailedProcess
 from pirl_plugin.system.waits import Limit, Wait
 from pirl_plugin.system.watcher import Interrupted, watching
 from tests.helpers.images import save_gray
+from tests.helpers.launched import gone, started
 
 
 class Acts:
@@ -35,6 +37,10 @@ class Acts:
 def kill_itself(row):
     if row == 5:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_itself(row):
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def hang(row):
@@ -111,6 +117,27 @@ def test_unwatched_worker__ends_with_torchs_signal():
         worker.terminate()
         worker.join(10)
         assert worker.exitcode is not None
+
+
+KILLED = """
+from tests.system.test_loader import hang, reading
+with reading(hang) as batches:
+    print("ready", flush=True)
+    next(batches)
+"""
+
+
+@pytest.mark.slow
+def test_worker__ends_with_killed_parent(tmp_path):
+    """Even within a read. The fork server then ends too."""
+    root = str(Path(__file__).parents[2])
+    with started([], tmp_path, command=[sys.executable, "-c", KILLED], PYTHONPATH=root) as run:
+        run.wait_for("ready")
+        time.sleep(1)  # the worker reads
+        assert len(run.group()) > 2
+        run.process.kill()
+        run.process.wait()
+        assert gone(run)
 
 
 def test_signal__ends_wait_for_worker_at_once():

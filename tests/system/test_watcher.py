@@ -116,7 +116,7 @@ def test_worker__ignores_interrupt_and_yields_cpu_to_the_model(monkeypatch):
 # worker that is stopped between two reads.
 HANGS = """
 import os, pathlib, signal, sys, time
-from pirl_plugin.system import loader, watcher
+from pirl_plugin.system import watcher
 from pirl_plugin.system.waits import Limit, Wait
 folder = pathlib.Path(sys.argv[1])
 def waiting(name, progress=lambda: 0):
@@ -133,8 +133,8 @@ with watcher.watching():
         os.mkfifo(folder / "fifo")
         with waiting("a batch"), waiting("reading hangs.jpg"):
             open(folder / "fifo")
-    from tests.helpers.programs import StopsWorker
-    with loader.reading(StopsWorker(), 1, lambda: Wait(lambda: "")) as batches:
+    from tests.system.test_loader import reading, stop_itself
+    with reading(stop_itself) as batches:
         list(batches)
 """
 

@@ -1,4 +1,7 @@
-"""Per-step exchange between ranks: unreadable images, requests to save or stop, and NaN."""
+"""Per-step exchange between ranks: unreadable images, requests to save or stop, and NaN.
+
+Row *signal in training* of "How a command ends" (docs/architecture.md).
+"""
 
 from __future__ import annotations
 

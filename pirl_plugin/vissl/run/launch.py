@@ -3,6 +3,8 @@
 For runs with this plugin, :func:`launch_distributed` replaces VISSL's launcher: it checks the
 configuration, locks the run's folder, finds the checkpoint to resume from, starts the ranks, and
 reports a failure in one sentence. VISSL's engine does the work on each rank.
+
+Row *lost rank* of "How a command ends" (docs/architecture.md).
 """
 
 from __future__ import annotations

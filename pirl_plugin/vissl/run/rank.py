@@ -1,6 +1,8 @@
 """One rank's work: join the other ranks, run VISSL's engine, report a failure.
 
 The module ``launch``, or torchrun, starts the ranks on a node.
+
+Rows *killed launcher* and *failed rank* of "How a command ends" (docs/architecture.md).
 """
 
 from __future__ import annotations
