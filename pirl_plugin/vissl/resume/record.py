@@ -160,7 +160,9 @@ def read_origin(checkpoint: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # no file, or another kind
         return {}
     section = section_of(content)
-    return {**section, "epochs": int(content["train_phase_idx"]) + 1} if section else {}
+    if "config" not in section or "train_phase_idx" not in content:
+        return {}  # weights that a command has written
+    return {**section, "epochs": int(content["train_phase_idx"]) + 1}
 
 
 def make_checkpoint_record(

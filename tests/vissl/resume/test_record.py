@@ -18,10 +18,12 @@ from pirl_plugin.vissl.resume.record import (
     hash_weights,
     make_checkpoint_record,
     read_composed,
+    read_origin,
     refuse_other_images,
     run_differences,
 )
 from tests.helpers.configs import compose
+from tests.helpers.host_tools import write_checkpoint
 
 QUICK = "config=pretrain/pirl/quick_jigsaw"
 PAPERS = ("config=pretrain/pirl/jigsaw_8node", "config.DATA.TRAIN.DATA_PATHS=[images]")
@@ -153,6 +155,13 @@ def test_initial_weights__differ_despite_same_size_and_end(tmp_path):
         initial = {"PARAMS_FILE": str(tmp_path / "trunk.safetensors")}
         contents.append(hash_weights({"MODEL": {"WEIGHTS_INIT": initial, "TRUNK": {}}}))
     assert contents[0] != contents[1]
+
+
+def test_origin__is_only_known_for_checkpoints_from_runs(tmp_path):
+    write_checkpoint(tmp_path / "made.torch")  # as a command writes weights
+    torch.save([1, 2], tmp_path / "list.pth")
+    for file in (*tmp_path.iterdir(), tmp_path / "missing.pth", tmp_path):
+        assert read_origin(file) == {}
 
 
 def test_record__is_unchanged_by_json():
