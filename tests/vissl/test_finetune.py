@@ -1,7 +1,9 @@
 """``pirl-plugin finetune``: overrides, exports, and a complete run."""
 
 import math
+import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +20,8 @@ from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.finetune import (
+    _parse,
+    _select_gpu,
     drawn_images,
     length_overrides,
     limit_images,
@@ -25,6 +29,7 @@ from pirl_plugin.vissl.finetune import (
     write_classifier,
 )
 from pirl_plugin.vissl.resume.record import write_run_config
+from pirl_plugin.vissl.run.labeled_run import run_overrides
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint, write_classes
@@ -159,3 +164,28 @@ def test_finetune__separates_classes_in_one_command(tmp_path):
     # All layers separate the classes; the last of equally good ones is chosen.
     for name in ("fine-tuned", "from random weights", "frozen, last"):
         assert name in page
+
+
+@pytest.mark.parametrize(
+    ("name", "visible", "chosen"),
+    [("cuda", None, None), ("cuda:1", None, "1"), ("cuda:1", "5,7", "7"), ("cuda:2", "5,7", "")],
+)
+def test_device__is_the_only_visible_gpu(name, visible, chosen, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    options = SimpleNamespace(device=name)
+    _select_gpu(options)
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == chosen
+    assert options.device == "cuda"
+
+
+def test_overrides__take_batch_workers_and_device(tmp_path):
+    write_classes(tmp_path, {"train": 2, "val": 2}, separable=True)
+    words = ["--checkpoint", str(tmp_path / "train/class0/0.png"), "--data", str(tmp_path)]
+    options = _parse([*words, "--batch", "5", "--workers", "0", "--device", "cpu"])
+    overrides = run_overrides(options, ResNetTrunk(10, 0.25), open_labeled(tmp_path))
+    assert "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=5" in overrides
+    assert "config.DATA.NUM_DATALOADER_WORKERS=0" in overrides
+    assert "+config/pirl/machines=cpu" in overrides
