@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
     with locked(options.out, "--out"):
         fitted = fit_layers(trunk, images, layers, options.batch, options.workers)
         best = fitted.best
-        names = [images.classes[label] for label in best.labels]
+        names = [printable(images.classes[label]) for label in best.labels]
         classifier = Classifier(best.weight.float(), best.bias.float(), names, fitted.chosen)
         save_trunk(trunk.cpu(), file, classifier)
         write_json(options.out / RESULTS, fitted.results())

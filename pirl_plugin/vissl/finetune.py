@@ -14,6 +14,7 @@ from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.failures import check
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
+from pirl_plugin.system.text import printable
 from pirl_plugin.system.watcher import run_command
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
@@ -220,7 +221,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     assert checkpoint is not None  # the run is finished
     content: Any = read_checkpoint(checkpoint)
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
-    names = list(classes)
+    names = list(map(printable, classes))
     classifier = Classifier(head["0.clf.0.weight"], head["0.clf.0.bias"], names, LAST)
     file = folder / CLASSIFIER_FILE
     save_trunk(load_trunk(checkpoint), file, classifier)
