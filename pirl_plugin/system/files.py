@@ -210,40 +210,25 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
 
 
 @contextmanager
-def locked(folder: Path, key: str) -> Iterator[None]:
+def locked(folder: Path, key: str) -> Iterator[IO[str]]:
     """Lock a folder against other processes that write to it.
 
-    The lock belongs to all processes that use ``folder/.lock`` in this context or in
-    :func:`sharing_lock`, and ends with the last of them. So if a run's launcher is killed, no
-    second run starts while a rank may still write. The file is never removed, because two processes
-    could then hold locks on files with the same name.
+    The file is never removed, because two processes could then hold locks on files with the same
+    name.
 
     Args:
         folder: the folder, which is created.
         key: the option or key that names it, for the message.
 
+    Yields:
+        The open lock file. The lock ends when the last process with this descriptor closes it.
+
     Raises:
         Refused: another process holds the lock.
     """
     with _open_lock(folder / LOCK) as lock:
-        # Exclusively at first; then the ranks may share it. The change is not atomic (flock(2)), so
-        # another launcher may get the lock in between.
-        if not (_lock(lock, alone=True) and _lock(lock, alone=False)):
-            raise _refusal(folder, key)
-        yield
-
-
-@contextmanager
-def sharing_lock(folder: Path, key: str) -> Iterator[None]:
-    """Share the launcher's lock with this process, which may outlive the launcher.
-
-    Raises:
-        Refused: the launcher was killed, and another process has the lock.
-    """
-    with _open_lock(folder / LOCK) as lock:
-        if not _lock(lock, alone=False):
-            raise _refusal(folder, key)
-        yield
+        _lock(lock, folder, key)
+        yield lock
 
 
 @contextmanager
@@ -260,8 +245,7 @@ def locked_file(path: Path, key: str) -> Iterator[None]:
     lock_path = path.with_name(f".{path.name}{LOCK}")
     while True:
         with _open_lock(lock_path) as lock:
-            if not _lock(lock, alone=True):
-                raise _refusal(path, key)
+            _lock(lock, path, key)
             # The previous process may have removed this file after it was opened here.
             if not _is_same_file(lock, lock_path):
                 continue
@@ -283,22 +267,17 @@ def _is_same_file(lock: IO[str], path: Path) -> bool:
         return False
 
 
-def _refusal(path: Path, key: str) -> Refused:
-    return Refused(
-        f"{key} = {path}: another process is writing to it. Wait for it, stop it, or choose "
-        f"another path."
-    )
-
-
-def _lock(lock: IO[str], alone: bool) -> bool:
-    """Try to lock an open file; return False if another process holds the lock."""
+def _lock(lock: IO[str], path: Path, key: str) -> None:
+    """Lock an open file, or refuse the path that it stands for."""
     try:
-        fcntl.flock(lock, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        raise Refused(
+            f"{key} = {path}: another process is writing to it. Wait for it, stop it, or choose "
+            f"another path."
+        ) from None
     except OSError as error:
         warn(
             f"The file system cannot lock {lock.name} ({error.strerror}). Do not start a second "
             f"process that writes there."
         )
-    return True

@@ -112,7 +112,6 @@ class Watcher:
                     os.kill(child.pid, number)
         # A second exception would interrupt the cleanup after the first one.
         if is_first and not children and not self.polled:
-            kill_workers()  # torch would wait five seconds for a hung worker
             raise Interrupted(number)
 
     def children(self) -> list[Any]:

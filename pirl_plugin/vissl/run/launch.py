@@ -17,8 +17,9 @@ import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import PREFIX, in_one_sentence
@@ -42,8 +43,6 @@ from pirl_plugin.vissl.run.rank import (
 from pirl_plugin.vissl.sections import RECORD
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from vissl.config import AttrDict
 
 _USAGE = """\
@@ -137,8 +136,9 @@ def launch_distributed(
         stack.enter_context(in_one_sentence(folder))
         resumes = cfg.CHECKPOINT.AUTO_RESUME
         stack.enter_context(resumable(lambda: resumes and any(folder.glob("model_*.torch"))))
+        lock = None
         if is_first:
-            stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
+            lock = stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
                 _begin_extraction(cfg, folder)
         # Find the checkpoint to resume from.
@@ -146,7 +146,8 @@ def launch_distributed(
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
         if not point.is_finished:
-            _run_ranks(cfg, node_id, local_rank, engine_name, point.path, folder, hook_generator)
+            arguments = (engine_name, point.path, folder, hook_generator)
+            _run_ranks(cfg, node_id, local_rank, *arguments, lock)
         elif is_first and point.path is not None:
             link_checkpoint(point.path)  # the run may have been killed before it did so
 
@@ -171,6 +172,7 @@ def _run_ranks(
     resumed: Path | None,
     folder: Path,
     hook_generator: Callable[[Any], Any],
+    lock: IO[str] | None,
 ) -> None:
     """Run this node's ranks in separate processes, or a single rank in this process.
 
@@ -182,6 +184,7 @@ def _run_ranks(
         resumed: the checkpoint to resume from; None for a new run.
         folder: the run's folder.
         hook_generator: returns VISSL's hooks for a configuration.
+        lock: the folder's lock; None on other nodes than the first.
     """
     from vissl.utils import distributed_launcher as host
 
@@ -200,20 +203,23 @@ def _run_ranks(
         if local_rank is not None or section.NUM_PROC_PER_NODE == 1:
             run_rank(local_rank or 0, *arguments)
         else:
-            _start_ranks(config, node_id, arguments)
+            _start_ranks(config, node_id, arguments, lock)
     finally:
         host._cleanup_local_dir(config)
         os.environ.pop("WORLD_SIZE", None)  # which VISSL has set; a later run would see a launcher
     host.shutdown_logging()
 
 
-def _start_ranks(config: AttrDict, node_id: int, arguments: tuple[Any, ...]) -> None:
+def _start_ranks(
+    config: AttrDict, node_id: int, arguments: tuple[Any, ...], lock: IO[str] | None
+) -> None:
     """Start the ranks on this node, each in its own process, and wait for them.
 
     Args:
         config: VISSL's configuration.
         node_id: this node's number.
         arguments: for :func:`run_rank`, after the rank's number and before ``launcher``.
+        lock: the folder's lock, which the ranks share.
 
     Raises:
         SystemExit: a rank failed; with the cause.
@@ -226,10 +232,12 @@ def _start_ranks(config: AttrDict, node_id: int, arguments: tuple[Any, ...]) -> 
     logging.getLogger("torch.multiprocessing").setLevel(logging.ERROR)
     number = config.DISTRIBUTED.NUM_PROC_PER_NODE
     reader, writer = multiprocessing.Pipe(duplex=False)
+    # A connection can be sent to a process: the rank gets the same open file.
+    shared = None if lock is None else Connection(os.dup(lock.fileno()))
     try:
         with deferring():
             ranks = start_processes(
-                run_rank, (*arguments, writer), number, join=False, start_method="spawn"
+                run_rank, (*arguments, writer, shared), number, join=False, start_method="spawn"
             )
         writer.close()
         while not ranks.join(grace_period=GRACE_S):

@@ -25,7 +25,6 @@ from pirl_plugin.system.failures import (
     record,
     sentence,
 )
-from pirl_plugin.system.files import sharing_lock
 from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.processes import GRACE_S
 from pirl_plugin.system.waits import Limit
@@ -76,6 +75,7 @@ def run_rank(
     folder: str,
     hook_generator: Callable[[Any], Any],
     launcher: Connection | None = None,
+    lock: Connection | None = None,
 ) -> None:
     """Do VISSL's work for one rank; on failure, write ``failure.txt`` and exit.
 
@@ -92,6 +92,8 @@ def run_rank(
         folder: the run's folder.
         hook_generator: returns VISSL's hooks for a configuration.
         launcher: where a spawned rank sends its :class:`Failure`; None: this process prints it.
+        lock: the launcher's lock of the folder. A spawned rank keeps it open, so if the launcher is
+            killed, no second run starts while the rank may still write.
 
     Raises:
         SystemExit: the work failed.
@@ -108,8 +110,6 @@ def run_rank(
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
     with contextlib.ExitStack() as stack:
-        # If this process is the launcher, it already listens and holds the folder's lock. Only the
-        # first node locks.
         if launcher is not None:
             stack.enter_context(watching(functools.partial(_send, launcher)))
         watcher = current()
@@ -119,8 +119,6 @@ def run_rank(
             prepare_run_workers(config)
             for engine in (train, extract_features):  # the environment may contain secrets
                 engine.print_system_env_info = lambda variables: None
-            if launcher is not None and node_id == 0:
-                stack.enter_context(sharing_lock(Path(folder), "config.CHECKPOINT.DIR"))
             # VISSL then uses this process group instead of making one.
             _join_group(config, local_rank, rank, run_id, minutes)
             if num_ranks(config) > 1:
