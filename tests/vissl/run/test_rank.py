@@ -48,7 +48,7 @@ def config_of():
 
 
 def with_record(config):
-    config[RECORD] = Record(json.dumps(config), weights={})
+    config[RECORD] = Record(json.dumps(config), weights={}, origins={})
     return config
 
 
