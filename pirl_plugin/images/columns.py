@@ -1,4 +1,4 @@
-"""Image and label columns in tables and data sets: by known names, or as chosen."""
+"""Columns in tables and data sets: by known names, or as chosen; for folders, a pattern."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _NAMES = {
         "file_path", "image_path", "img_path", "image_file", "img_file", "image_name", "img_name",
     ),
     "label": ("label", "labels", "class", "target"),
+    "group": (),
 }  # fmt: skip
 
 
@@ -24,18 +25,23 @@ class Columns:
     Attributes:
         image: name of the column with images or paths; for tuples, a position.
         label: name of the column with labels.
+        group: name of the column with groups; None: no images belong together.
+        pattern: regular expression whose named groups are a folder's columns, see
+            :class:`~pirl_plugin.images.pattern.PatternSource`.
     """
 
     image: int | str | None = None
     label: str | None = None
+    group: str | None = None
+    pattern: str | None = None
 
     def find(
         self, kind: str, columns: Sequence[str], context: str, of_type: Sequence[str] = ()
     ) -> Any:
-        """Return the image or label column, or None if no name is recognized.
+        """Return a column, or None if no name is recognized.
 
         Args:
-            kind: ``image`` or ``label``.
+            kind: ``image``, ``label`` or ``group``.
             columns: the columns to choose from.
             context: where the columns come from, for messages.
             of_type: columns of the matching type; a single one is used if no name is recognized.
@@ -43,7 +49,7 @@ class Columns:
         Raises:
             Refused: the chosen column does not exist.
         """
-        chosen = self.image if kind == "image" else self.label
+        chosen = getattr(self, kind)
         if chosen is not None:
             if chosen not in columns:
                 raise Refused(

@@ -63,22 +63,7 @@ class FolderSource(ImageSource):
 
     def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
         folder = os.fspath(path)
-        with opening(folder):
-            is_file = os.path.isfile(folder)
-            is_folder = os.path.isdir(folder)
-        if is_file:
-            raise Refused(
-                f"{folder} is a file, not a folder. For a list of images, choose the data source "
-                f"{DISK_FILELIST}."
-            )
-        if not is_folder:
-            raise MissingFile(f"{folder} does not exist.")
-        splits = find_splits(folder)
-        if splits is not None and not all_splits:
-            train, test = splits
-            raise Refused(
-                f"{folder} holds {train.name} and {test.name}. Pass one, such as {train}."
-            )
+        check_folder(folder, all_splits)
         skipped: Counter[str] = Counter()
         images = list(find_images(folder, skipped))
         if not images and ARRAY_EXTENSION in skipped:
@@ -96,6 +81,33 @@ class FolderSource(ImageSource):
         Images in the folder itself are unlabeled.
         """
         return classes_of_folders(self._images)
+
+
+def check_folder(folder: str, all_splits: bool = False) -> None:
+    """Check that a folder exists and holds one set of images.
+
+    Args:
+        folder: the folder.
+        all_splits: allow several splits of a data set.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        Refused: it is a file, or holds several splits.
+    """
+    with opening(folder):
+        is_file = os.path.isfile(folder)
+        is_folder = os.path.isdir(folder)
+    if is_file:
+        raise Refused(
+            f"{folder} is a file, not a folder. For a list of images, choose the data source "
+            f"{DISK_FILELIST}."
+        )
+    if not is_folder:
+        raise MissingFile(f"{folder} does not exist.")
+    splits = find_splits(folder)
+    if splits is not None and not all_splits:
+        train, test = splits
+        raise Refused(f"{folder} holds {train.name} and {test.name}. Pass one, such as {train}.")
 
 
 def classes_of_folders(names: NDArray[np.bytes_]) -> Classes:

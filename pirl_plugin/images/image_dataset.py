@@ -30,7 +30,7 @@ _ROWS_TO_TRY = 64  # to find a readable image
 
 
 class ImageDataset(Dataset[dict[str, torch.Tensor]]):
-    """Views of images.
+    r"""Views of images.
 
     After :meth:`set_epoch`, views depend only on seed, epoch and row, not on the workers. Without
     it, they come from torch's generator, as in torchvision's transforms.
@@ -50,6 +50,10 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         label_column: name of the label column; None: ``label`` or a similar name.
         rgb: convert images with one or four channels, or 16 bits, to RGB in uint8. Otherwise images
             keep the most common channels and dtype; ordinary image files are RGB in any case.
+        group_column: name of the column with groups, such as patients or plates; None: no groups.
+        pattern: for a folder, a regular expression for the relative paths with ``/``, such as
+            ``(?P<group>[^/]+)/.*_(?P<channel>B\d+)\.tif``: see
+            :class:`~pirl_plugin.images.pattern.PatternSource`.
 
     Raises:
         FileNotFoundError: the folder or list does not exist, or the files in the list do not.
@@ -77,8 +81,10 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         image_column: int | str | None = None,
         label_column: str | None = None,
         rgb: bool = False,
+        group_column: str | None = None,
+        pattern: str | None = None,
     ) -> None:
-        columns = Columns(image_column, label_column)
+        columns = Columns(image_column, label_column, group_column, pattern)
         self.source: ImageSource = open_source(source, columns=columns)
         if isinstance(views, Views):
             self.views: Views | CallableViews = views
@@ -104,6 +110,14 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             return torch.as_tensor(self.source.labels())
         except NoLabels:
             return None
+
+    def groups(self) -> torch.Tensor | None:
+        """Return one group per image, int64 (N,), for example for scikit-learn's ``GroupKFold``.
+
+        None without ``group_column`` and without a pattern that has a ``group``.
+        """
+        groups = self.source.groups()
+        return None if groups is None else torch.as_tensor(groups)
 
     def set_epoch(self, epoch: int) -> None:
         """Make views depend only on seed, epoch and row. Call this before each epoch.

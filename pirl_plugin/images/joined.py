@@ -81,3 +81,13 @@ class JoinedSource(ImageSource):
         else:
             order = natural_order(set().union(*(part.classes for part in self._parts)))
         return name_classes([labels[row] for row in self._rows], order)
+
+    def _find_groups(self) -> list[str | None] | None:
+        """Return the group names in all parts; None if a part has no groups."""
+        names: list[str | None] = []
+        for part in self._parts:
+            names_of_part = part._find_groups()
+            if names_of_part is None:
+                return None
+            names += names_of_part
+        return [names[row] for row in self._rows]

@@ -39,6 +39,7 @@ from pirl_plugin.images.names import (
     TABLES,
 )
 from pirl_plugin.images.paper_datasets import INaturalist18Source, VOC07Source
+from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
@@ -57,12 +58,16 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
         images: a folder (with images, with tars, or saved by Hugging Face), a file that lists
             images, Parquet files (one, or a pattern), a list of folders or images, a map-style data
             set, or a source.
-        columns: image and label columns in tables and data sets.
+        columns: columns in tables and data sets, or a pattern for a folder.
 
     Raises:
         FileNotFoundError: the path does not exist.
-        ValueError: there are no images.
+        ValueError: there are no images, or a pattern is used without a folder.
     """
+    if columns.pattern is not None:
+        if not isinstance(images, (str, os.PathLike)):
+            raise Refused("`pattern` needs a single folder, because it reads relative paths.")
+        return open_named(DISK_FOLDER, os.fspath(images), columns=columns)
     if isinstance(images, ImageSource):
         return images
     own_source = getattr(images, "source", None)
@@ -105,15 +110,20 @@ def open_named(
         split: ``train`` or ``test``, for VOC07 and iNaturalist.
         remove_prefix: for a list, a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: for a list, the new prefix for all paths.
-        columns: image and label columns in tables and data sets.
+        columns: columns in tables and data sets, or a pattern for a folder.
 
     Raises:
         FileNotFoundError: the path does not exist.
-        ValueError: the name is unknown, or there are no images.
+        ValueError: the name is unknown, or there are no images, or a pattern is used without a
+            folder.
     """
     path = os.path.expanduser(path)
+    if columns.pattern is not None:
+        if name != DISK_FOLDER or os.path.isfile(path):
+            raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
+        return PatternSource(path, columns.pattern)
     if columns != BY_NAME and name != DISK_HF and not path.lower().endswith(TABLES):
-        warn_once(f"{path} has no columns, so the chosen image or label column is not used.")
+        warn_once(f"{path} has no columns, so the chosen columns are not used.")
         columns = BY_NAME
     if name == DISK_FOLDER:
         return FolderSource(path)

@@ -197,6 +197,10 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """Return an image's path."""
         return os.path.join(self._root, os.fsdecode(self._images[row]))
 
+    def files_of(self, row: int) -> list[str]:
+        """Return the paths of an image's files; several if each has a channel."""
+        return [self.path_of(row)]
+
     def summary(self) -> str:
         """Return a summary: number of images, path and format."""
         return f"{len(self):,} in {self.path} ({self.kind})"
@@ -257,6 +261,25 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             NoLabels: this source has no labels.
         """
         return self.named_classes.indices
+
+    def groups(self) -> NDArray[np.int64] | None:
+        """Return one group per image, int64 (N,); None if the user named no groups.
+
+        Images with equal numbers belong together, such as those of one patient, plate or video. An
+        image without a group has a number of its own.
+        """
+        names = self._find_groups()
+        if names is None:
+            return None
+        number_of_name: dict[object, int] = {}
+        numbers = []
+        for row, name in enumerate(names):
+            numbers.append(number_of_name.setdefault(row if name is None else name, row))
+        return np.array(numbers, np.int64)
+
+    def _find_groups(self) -> Sequence[str | None] | None:
+        """Return one group name per image; a subclass with groups overrides this."""
+        return None
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found by this process and its loader workers."""
