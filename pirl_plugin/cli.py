@@ -13,7 +13,10 @@ from pirl_plugin import __version__
 
 # Command -> "package.module:function", which takes the argument list, and a summary.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("pirl_plugin.vissl.run.launch:main", "pre-train, or run a benchmark, with VISSL"),
+    "train": (
+        "pirl_plugin.vissl.run.train_command:main",
+        "pre-train, or run a benchmark, with VISSL",
+    ),
     "quickstart": ("pirl_plugin.quickstart.command:main", "pre-train, evaluate and report"),
     "knn": ("pirl_plugin.evaluation.knn_command:main", "k-nearest-neighbor classification"),
     "embed": (

@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     _select_gpu(options)
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, prepare_report
-    from pirl_plugin.vissl.run import launch
+    from pirl_plugin.vissl.run import train_command
 
     trunk, images = load_trunk_and_images(options)
     display = prepare_report(options, images.train, trunk)
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         *length_overrides(num_images, options.batch),
         *labeled_run.run_overrides(options, trunk, images),
     ]
-    status = launch.main(overrides)
+    status = train_command.main(overrides)
     if status != 0:
         return status
     (top1,) = final_accuracy(options.out).values()

@@ -30,7 +30,7 @@ from pirl_plugin.system.failures import MissingFile, Refused, in_one_sentence
 from pirl_plugin.system.text import truncate
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
-from pirl_plugin.vissl.run.rank import follow_torchrun, torchrun_local_rank
+from pirl_plugin.vissl.run.group import follow_torchrun, torchrun_local_rank
 from pirl_plugin.vissl.sections import RECORD, is_ours
 
 if TYPE_CHECKING:
