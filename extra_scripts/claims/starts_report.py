@@ -319,7 +319,7 @@ def main() -> None:
         "How to continue from published weights": selection_table(sets[0].content),
     }
     short = short_rows(sets, frozen, main_epochs)
-    blocks = [accuracy_table(sets, short, ALL_LABELS)]
+    blocks = [accuracy_table(sets, short, ALL_LABELS)] if short else []
     for title, table in tables.items():
         if table.count("\n") > 1:  # more than its header
             blocks += [f"## {title}", table]

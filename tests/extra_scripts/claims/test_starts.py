@@ -218,6 +218,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
         ("channels", ("cells", "indian_pines"), "Images with other channels"),
         ("views", ("cells_views", "spoken_digits_views", "steel_views"), None),
         ("unlike_photos", ("spoken_digits", "steel"), "Images unlike photos"),
+        ("long", ("imagenette_long",), None),
     ],
 )
 def test_committed_rows__reproduce_committed_tables(name, sets, section, monkeypatch, tmp_path):
@@ -234,8 +235,20 @@ def test_committed_rows__reproduce_committed_tables(name, sets, section, monkeyp
         assert tables.split("\n\n")[1] in text
     # Every figure in the text is in the tables.
     written = re.findall(r"\d+\.\d", re.sub("```.*?```", "", text, flags=re.DOTALL))
-    assert len(written) >= 8
+    assert written
     assert not [figure for figure in written if figure not in tables]
+
+
+def test_report__compares_states_during_training(monkeypatch, tmp_path):
+    content = json.loads((ROOT / "docs/results/starts/imagenette_long.json").read_text("utf-8"))
+    of_npid = [row for row in content["states"] if row["start"] == "npid"]
+    content["states"] = of_npid + [{**row, "start": "pirl_jigsaw"} for row in of_npid]
+    file = tmp_path / "starts.json"
+    file.write_text(json.dumps(content))
+    run(monkeypatch, starts_report, file, "--out", tmp_path)
+    lead = "| PIRL (jigsaw), 10 of 160 epochs − NPID, 10 of 160 epochs, 64 px | +0.0"
+    assert lead in (tmp_path / "starts.md").read_text("utf-8")
+    assert (tmp_path / "starts_gap.svg").stat().st_size > 1000
 
 
 def test_first_page__shows_short_table():
