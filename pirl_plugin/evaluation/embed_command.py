@@ -96,6 +96,8 @@ def _embed(
         features = columns["features"]
         digests = columns["digests"]
     else:
+        if gallery is not None:
+            file.take(gallery)
         fill(file, [trunk], layer, options.batch, options.workers)
         features = file.features[0]
         digests = file.digests

@@ -96,8 +96,8 @@ def _result(shown: ShownImages, predictions: Predictions | None, classified: boo
             f"{num_compared:,} labeled images ({share:.1f} %)."
         )
     if classified:
-        num_classes = len({name for name, _ in predictions.of_number.values()})
-        return f"{count}; different predicted classes: {num_classes:,}."
+        unsure = sum(probability < 0.5 for _, probability in predictions.of_number.values())
+        return f"The classifier's probability is below 50 % for {unsure:,} of {count}."
     return (
         f"For {num_disagreeing:,} of {num_compared:,} labeled images, most of the nearest images "
         f"have another class."

@@ -122,6 +122,18 @@ class FeatureFile:
         self.readable = torch.cat([self.readable, batch.readable])
         write_json(self._parts / _PROGRESS, self._progress())
 
+    def take(self, gallery: Gallery) -> None:
+        """Store a gallery's features if its images are the same, so they are not computed again."""
+        images = _describe_images(self.source)
+        is_same = all(gallery.identity.get(key) == value for key, value in images.items())
+        if not is_same or len(self.readable) > 0:
+            return
+        place = gallery.readable.cumsum(0) - 1  # of each readable image in the gallery
+        for rows in torch.arange(len(place)).split(_BLOCK):
+            at = place[rows].clamp(min=0)
+            digests = torch.from_numpy(gallery.digests)[at]
+            self.append(Batch([gallery.features[at]], gallery.readable[rows], digests))
+
     def _open_parts(self, row_bytes: list[int]) -> None:
         """Open a file for each array, with the rows of the readable images."""
         self._row_bytes = row_bytes
@@ -282,14 +294,24 @@ class Gallery:
         path: ``.npz``.
         network: JSON that identifies the network and layer, which must match the file's.
 
+    Attributes:
+        identity: JSON that identifies the features.
+        readable: bool ``(images,)``, whether each image was readable.
+        features: float32 ``(N, D)`` for the N readable images.
+        digests: int64 ``(N,)``.
+        names: the N images' names.
+
     Raises:
         Refused: the file was written by another program, or is for another network.
     """
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
         remedy = "Pass a file that embed wrote with the same network and options."
-        recorded = _read_progress(path, remedy)["identity"]
-        require_same(path, network, {key: recorded.get(key) for key in network}, remedy)
+        progress = _read_progress(path, remedy)
+        self.identity = progress["identity"]
+        require_same(path, network, {key: self.identity.get(key) for key in network}, remedy)
+        self.readable = torch.ones(progress["done"], dtype=torch.bool)
+        self.readable[progress["unreadable"]] = False
         content = np.load(path)
         self.features = torch.from_numpy(content["features"])
         self.digests = content["digests"]

@@ -23,7 +23,9 @@ from pirl_plugin.system.console import put
 from pirl_plugin.system.text import counted, printable
 
 _MOST_IMAGES = 5000
-_PAIRS = 24
+_FEWEST_PAIRS = 6
+_MOST_PAIRS = 24
+_NEAR = 0.9  # cosine similarity of pairs beyond the fewest
 _LINKED = 6  # nearest images linked to a selected one
 _DIMENSIONS = 50  # principal components for t-SNE
 _PERPLEXITY = 30
@@ -104,8 +106,7 @@ def draw_map(mapped: MappedImages, predictions: Predictions | None = None) -> Im
     x, y = _arrange(mapped.features).T.tolist()
     labels = [shown.label(number) for number in numbers]
     predicted = {} if predictions is None else predictions.of_number
-    names = [*map(printable, shown.classes), *(name for name, _ in predicted.values())]
-    classes = [*dict.fromkeys(names)]
+    classes = [*dict.fromkeys([*map(printable, shown.classes), *_used_classes(predictions)])]
     number_of = {name: number for number, name in enumerate(classes)}
     content = {
         "side": side,
@@ -123,6 +124,14 @@ def draw_map(mapped: MappedImages, predictions: Predictions | None = None) -> Im
         content["predicted"].append(number_of.get(name, -1))
         content["percent"].append(round(100 * probability))
     return ImageMap(len(shown.rows), _draw_tiles(mapped, side), content)
+
+
+def _used_classes(predictions: Predictions | None) -> list[str]:
+    """Return the predicted classes, in the classifier's order."""
+    if predictions is None:
+        return []
+    used = {name for name, _ in predictions.of_number.values()}
+    return [name for name in predictions.classes if name in used]
 
 
 def _arrange(features: Tensor) -> NDArray[np.int64]:
@@ -190,13 +199,18 @@ def near_duplicates(mapped: MappedImages, digests: Tensor | None = None) -> Pict
     ):
         for second, cosine in zip(others, cosines, strict=True):
             pairs[min(first, second), max(first, second)] = cosine
-    closest = sorted(pairs, key=lambda pair: -pairs[pair])[:_PAIRS]
+    closest = sorted(pairs, key=lambda pair: -pairs[pair])
     groups = []
-    for pair in closest:
+    for place, pair in enumerate(closest[:_MOST_PAIRS]):
+        if place >= _FEWEST_PAIRS and pairs[pair] < _NEAR:
+            break
         numbers = [mapped.numbers[number] for number in pair]
         title = f"similarity {pairs[pair]:.3f}"
         if digests is not None and digests[numbers[0]] == digests[numbers[1]]:
             title = "equal pixels"
         groups.append(Group(title, [shown.picture(number) for number in numbers]))
-    text = "The most similar pairs of images, by the cosine similarity of their features."
+    text = (
+        f"The most similar pairs of images, by the cosine similarity of their features: at least "
+        f"{_FEWEST_PAIRS} pairs, and up to {_MOST_PAIRS} with a similarity of {_NEAR} or more."
+    )
     return PictureSection("Near duplicates", text, groups)

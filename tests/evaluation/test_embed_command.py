@@ -117,6 +117,21 @@ def test_nearest__excludes_the_image_itself(checkpoint, photos, tmp_path):
         embed(checkpoint, photos, tmp_path / "g.csv", *words, "--layer", "res3")
 
 
+def test_nearest__reuses_features_of_the_same_images(checkpoint, photos, tmp_path, monkeypatch):
+    file = embed(checkpoint, photos, tmp_path / "f.npz")
+    monkeypatch.setattr("pirl_plugin.evaluation.feature_store._BLOCK", 2)
+    embed(checkpoint, photos, tmp_path / "expected.npz")
+    monkeypatch.setattr("pirl_plugin.evaluation.features.layer_features", None)
+    embed(checkpoint, photos, tmp_path / "own.npz", "--nearest", str(file))
+    own, expected = np.load(tmp_path / "own.npz"), np.load(tmp_path / "expected.npz")
+    for name in expected.files:
+        if name != "progress":
+            np.testing.assert_array_equal(own[name], expected[name])
+    assert len(own["nearest"]) == 6
+    with pytest.raises(TypeError):  # other images
+        embed(checkpoint, photos / "0.png", tmp_path / "other.csv", "--nearest", str(file))
+
+
 def test_knn__reads_feature_file(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
     file = tmp_path / "f.npz"
