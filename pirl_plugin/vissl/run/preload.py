@@ -1,6 +1,7 @@
 """Modules for the fork server of a run, which imports them once for all loader workers."""
 
 # ruff: noqa: E402, F401
+import atexit
 import gc
 
 gc.disable()  # faster imports
@@ -14,3 +15,4 @@ from pirl_plugin.views.base import warm_up
 warm_up()  # compiled once for all workers
 gc.freeze()  # imported objects stay, and share their memory with the workers
 gc.enable()
+atexit.register(gc.unfreeze)  # as in the launcher: otherwise Triton reports leaks
