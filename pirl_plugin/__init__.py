@@ -14,6 +14,7 @@ Example:
 TYPE_CHECKING = False  # true for type checkers; importing typing would cost milliseconds
 
 if TYPE_CHECKING:
+    from pirl_plugin.checkpoints.classifier import load_classifier as load_classifier
     from pirl_plugin.checkpoints.export import export_checkpoint as export_checkpoint
     from pirl_plugin.checkpoints.load import load_trunk as load_trunk
     from pirl_plugin.checkpoints.write import save_trunk as save_trunk
@@ -49,6 +50,7 @@ __version__ = "0.1.0.dev0"
 # Module -> the public names that it defines. The block above repeats them for type checkers.
 _NAMES = {
     "method.bank": "MemoryBank",
+    "checkpoints.classifier": "load_classifier",
     "checkpoints.export": "export_checkpoint",
     "method.estimators": "info_nce nce nce_softmax",
     "checkpoints.load": "load_trunk",

@@ -16,10 +16,9 @@ from torch.optim.swa_utils import update_bn
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.evaluation.features import center_crop
 from pirl_plugin.images import names
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.preprocessing import normalize_images
+from pirl_plugin.models.preprocessing import center_crop, normalize_images
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import image_generator

@@ -26,33 +26,37 @@ def export_checkpoint(
     trunk: str | None = None,
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
+    features_only: bool = False,
 ) -> AnyTrunk:
-    """Write the trunk in a checkpoint for Detectron2, torchvision, timm or VISSL.
+    """Write the trunk in a checkpoint for Detectron2, torchvision, timm, VISSL or ONNX.
 
     Weights keep their values, in float32. Files for VISSL and folders for timm also record which
-    images the network expects. A classifier on the pooled features, from ``finetune`` or
-    ``linear``, is written for torchvision only, as ``fc``. An existing file at ``out`` is replaced
-    at the end, in one step.
+    images the network expects. A classifier from ``finetune`` or ``linear`` is written too: in an
+    ONNX file, which maps images to probabilities, and for VISSL; for torchvision, timm and
+    safetensors, if it reads the pooled features. Class names are written for timm (``label_names``)
+    and as metadata ``classes`` in safetensors and ONNX files. An existing file at ``out`` is
+    replaced at the end, in one step.
 
     Args:
         path: any file that :func:`pirl_plugin.load_trunk` loads.
         out: the file to write: ``.pkl`` for Detectron2, ``.pth`` for torchvision, ``.torch`` for
-            VISSL, ``.safetensors``; for timm a folder, which gets ``config.json`` and
+            VISSL, ``.safetensors``, ``.onnx``; for timm a folder, which gets ``config.json`` and
             ``model.safetensors``.
-        to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
-            ``timm``.
+        to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, ``timm``
+            or ``onnx``.
         trunk: prefix of the trunk's tensors, or its last part, if the file holds several networks.
         timm: as in :func:`pirl_plugin.load_trunk`, like ``timm_options``.
         timm_options: keyword arguments for ``timm.create_model``.
+        features_only: leave out the classifier.
 
     Returns:
         The trunk; :func:`loading_lines` returns the code that loads the exported file.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: ``to`` is unknown, the file cannot be read, the other program lacks the network,
-            or tensors are missing, left over, of another shape or not finite; the message names
-            them.
+        ValueError: ``to`` is unknown, the file cannot be read, the other program lacks the network
+            or a place for the classifier, or tensors are missing, left over, of another shape or
+            not finite; the message names them.
 
     Example:
         >>> import tempfile
@@ -72,14 +76,33 @@ def export_checkpoint(
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
     exported = load_trunk(path, prefix=trunk, timm=timm, timm_options=timm_options)
-    write_trunk(exported, out, to, exported_classifier(path, to))
+    classifier = None if features_only else exported_classifier(path, to)
+    write_trunk(exported, out, to, classifier)
     return exported
 
 
-def exported_classifier(path: Path, to: str) -> Classifier | None:
-    """Return the classifier to write with a trunk, or None if the file or format has none."""
-    classifier = read_classifier(path) if to == "torchvision" else None
-    return classifier if classifier is not None and classifier.layer == LAST else None
+def exported_classifier(
+    path: Path, to: str, argument: str = "features_only=True"
+) -> Classifier | None:
+    """Return the classifier to write with a trunk; None if the file has none.
+
+    Args:
+        path: the checkpoint.
+        to: the format.
+        argument: what the user passes to leave the classifier out, for messages.
+
+    Raises:
+        Refused: the format has no place for it.
+    """
+    classifier = read_classifier(path)
+    if classifier is None or to in ("onnx", "vissl"):
+        return classifier
+    if to == "detectron2" or classifier.layer != LAST:
+        raise Refused(
+            f"{path} has a classifier on the layer {classifier.layer}, which {to} has no place "
+            f"for. Export to onnx, or pass {argument} to leave the classifier out."
+        )
+    return classifier
 
 
 def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
@@ -89,8 +112,7 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         trunk: the exported trunk.
         to: the format.
         out: the file, or timm's folder.
-        classes: number of classes of a torchvision network; 0 if it was written without a
-            classifier.
+        classes: number of classes; 0 if the network was written without a classifier.
     """
     config = trunk.network_config
     mean = list(config.mean)
@@ -100,6 +122,10 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
     if to == "detectron2":
         options_and_weights = {"MODEL.WEIGHTS": str(out), **detectron2_options(trunk)}
         return f"config.merge_from_list({[*chain.from_iterable(options_and_weights.items())]})"
+    if to == "onnx":
+        session = f"session = onnxruntime.InferenceSession({str(out)!r})"
+        images = f"{config.dtype} (B, {config.channels}, H, W)"
+        return f'{session}\n(output,) = session.run(None, {{"images": images}})  # {images}'
     normalize = (
         f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {config.size}-px images"
     )
@@ -108,7 +134,7 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         transform = f"transform = timm.data.create_transform({options})"
         return (
             f"model = timm.create_model({f'local-dir:{out}'!r}, pretrained=True, "
-            f"num_classes=0)\n"
+            f"num_classes={classes})\n"
             f"{transform if config.pixel_type == RGB else normalize}"
         )
     # A file with tensors: the lines also build the network.
@@ -117,7 +143,7 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         load = f"safetensors.torch.load_file({str(out)!r})"
     options = "".join(f", {key}={value!r}" for key, value in config.options.items())
     if config.architecture != RESNET:
-        model = f'timm.create_model("{config.architecture}", num_classes=0{options})'
+        model = f'timm.create_model("{config.architecture}", num_classes={classes}{options})'
     else:
         model = f"pirl_plugin.WideResNet({options.removeprefix(', ')})"
         if config.timm_name and config.channels == 3:  # the same name in torchvision

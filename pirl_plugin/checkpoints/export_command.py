@@ -19,6 +19,7 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add("--to", choices=FORMATS, required=True, help="output format")
     add("--out", type=arguments.OutputFile(), required=True, help="output file; for timm, a folder")
+    add("--features-only", action="store_true", help="leave out the classifier")
     options = parser.parse_args(argv)
     from pirl_plugin.checkpoints.export import (
         export_checkpoint,
@@ -26,6 +27,9 @@ def main(argv: list[str]) -> int:
         loading_lines,
     )
 
+    classifier = None
+    if not options.features_only:
+        classifier = exported_classifier(options.checkpoint, options.to, "--features-only")
     with locked_file(options.out, "--out"):
         trunk = export_checkpoint(
             options.checkpoint,
@@ -34,10 +38,10 @@ def main(argv: list[str]) -> int:
             trunk=options.trunk,
             timm=options.timm,
             timm_options=dict(options.timm_option),
+            features_only=options.features_only,
         )
     print(f"{options.out}: {trunk.network_config.name}, from {options.checkpoint}")
     print(f"input: {trunk.network_config}")
-    classifier = exported_classifier(options.checkpoint, options.to)
     if classifier is not None:
         print(f"classes: {', '.join(classifier.classes)}")
     classes = 0 if classifier is None else len(classifier.classes)

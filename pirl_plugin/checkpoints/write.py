@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import ResNet
 
-from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier
+from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier, ImageNetwork
 from pirl_plugin.checkpoints.load import NETWORK, TIMM_FILE, find_trunk
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.tensors import COUNTER
@@ -21,7 +22,7 @@ from pirl_plugin.models.network_config import RESNET, NetworkConfig, network_con
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description, create_network
 from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import MissingPackage, Refused
 from pirl_plugin.system.files import atomic_write, naming_failures
 from pirl_plugin.system.text import counted
 
@@ -114,10 +115,10 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
         trunk: the network.
         out: the file; for timm, the folder.
         to: one of ``FORMATS``.
-        classifier: a classifier on the pooled features, for ``torchvision``; None writes the
-            network without one.
+        classifier: the classifier; on the pooled features, except for ``onnx`` and ``vissl``.
 
     Raises:
+        MissingPackage: a package for this format is not installed.
         Refused: the other program has no such network, or timm is not installed.
     """
     config = trunk.network_config
@@ -127,27 +128,71 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
             f"safetensors."
         )
     if to == "timm":
-        _write_timm_config(trunk, out)
+        _write_timm_config(trunk, out, [] if classifier is None else classifier.classes)
         out = out / TIMM_FILE
     if to == "vissl":
-        save_trunk(trunk, out)
+        save_trunk(trunk, out, classifier)
+        return
+    if to == "onnx":
+        _write_onnx(ImageNetwork(trunk, classifier).eval(), out)
         return
     if to == "detectron2":
         detectron2_options(trunk)  # refuses networks that Detectron2 lacks
     # Copies, because otherwise other tensors' storage would be written too.
     state = {name: tensor.clone() for name, tensor in trunk.body.state_dict().items()}
-    if to == "torchvision" and classifier is not None:
-        state["fc.weight"] = classifier.weight
-        state["fc.bias"] = classifier.bias
+    metadata = {"format": "pt"}
+    if classifier is not None:
+        name = _classifier_name(trunk)
+        state[f"{name}.weight"] = classifier.weight
+        state[f"{name}.bias"] = classifier.bias
+        metadata["classes"] = json.dumps(classifier.classes)
     with atomic_write(out) as file:
         if to == "detectron2":
             pickle.dump(_detectron2_content(trunk), file, protocol=4)
         elif to in ("safetensors", "timm"):
             from safetensors.torch import save
 
-            file.write(save(state, {"format": "pt"}))
+            file.write(save(state, metadata))
         else:
             torch.save(state, file)
+
+
+def _classifier_name(trunk: AnyTrunk) -> str:
+    """Return the classifier's name in the other program's network."""
+    if isinstance(trunk, ResNetTrunk):
+        return "fc"
+    name = trunk.net.pretrained_cfg["classifier"]
+    if not isinstance(name, str):
+        raise Refused(
+            f"{trunk.network_config.name} has the classifiers {' and '.join(name)} in timm. Export "
+            f"to onnx."
+        )
+    return name
+
+
+def _write_onnx(network: ImageNetwork, out: Path) -> None:
+    """Write a network that accepts any number of images of any size."""
+    images = network.network_config.pixel_type
+    # Different sizes, because torch.export would treat equal ones as the same size.
+    example = torch.zeros(2, images.channels, 96, 128).to(images.dtype)
+    sizes = {0: torch.export.Dim("batch"), 2: torch.export.Dim("height")}
+    sizes[3] = torch.export.Dim("width")
+    try:
+        program: Any = torch.onnx.export(
+            network,
+            (example,),
+            input_names=["images"],
+            output_names=["probabilities" if network.classes else "features"],
+            dynamic_shapes=[sizes],
+            verbose=False,
+        )
+    except ImportError as error:
+        raise MissingPackage(
+            "Exporting to onnx needs more packages: pip install 'pirl-plugin[onnx]'"
+        ) from error
+    program.model.metadata_props["classes"] = json.dumps(network.classes)
+    with atomic_write(out) as file:
+        file.write(program.model_proto.SerializeToString())
 
 
 def vissl_checkpoint(
@@ -213,7 +258,7 @@ def to_detectron2(name: str) -> str:
     return name
 
 
-def _write_timm_config(trunk: AnyTrunk, folder: Path) -> None:
+def _write_timm_config(trunk: AnyTrunk, folder: Path, classes: list[str]) -> None:
     """Create a folder, and write timm's ``config.json`` into it."""
     config = trunk.network_config
     if not config.timm_name:
@@ -223,6 +268,7 @@ def _write_timm_config(trunk: AnyTrunk, folder: Path) -> None:
         )
     network: Any = create_network(config.timm_name, config.timm_options)
     network.load_state_dict(trunk.body.state_dict())
+    network.reset_classifier(len(classes))
     from timm.models._hub import save_config_for_hf  # save_for_hf names no path on a full disk
 
     # Omit timm's other entries: license, tag, paper and sizes belong to timm's own weights.
@@ -237,7 +283,12 @@ def _write_timm_config(trunk: AnyTrunk, folder: Path) -> None:
     }
     with naming_failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        save_config_for_hf(network, str(folder / "config.json"), model_args=config.timm_options)
+        save_config_for_hf(
+            network,
+            str(folder / "config.json"),
+            {"label_names": classes} if classes else None,
+            model_args=config.timm_options,
+        )
 
 
 def _detectron2_content(trunk: AnyTrunk) -> dict[str, object]:

@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import RGB, ImageSource, PixelType
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
-from pirl_plugin.models.preprocessing import normalize_images
+from pirl_plugin.models.preprocessing import center_crop, normalize_images
 from pirl_plugin.models.trunks import (
     AnyTrunk,
     evaluating,
@@ -37,27 +36,7 @@ _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a proc
 # than on the layers: with EfficientNet-Lite0 at 128 px, 26 ms per image for batches of 128 images,
 # and 8 ms for 16.
 _CPU_BATCH = 16
-_LONGEST_STRIP = 100  # times the shorter side, before resizing
 _MOST_HALF = torch.finfo(torch.float16).max
-
-
-def center_crop(image: Tensor, size: int) -> Tensor:
-    """Resize an image's shorter side to 8/7 of ``size`` (256 for 224), and crop the center.
-
-    Args:
-        image: uint8, uint16 or float32 ``(C, H, W)``.
-        size: side of the crop in pixels.
-
-    Returns:
-        ``(C, size, size)``, uint8 or float32.
-    """
-    if image.dtype != torch.uint8:
-        image = image.float()
-    height, width = image.shape[1:]
-    longest = _LONGEST_STRIP * min(height, width)
-    if max(height, width) > longest:  # resizing all of 1 × 40,000 px would take gigabytes
-        image = tv.center_crop(image, [min(height, longest), min(width, longest)])
-    return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
 class Crops(Dataset[tuple[Tensor, bool, int]]):

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import center_crop
 from pirl_plugin.images.classes import NO_CLASS, NoLabels
 from pirl_plugin.images.source import RGB, ImageSource, PixelType, evenly_spaced
+from pirl_plugin.models.preprocessing import center_crop
 from pirl_plugin.system.text import printable
 from pirl_plugin.views.pixels import as_image
 

@@ -5,10 +5,11 @@ import torch
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
-from pirl_plugin.evaluation.features import center_crop, compute_features
+from pirl_plugin.evaluation.features import compute_features
 from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.models.network_config import NetworkConfig
+from pirl_plugin.models.preprocessing import center_crop
 from pirl_plugin.models.resnet import ResNetTrunk
 
 
