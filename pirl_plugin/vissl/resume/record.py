@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pirl_plugin.checkpoints.read import RUN_CONFIG, open_checkpoint, read_config, section_of
-from pirl_plugin.system.comparison import (
-    NOT_SET,
-    Differences,
-    differences,
-    flat,
-    format_differences,
-)
+from pirl_plugin.system.comparison import Differences, differences, flat, format_differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_text
 from pirl_plugin.vissl.sections import RECORD, num_ranks
@@ -135,10 +129,8 @@ def make_record(composed: DictConfig) -> Record:
 
     values: Any = OmegaConf.to_container(composed)
     file = Path(vissl.__file__).with_name("config") / "defaults.yaml"
-    defaults = flat(read_config(file)["config"])
-    values[_AT_DEFAULT] = [
-        key for key, value in flat(values).items() if defaults.get(key, NOT_SET) == value
-    ]
+    defaults = read_config(file)["config"]
+    values[_AT_DEFAULT] = sorted(flat(values).keys() - differences(values, defaults))
     initial = values["MODEL"]["WEIGHTS_INIT"]
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
         initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])
@@ -275,14 +267,12 @@ def run_differences(
     """
     settings = _settings(config, hash_weights(config))
     expected_settings = _settings(expected, expected_weights or hash_weights(expected))
-    at_default: Any = settings.pop(_AT_DEFAULT, [])
-    expected_at_default: Any = expected_settings.pop(_AT_DEFAULT, [])
-    differs = {
-        key: values
-        for key, values in differences(settings, expected_settings, free).items()
-        if NOT_SET not in values
-        or key not in (at_default if key in settings else expected_at_default)
-    }
+    # Another VISSL may lack keys, which do not count at their default.
+    for own, other in ((settings, expected_settings), (expected_settings, settings)):
+        at_default: Any = own.pop(_AT_DEFAULT, [])
+        for key in set(at_default) - other.keys():
+            own.pop(key, None)
+    differs = differences(settings, expected_settings, free)
     # Interpolations repeat values in lists, such as TRANSFORMS[0].patch_size for VIEWS.patch_size.
     outside_lists = [values for key, values in differs.items() if "[" not in key]
     return {
