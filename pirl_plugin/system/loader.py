@@ -33,7 +33,7 @@ from pirl_plugin.system.processes import (
     sharing_import_path,
 )
 from pirl_plugin.system.waits import Wait
-from pirl_plugin.system.watcher import current, deferring, waiting
+from pirl_plugin.system.watcher import STOPPING, current, deferring, waiting
 
 NICE = 10  # for loader workers. With SCHED_IDLE, other programs would take all CPU time
 _LARGEST_COPY = 2**28  # bytes of a data set, which each worker copies
@@ -57,7 +57,7 @@ def prepare_workers(module: str, workers: int | None = None) -> None:
 
 
 def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int) -> None:
-    """Set up a loader worker for a run.
+    """Set up a loader worker for a run, which needs it to finish its step after a signal.
 
     If the model runs on a CPU, the worker lowers its priority. Otherwise it could delay one of the
     model's threads, and all other threads would wait for that one.
@@ -68,6 +68,7 @@ def start_training_worker(then: Callable[[int], None], on_cpu: bool, worker: int
         worker: the worker's number.
     """
     start_worker(worker)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     if on_cpu:
         os.nice(NICE)
     then(worker)

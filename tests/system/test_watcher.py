@@ -100,14 +100,16 @@ def test_signals__reach_earlier_handler_at_the_end():
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_worker__ignores_interrupt_and_yields_cpu_to_the_model(monkeypatch):
-    handlers, niceness, seeded = {}, [], []
+def test_worker__ignores_signals_and_yields_cpu_to_the_model(monkeypatch):
+    handlers, blocked, niceness, seeded = {}, {}, [], []
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "pthread_sigmask", blocked.__setitem__)
     monkeypatch.setattr(loader.threading, "Thread", lambda **options: SimpleNamespace(start=list))
     monkeypatch.setattr(os, "nice", niceness.append)
     for on_cpu in (False, True):
         loader.start_training_worker(seeded.append, on_cpu, 3)
     assert handlers == {signal.SIGINT: signal.SIG_IGN}
+    assert blocked == {signal.SIG_BLOCK: watcher.STOPPING}
     assert niceness == [loader.NICE]
     assert seeded == [3, 3]
 
