@@ -136,7 +136,8 @@ def reading(
     Raises:
         FailedProcess: a worker was killed.
     """
-    batches = Batches(_start(data, workers, options), new_wait)
+    with waiting(new_wait()):
+        batches = Batches(_start(data, workers, options), new_wait)
     try:
         yield batches
     except BaseException:
@@ -213,35 +214,31 @@ def _start(data: Any, workers: int, options: dict[str, Any]) -> Iterator[Any]:
 
 def _obstacle(data: Any) -> str:
     """Return why worker processes cannot receive a data set; empty if they can."""
-    sink = _Sink()
-    pickler = _Pickler(sink, pickle.HIGHEST_PROTOCOL)
+    probe = _Probe()
     try:
-        pickler.dump(data)
+        probe.dump(data)
     except Exception as error:  # classes may define how they are pickled
         return (
             f"the data set cannot be pickled ({sentence(error)}). It may contain only what pickle "
             f"supports, from modules other than the script or notebook itself"
         )
-    if sink.size > _LARGEST_COPY:
-        return f"the data set takes {sink.size / 1e9:.1f} GB of memory, which each would copy"
-    if pickler.num_tensors > _MOST_TENSORS:
-        return f"the data set contains {pickler.num_tensors:,} tensors, too many to share"
+    if probe.size > _LARGEST_COPY:
+        return f"the data set takes {probe.size / 1e9:.1f} GB of memory, which each would copy"
+    if probe.num_tensors > _MOST_TENSORS:
+        return f"the data set contains {probe.num_tensors:,} tensors, too many to share"
     return ""
 
 
-class _Sink:
-    """A file that keeps only its size."""
+class _Probe(pickle.Pickler):
+    """Pickles an object without keeping the result; tensors are shared, so they do not count."""
 
-    size = 0
+    def __init__(self) -> None:
+        super().__init__(self, pickle.HIGHEST_PROTOCOL)
+        self.size = 0
+        self.num_tensors = 0
 
     def write(self, data: bytes | memoryview) -> None:
         self.size += memoryview(data).nbytes
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles everything but tensors, which processes share."""
-
-    num_tensors = 0
 
     def reducer_override(self, value: Any) -> Any:
         from torch import Tensor
