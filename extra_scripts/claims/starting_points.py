@@ -145,7 +145,7 @@ class Comparison:
         self.test_labels = labels_of(self.test)
         source = pirl.ImageDataset(self.train, pirl.ImageViews(options.image_size)).source
         self.pixel_type = source.pixel_type
-        mean, std = source.statistics(self.pixel_type)  # ImageNet's for photos
+        mean, std, *_ = source.statistics()  # ImageNet's for photos
         self.normalize: Callable[[Tensor], Tensor] = partial(
             pirl.normalize_images, mean=mean, std=std
         )

@@ -11,8 +11,8 @@ from pirl_plugin.checkpoints import FORMATS
 from pirl_plugin.checkpoints.classifier import Classifier, read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import detectron2_options, write_trunk
-from pirl_plugin.images.source import RGB
-from pirl_plugin.models.network_config import RESNET
+from pirl_plugin.images.reading import RGB
+from pirl_plugin.models.network_config import RESNET, UNKNOWN
 from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused, check_name
@@ -129,6 +129,13 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
     normalize = (
         f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {config.size}-px images"
     )
+    if config.statistics == UNKNOWN:
+        normalize = "# Normalize images as your own views do."
+    if config.nodata is not None:
+        normalize = (
+            f"# Before resizing, replace missing pixels (NaN and {config.nodata:.7g}) with the "
+            f"mean.\n{normalize}"
+        )
     if to == "timm":
         options = "**timm.data.resolve_model_data_config(model)"
         transform = f"transform = timm.data.create_transform({options})"

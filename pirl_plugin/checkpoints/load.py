@@ -136,9 +136,8 @@ def load_trunk(
         config = recorded
     if "size" in recorded.origins and "img_size" not in (timm_options or {}):
         config = config.with_values(recorded.origins["size"], size=recorded.size)
-    for name in ("mean", "std", "dtype"):
-        if name in recorded.origins and recorded.channels == config.channels:
-            config = config.with_values(recorded.origins[name], **{name: getattr(recorded, name)})
+    if recorded.channels == config.channels:
+        config = config.with_images_of(recorded)
     trunk.network_config = config
     return trunk.eval()
 
@@ -202,7 +201,8 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         options = record["options"]
         if architecture not in ("", RESNET):
             architecture, options = check_description(architecture, options)
-        values = {name: record.get(name) for name in ("size", "mean", "std", "dtype")}
+        names = ("size", "dtype", "nodata", "statistics", "mean", "std", "low", "high")
+        values = {name: record.get(name) for name in names}
         config = NetworkConfig(architecture, options, network_class=record.get("class", ""))
         return config.with_values(origin, **values)
     except Refused as error:

@@ -70,9 +70,9 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         config = replace(config, architecture="", options={}, network_class=name)
     if classifier is not None:
         # The classifier needs the images that it was fitted to, even if a default chose them.
-        config = config.with_values(
-            "run", size=config.size, mean=config.mean, std=config.std, dtype=config.dtype
-        )
+        names = ("size", "mean", "std", "dtype")
+        values = {name: getattr(config, name) for name in names}
+        config = config.with_values("run", statistics=config.statistics or None, **values)
     content = vissl_checkpoint(state, config)
     if classifier is not None:
         content[CLASSIFIER] = asdict(classifier)

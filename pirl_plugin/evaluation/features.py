@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from torch.utils.data import Dataset
 
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import RGB, ImageSource, PixelType
-from pirl_plugin.models.network_config import NetworkConfig, network_config_of
+from pirl_plugin.images.reading import RGB, PixelType, Reading
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.models.network_config import UNKNOWN, NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import center_crop, normalize_images
 from pirl_plugin.models.trunks import (
     AnyTrunk,
@@ -45,41 +47,57 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
     Args:
         source: the images.
         size: side of the crops in pixels.
-        pixel_type: channels and dtype of the images; others are unreadable.
+        reading: how the images are read.
     """
 
-    def __init__(self, source: ImageSource, size: int, pixel_type: PixelType = RGB) -> None:
+    def __init__(self, source: ImageSource, size: int, reading: Reading) -> None:
         self.source = source
         self._size = size
-        self._pixel_type = pixel_type
+        self._reading = reading
 
     def __len__(self) -> int:
         return len(self.source)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
         """Return ``(C, size, size)``, whether the image is readable, and a digest."""
-        image, is_valid = self.source.load(row, self._size, self._pixel_type)
+        image, is_valid = self.source.load(row, self._size, self._reading)
         crop = center_crop(image, self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 
 
-def config_for(network: nn.Module, source: ImageSource, rgb: bool) -> NetworkConfig:
+def config_for(
+    network: nn.Module,
+    source: ImageSource,
+    origin: str = "argument",
+    *,
+    rgb: bool = False,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    nodata: float | None = None,
+) -> NetworkConfig:
     """Return a network's record, with the channels, dtype and statistics of the images to read.
 
     For images other than RGB in uint8, the statistics are the ones that the network was trained
-    with or, if these are unknown, the images' own.
+    with or, if there are none, the images' own. The user's values replace all others.
 
     Args:
         network: the network.
         source: the images; the training images if there are others.
+        origin: where the user's values come from: ``argument``, or ``option``.
         rgb: whether to convert the images to RGB.
+        size: image size in pixels.
+        mean: per-channel mean.
+        std: per-channel standard deviation.
+        nodata: the value of missing pixels.
 
     Raises:
-        Refused: the network expects different images, or none are readable.
+        Refused: the network expects different images, or statistics that only the user knows, or
+            no images are readable.
     """
     config = network_config_of(network)
-    images = RGB if rgb else source.pixel_type
+    images = source.type_to_read(rgb)
     convolution = first_convolution(network)
     if convolution is not None:
         config = config.with_channels(convolution[1].in_channels)
@@ -99,11 +117,22 @@ def config_for(network: nn.Module, source: ImageSource, rgb: bool) -> NetworkCon
         raise Refused(
             f"The network reads images with {described}, but {source.path} has {images}. {remedy}"
         )
-    is_known = images == RGB or "mean" in config.origins
-    if config.pixel_type == images and is_known:
-        return config
-    mean, std = source.statistics(images)
-    return config.with_values("images", mean=mean, std=std, dtype=images.dtype)
+    if nodata is None and config.nodata is None:
+        config = config.with_values("images", nodata=source.nodata)
+    config = replace(config.with_values(origin, nodata=nodata), rgb=rgb)
+    are_given = mean is not None and std is not None
+    if config.statistics == UNKNOWN and not are_given:
+        raise Refused(
+            "The network was trained on float views with unknown mean and standard deviation. "
+            "Pass `mean` and `std`, as the views subtract and divide."
+        )
+    is_known = config.pixel_type == images and (images == RGB or config.has_statistics)
+    if config.pixel_type != images:
+        config = config.with_values("images", dtype=images.dtype)
+    if not (is_known or are_given):
+        measured = source.statistics(config.reading)
+        config = config.with_values("images", statistics="measured", **measured._asdict())
+    return config.with_values(origin, size=size, mean=mean, std=std)
 
 
 def extract_features(
@@ -116,6 +145,7 @@ def extract_features(
     batch: int = 128,
     workers: int | None = None,
     rgb: bool = False,
+    nodata: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute a network's features for center crops of images.
 
@@ -134,6 +164,8 @@ def extract_features(
         workers: number of decoding processes; None: based on the numbers of cores and images. They
             do not import your script, so a data set that it defines is read without them.
         rgb: convert images with one or four channels, or 16 bits, to RGB in uint8.
+        nodata: the value of missing pixels, besides NaN and the value that a TIFF names; None: as
+            in training.
 
     Returns:
         float32 ``(N, D)`` on the CPU, and bool ``(N,)``, whether each image is readable. Features
@@ -152,8 +184,7 @@ def extract_features(
         (torch.Size([4, 256]), torch.float32, [True, True, True, True])
     """
     source = open_source(images)
-    config = config_for(trunk, source, rgb)
-    config = config.with_values("argument", size=size, mean=mean, std=std)
+    config = config_for(trunk, source, rgb=rgb, size=size, mean=mean, std=std, nodata=nodata)
     arguments = ", ".join(f"{name}=" for name in config.defaults)
     put(
         f"features for {config}{f'; to change a default: {arguments}' if arguments else ''}\n",
@@ -230,11 +261,12 @@ def compute_features(
 
     Yields:
         Features for each layer of each trunk, with the first trunk's features first, on the trunks'
-        device.
+        device. An image whose features are not finite counts as unreadable.
     """
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    crops = Crops(source, config.size, config.pixel_type)
+    crops = Crops(source, config.size, config.reading)
+    rows_left = iter(rows)
     for pixels, valid, digests in read_crops(crops, rows, "features", batch, workers):
         parts = []
         for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
@@ -249,7 +281,15 @@ def compute_features(
         features = []
         for parts_of_layer in zip(*parts, strict=True):
             features.append(torch.cat(parts_of_layer).flatten(1))
-        yield Batch(features, valid, digests)
+        is_finite = torch.stack([part.isfinite().all(1) for part in features]).all(0).cpu()
+        for image, row, fits in zip(pixels, rows_left, is_finite | ~valid, strict=False):
+            if not fits:
+                low, high = image.float().aminmax()
+                source.report_unreadable(
+                    row,
+                    f"its features are not finite; its values range from {low:.5g} to {high:.5g}",
+                )
+        yield Batch(features, valid & is_finite, digests)
 
 
 def read_crops(

@@ -169,7 +169,7 @@ def _draw_tiles(mapped: MappedImages, side: int) -> str:
     columns = math.ceil(math.sqrt(len(source_rows)))
     rows = math.ceil(len(source_rows) / columns)
     tiles = torch.zeros(3, rows * side, columns * side, dtype=torch.uint8)
-    crops = Crops(shown.source, side, shown.display.pixel_type)
+    crops = Crops(shown.source, side, shown.display.reading)
     number = 0
     for pixels, _, _ in read_crops(crops, source_rows, "pictures"):
         for crop in pixels:

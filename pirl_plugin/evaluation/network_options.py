@@ -60,7 +60,7 @@ def load_network(options: argparse.Namespace, source: ImageSource) -> AnyTrunk:
     """
     device = usable_device(options.device)
     timm_options = dict(options.timm_option)
-    channels = 3 if options.rgb else source.pixel_type.channels
+    channels, _ = source.type_to_read(options.rgb)
     if options.timm is not None and channels != 3:
         timm_options.setdefault("in_chans", channels)
     try:
@@ -81,9 +81,9 @@ def load_network(options: argparse.Namespace, source: ImageSource) -> AnyTrunk:
             f"Hugging Face Hub. Connect to the internet; or download this file elsewhere, and "
             f"pass --checkpoint FILE --timm {weights.architecture}.{weights.tag}."
         ) from error
-    config = config_for(trunk, source, options.rgb).with_values(
-        "option", size=options.size, mean=options.mean, std=options.std
-    )
+    names = ("rgb", "size", "mean", "std", "nodata")
+    values = {name: getattr(options, name) for name in names}
+    config = config_for(trunk, source, "option", **values)
     trunk.network_config = config
     print(f"network: {config.name}, {trunk.num_features:,} features")
     print(f"input: {config}", flush=True)
@@ -99,12 +99,14 @@ def identify_features(options: argparse.Namespace, trunk: AnyTrunk, layer: str) 
     if options.checkpoint is not None:
         checkpoint.append(content_stamp(options.checkpoint))
     config = trunk.network_config
+    nodata = {} if config.nodata is None else {"nodata": config.nodata}
     return {
         "checkpoint": checkpoint,
         "network": {"trunk": options.trunk, "timm": [options.timm, *options.timm_option]},
         "layer": layer,
         "image size": config.size,
         "mean and std": [*config.mean, *config.std],
+        **nodata,
     }
 
 
@@ -125,15 +127,15 @@ def prepare_report(
     if options.report is None:
         return None
     require_scikit_learn()
-    pixel_type = trunk.network_config.pixel_type
-    numbers = [*map(str, range(pixel_type.channels))]
+    reading = trunk.network_config.reading
+    numbers = [*map(str, range(reading.pixel_type.channels))]
     names = list(source.channel_names)
     channels = None
     if options.show is not None:
         for channel in options.show:
             check_name("--show", channel, [*names, *numbers])
         channels = [names.index(c) if c in names else int(c) for c in options.show]
-    return choose_display(source, pixel_type, channels)
+    return choose_display(source, reading, channels)
 
 
 def report_accuracies(

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.images.classes import NO_CLASS, NoLabels
-from pirl_plugin.images.source import RGB, ImageSource, PixelType, evenly_spaced
+from pirl_plugin.images.reading import RGB, Reading
+from pirl_plugin.images.source import ImageSource, evenly_spaced
 from pirl_plugin.models.preprocessing import center_crop
 from pirl_plugin.system.text import printable
 from pirl_plugin.views.pixels import as_image
@@ -31,14 +32,14 @@ class Display:
     """The colors of all pictures on a page, which have one range, so that dark images look dark.
 
     Attributes:
-        pixel_type: channels and dtype of the images.
+        reading: how the images are read.
         channels: the channels shown in red, green and blue.
         names: the names of these three channels.
         low: values shown in black, float ``(3, 1, 1)``.
         high: values shown at full brightness, float ``(3, 1, 1)``.
     """
 
-    pixel_type: PixelType
+    reading: Reading
     channels: tuple[int, ...]
     names: tuple[str, ...]
     low: Tensor
@@ -46,7 +47,7 @@ class Display:
 
     def crop(self, source: ImageSource, row: int, side: int = _SIDE) -> Tensor:
         """Return an image's center crop, uint8 ``(3, side, side)``."""
-        pixels, _ = source.load(row, side, self.pixel_type)
+        pixels, _ = source.load(row, side, self.reading)
         return self.colors(center_crop(pixels, side))
 
     def colors(self, pixels: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ class Display:
     @property
     def caption(self) -> str:
         """A sentence about the colors; empty for ordinary RGB."""
-        if self.pixel_type == RGB and self.channels == (0, 1, 2):
+        if self.reading.pixel_type == RGB and self.channels == (0, 1, 2):
             return ""
         ranges = zip(self.low.flatten().tolist(), self.high.flatten().tolist(), strict=True)
         values = [f"{low:,.4g} to {high:,.4g}" for low, high in ranges]
@@ -73,16 +74,17 @@ class Display:
 
 
 def choose_display(
-    source: ImageSource, pixel_type: PixelType, channels: Sequence[int] | None = None
+    source: ImageSource, reading: Reading, channels: Sequence[int] | None = None
 ) -> Display:
     """Return a display with a common range for a source's images.
 
     Args:
         source: the images.
-        pixel_type: their channels and dtype.
+        reading: how they are read.
         channels: the channels to show in red, green and blue; None: the first three, or the first
             one in gray.
     """
+    pixel_type = reading.pixel_type
     if channels is None:
         channels = (0, 1, 2) if pixel_type.channels > 2 else (0, 0, 0)
     names = source.channel_names or [*map(str, range(pixel_type.channels))]
@@ -91,7 +93,7 @@ def choose_display(
     if pixel_type != RGB:
         samples = [np.zeros((3, 1))]  # used if no image is readable
         for row in evenly_spaced(len(source), _SAMPLE):
-            pixels, is_readable = source.load(row, _SIDE, pixel_type)
+            pixels, is_readable = source.load(row, _SIDE, reading)
             if is_readable:
                 crop = center_crop(pixels, _SIDE).float()
                 samples.append(crop[list(channels)].flatten(1).numpy())
@@ -99,7 +101,7 @@ def choose_display(
         ends = torch.from_numpy(np.percentile(values, _PERCENTILES, axis=1)).float()
         low, high = ends[:, :, None, None]
         high = torch.where(high > low, high, low + 1)
-    return Display(pixel_type, tuple(channels), tuple(names[c] for c in channels), low, high)
+    return Display(reading, tuple(channels), tuple(names[c] for c in channels), low, high)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import Decoded, UnreadableImageError, decode, read_file
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.views.pixels import is_rgb
@@ -36,18 +36,24 @@ class ChannelFilesSource(ImageSource):
         """Return the paths of all files, in order."""
         return list(chain.from_iterable(map(self.files_of, range(len(self)))))
 
-    def _read_pixels(self, row: int, scaled_to: int) -> torch.Tensor:
+    def _read_image(self, row: int, scaled_to: int) -> Decoded:
         if not self.channel_names:
-            return super()._read_pixels(row, scaled_to)
+            return super()._read_image(row, scaled_to)
         files = self.channel_files(row)
         for name in self.channel_names:
             if name not in files:
                 raise UnreadableImageError(f"it has no file for channel {name}")
         with self.reading(row):
             images = {}
+            values = {}
             for name in self.channel_names:
-                images[name] = _single_channel(files[name], scaled_to)
-        return torch.from_numpy(np.concatenate(list(self._equal_sizes(images))))
+                image = _single_channel(files[name], scaled_to)
+                images[name] = image.pixels.numpy()
+                values[name] = image.nodata
+        if len(set(values.values())) > 1:
+            raise UnreadableImageError(f"its channels name different nodata values: {values}")
+        pixels = torch.from_numpy(np.concatenate(list(self._equal_sizes(images))))
+        return Decoded(pixels, values[self.channel_names[0]])
 
     def _equal_sizes(
         self, images: Mapping[str, NDArray[np.generic]]
@@ -92,7 +98,7 @@ def _nearest(size: int, larger: int) -> NDArray[np.int64]:
     return (2 * np.arange(larger) + 1) * size // (2 * larger)
 
 
-def _single_channel(path: str, scaled_to: int) -> NDArray[np.generic]:
+def _single_channel(path: str, scaled_to: int) -> Decoded:
     """Decode a file with one channel to ``(1, H, W)``.
 
     An ordinary grayscale file is decoded to three equal channels.
@@ -101,12 +107,12 @@ def _single_channel(path: str, scaled_to: int) -> NDArray[np.generic]:
         UnreadableImageError: it cannot be decoded, or has several channels.
     """
     try:
-        pixels = decode_image(read_file(path), scaled_to)
+        image = decode(read_file(path), scaled_to)
     except UnreadableImageError as error:
         raise UnreadableImageError(f"{path}: {error}") from None
-    array: NDArray[np.generic] = pixels.numpy()
-    if is_rgb(pixels) and (array == array[:1]).all():
-        array = array[:1]
-    if len(array) > 1:
-        raise UnreadableImageError(f"{path} has {len(array)} channels, but should have one")
-    return array
+    pixels = image.pixels
+    if is_rgb(pixels) and bool((pixels == pixels[:1]).all()):
+        pixels = pixels[:1]
+    if len(pixels) > 1:
+        raise UnreadableImageError(f"{path} has {len(pixels)} channels, but should have one")
+    return Decoded(pixels, image.nodata)

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import EpsImagePlugin, Image, ImageOps
 
 from pirl_plugin.images.tiff import check_size, decode_tiff, fits_pil, nodata_of
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import as_pixels
+from pirl_plugin.views.pixels import as_pixels, is_rgb
 
 with suppress(ImportError):  # if installed, PIL reads HEIC
     import pillow_heif
@@ -108,6 +109,26 @@ class Decoded(NamedTuple):
 
     pixels: torch.Tensor
     nodata: float | None = None
+
+    def missing(self, nodata: float | None) -> NDArray[np.bool_] | None:
+        """Return which values ``(C, H, W)`` are missing; None if the image marks none.
+
+        Values are missing if they are NaN or the file's value. RGB in uint8 needs every value, so
+        that only the user's counts.
+
+        Args:
+            nodata: the user's value for missing pixels.
+        """
+        named = None if is_rgb(self.pixels) else self.nodata
+        values = [value for value in (nodata, named) if value is not None]
+        if not values and not self.pixels.is_floating_point():
+            return None
+        array = self.pixels.numpy()
+        missing: NDArray[np.bool_] = np.isnan(array)
+        with np.errstate(over="ignore"):  # the value may be the lowest in float64
+            for value in values:
+                missing |= array == value
+        return missing
 
 
 def decode_image(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -30,6 +30,14 @@ IMAGE_EXTENSIONS = tuple(extension for extension in _KNOWN_EXTENSIONS if extensi
 """Extensions that this PIL supports, in lower case, with the dot."""
 ARRAY_EXTENSION = ".npy"
 """Extension for arrays, which count as images only if there are no ordinary images."""
+
+_CONVERTERS = {
+    ".dcm": "pydicom", ".ima": "pydicom", ".nii": "nibabel", ".gz": "nibabel (for NIfTI)",
+    ".h5": "h5py", ".hdf5": "h5py", ".svs": "openslide-python, which cuts tiles",
+    ".ndpi": "openslide-python, which cuts tiles", ".czi": "czifile", ".nd2": "nd2",
+    ".lif": "readlif",
+}  # fmt: skip
+"""Extension → Python package that reads the format."""
 
 # Folders that operating systems and storage devices create: #recycle, @eaDir, $RECYCLE.BIN, …
 _SYSTEM_PREFIXES = ("#", "@", "$", "~")
@@ -130,10 +138,20 @@ def warn_skipped(path: str, skipped: Counter[str]) -> str:
     """
     counts = ", ".join(f"{reason} ({count})" for reason, count in skipped.items())
     counts = textwrap.shorten(counts, 1000, placeholder=" …")
-    if {".heic", ".heif"} & skipped.keys():
-        counts += "; to read HEIC, pip install pillow-heif"
+    counts += advice_on(skipped)
     warn_once(f"{path}: skipped {counts}")
     return counts
+
+
+def advice_on(extensions: Iterable[str]) -> str:
+    """Return how to read files with these extensions; empty if there is no advice."""
+    advice = ""
+    if {".heic", ".heif"} & set(extensions):
+        advice = "; to read HEIC, pip install pillow-heif"
+    for extension in extensions:
+        if extension in _CONVERTERS:
+            advice += f"; to convert {extension} to .npy or .tif, use {_CONVERTERS[extension]}"
+    return advice
 
 
 def find_images(

@@ -15,7 +15,8 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import LARGEST_SIDE
 from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import RGB, ImageSource, evenly_spaced
+from pirl_plugin.images.reading import RGB, Reading
+from pirl_plugin.images.source import ImageSource, evenly_spaced
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
@@ -54,6 +55,10 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         pattern: for a folder, a regular expression for the relative paths with ``/``, such as
             ``(?P<group>[^/]+)/.*_(?P<channel>B\d+)\.tif``: see
             :class:`~pirl_plugin.images.pattern.PatternSource`.
+        nodata: the value of missing pixels, besides NaN in float images and the value that a TIFF
+            names. Missing pixels do not count in statistics. When an image is read, its channel's
+            mean replaces them: the mean of the images, or the one in a trunk's record, see
+            :class:`~pirl_plugin.PIRL`.
 
     Raises:
         FileNotFoundError: the folder or list does not exist, or the files in the list do not.
@@ -62,6 +67,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
     Attributes:
         source: the image source; it has ``labels()`` and ``unreadable_paths()``.
         pixel_type: channels and dtype of the images; others are unreadable.
+        reading: how images are read, with what replaces missing pixels.
 
     Example:
         >>> from pirl_plugin.views.jigsaw import JigsawViews
@@ -83,6 +89,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         rgb: bool = False,
         group_column: str | None = None,
         pattern: str | None = None,
+        nodata: float | None = None,
     ) -> None:
         columns = Columns(image_column, label_column, group_column, pattern)
         self.source: ImageSource = open_source(source, columns=columns)
@@ -92,7 +99,12 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         else:
             self.views = CallableViews(views)
             self._size = LARGEST_SIDE  # the function may use any pixel
-        self.pixel_type = RGB if rgb else self.source.pixel_type
+        if nodata is not None:
+            self.source.nodata = nodata
+        self.pixel_type = self.source.type_to_read(rgb)
+        self.reading = Reading(self.pixel_type, rgb, self.source.nodata)
+        if nodata is not None:  # now, rather than in each worker
+            self.reading = self.reading._replace(mean=self.source.statistics(self.reading).mean)
         if self.pixel_type != RGB and isinstance(views, Views):
             listed = views.photometric.channel_options()
             warn(f"{self.pixel_type}: the views use {listed}, not color options.")
@@ -144,7 +156,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} is out of range for {len(self)} images")
-        pixels, is_valid = self.source.load(row, self._size, self.pixel_type)
+        pixels, is_valid = self.source.load(row, self._size, self.reading)
         if is_valid:
             epoch = int(self._epoch)
             rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
@@ -170,7 +182,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
     def _first_readable(self) -> torch.Tensor:
         rows = evenly_spaced(len(self), _ROWS_TO_TRY)
         for row in rows:
-            pixels, is_valid = self.source.load(row, self._size, self.pixel_type)
+            pixels, is_valid = self.source.load(row, self._size, self.reading)
             if is_valid:
                 return pixels
         raise Refused(

@@ -7,9 +7,11 @@ from itertools import accumulate, chain
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import Classes, name_classes, natural_order
-from pirl_plugin.images.source import RGB, ImageSource, PixelType
+from pirl_plugin.images.reading import Reading
+from pirl_plugin.images.source import ImageSource
 
 
 class JoinedSource(ImageSource):
@@ -30,6 +32,7 @@ class JoinedSource(ImageSource):
         total = int(self._starts[-1])
         self._rows = np.arange(total) if rows is None else np.array(rows, np.int64)
         super().__init__(path, map(str, self._rows))
+        self.nodata = next((part.nodata for part in parts if part.nodata is not None), None)
 
     def _locate(self, row: int) -> tuple[ImageSource, int]:
         """Return an image's source, and its row there."""
@@ -37,11 +40,18 @@ class JoinedSource(ImageSource):
         part = int(np.searchsorted(self._starts, joined_row, "right")) - 1
         return self._parts[part], joined_row - int(self._starts[part])
 
-    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> tuple[torch.Tensor, bool]:
-        """Read and decode one image: see :meth:`ImageSource.load`."""
+    def try_read(
+        self, row: int, size: int, reading: Reading
+    ) -> tuple[torch.Tensor, NDArray[np.bool_] | None] | None:
+        """Read and decode one image: see :meth:`ImageSource.try_read`."""
         part, part_row = self._locate(row)
         with self.reading(row):
-            return part.load(part_row, size, pixel_type)
+            return part.try_read(part_row, size, reading)
+
+    def report_unreadable(self, row: int, reason: str) -> None:
+        """Count an unreadable image: see :meth:`ImageSource.report_unreadable`."""
+        part, row = self._locate(row)
+        part.report_unreadable(row, reason)
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
         """Return the content of an image's file, or the pixels if it has no file."""

@@ -14,6 +14,7 @@ from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import (
     IMAGE_EXTENSIONS,
     FolderSource,
+    advice_on,
     class_folders,
     find_images,
     opening,
@@ -173,8 +174,9 @@ def _infer_source(path: str) -> tuple[str, str]:
         return DISK_FILELIST, path
     if os.path.exists(path):
         remedy = " Unzip it, and pass its folder." if path.lower().endswith(".zip") else ""
+        advice = advice_on([os.path.splitext(path)[1].lower()])
         raise Refused(
             f"{path} is not an image, a folder, a .parquet file or an image list "
-            f"({', '.join(LISTS)}).{remedy}"
+            f"({', '.join(LISTS)}){advice}.{remedy}"
         )
     return DISK_FOLDER, path  # which reports that nothing exists

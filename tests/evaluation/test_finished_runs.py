@@ -8,7 +8,7 @@ from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.evaluation.network_options import report_accuracies
 from pirl_plugin.evaluation.pictures import choose_display, show_images
 from pirl_plugin.images.labeled import open_labeled
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.reading import Reading
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_classes
 from tests.helpers.sweeps import finish
@@ -22,7 +22,7 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 100.0}
     images = open_labeled(data)
-    shown = show_images(images.test, range(5), choose_display(images.test, RGB))
+    shown = show_images(images.test, range(5), choose_display(images.test, Reading()))
     trunk = ResNetTrunk(10, 0.25)
     report_accuracies(options, "Title", trunk, images, accuracies, 7, 5, "res4", shown)
     page = options.report.read_text()

@@ -15,7 +15,7 @@ from pirl_plugin.evaluation.pictures import choose_display, show_images
 from pirl_plugin.evaluation.predictions import Predictions
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.reading import Reading
 from tests.helpers.images import save_gray
 
 
@@ -26,7 +26,7 @@ def shown(tmp_path_factory):
     for number in range(60):
         save_gray(folder / "abc"[number // 20] / f"{number:02}.png", 4 * number, (40, 40))
     source = FolderSource(folder)
-    return show_images(source, range(60), choose_display(source, RGB))
+    return show_images(source, range(60), choose_display(source, Reading()))
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,6 @@ def test_near_duplicates__name_each_pair_once(shown, features):
 def test_map__of_5000_noisy_images_is_small():
     rng = np.random.default_rng(0)
     source = open_source([rng.integers(0, 256, (40, 40, 3), dtype=np.uint8) for _ in range(5000)])
-    shown = show_images(source, range(5000), choose_display(source, RGB))
+    shown = show_images(source, range(5000), choose_display(source, Reading()))
     drawn = draw_map(take_images(shown, torch.randn(5000, 20)))
     assert len(drawn.tiles) + len(json.dumps(drawn.content)) < 3_000_000

@@ -16,6 +16,7 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_store import Batch
 from pirl_plugin.evaluation.features import Crops, collect, compute_features
 from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.reading import Reading
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -93,7 +94,7 @@ def test_compute_features__match_all_images_at_once(checkpoint, data):
     source = FolderSource(data / "train")
     batches = compute_features([trunk], source, NetworkConfig(size=32), range(12), batch=5)
     collected = collect(batches)
-    expected = trunk(normalize_images(pixels(Crops(source, 32))))
+    expected = trunk(normalize_images(pixels(Crops(source, 32, Reading()))))
     torch.testing.assert_close(collected.features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert collected.readable.all()
 
@@ -197,8 +198,8 @@ def test_knn__counts_shared_test_images(in_file, checkpoint, data, tmp_path, mon
     shutil.copytree(data, folder)
     shutil.copy(folder / "train" / "class1" / "1.png", folder / "val" / "class1" / "copy.png")
     read = []
-    load = FolderSource.load
-    monkeypatch.setattr(FolderSource, "load", lambda *row: read.append(row) or load(*row))
+    load = FolderSource.try_read
+    monkeypatch.setattr(FolderSource, "try_read", lambda *row: read.append(row) or load(*row))
     options = ["--size", "32", "--layer", "last", "--no-untrained", "--workers", "0"]
     if in_file:
         options += ["--features", str(tmp_path / "f.npz")]
@@ -264,7 +265,7 @@ def test_knn__uses_recorded_size_and_statistics(checkpoint, data, tmp_path, monk
         "test", size=64, mean=[0.1, 0.2, 0.3], std=[0.5, 0.6, 0.7]
     )
     save_trunk(trunk, tmp_path / "checkpoint.torch")
-    images = pixels(Crops(FolderSource(data / "val"), 64))
+    images = pixels(Crops(FolderSource(data / "val"), 64, Reading()))
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     seen, forward = [], ResNetTrunk.named_features
 

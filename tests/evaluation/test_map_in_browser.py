@@ -12,7 +12,7 @@ from pirl_plugin.evaluation.page import Verdict, write_page
 from pirl_plugin.evaluation.pictures import choose_display, show_images
 from pirl_plugin.evaluation.predictions import Predictions
 from pirl_plugin.images.folders import FolderSource
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.reading import Reading
 from tests.helpers.browser import needs_browser, open_browser
 
 pytestmark = [needs_browser, pytest.mark.slow]
@@ -35,7 +35,7 @@ def page(tmp_path_factory):
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(file)
     source = FolderSource(folder)
-    shown = show_images(source, range(24), choose_display(source, RGB))
+    shown = show_images(source, range(24), choose_display(source, Reading()))
     centers = torch.eye(3, 8).repeat_interleave(8, dim=0)
     mapped = take_images(shown, centers + 0.2 * torch.from_numpy(rng.normal(size=(24, 8))))
     predictions = Predictions(shown, {7: ("b", 0.9), 1: ("a", 0.8)}, ["a", "b", "c"])

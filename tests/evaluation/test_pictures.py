@@ -13,7 +13,7 @@ from pirl_plugin.evaluation.pictures import choose_display, show_images
 from pirl_plugin.evaluation.predictions import Predictions
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.reading import RGB, Reading
 from tests.helpers.images import save_gray
 
 
@@ -32,7 +32,7 @@ def brightest(picture):
 def test_pictures__share_one_range():
     """A dark image used to be stretched until its noise was white."""
     source = open_source(cells(1000, 1000, 20))
-    shown = show_images(source, range(3), choose_display(source, source.pixel_type))
+    shown = show_images(source, range(3), choose_display(source, source.usual_reading))
     assert brightest(shown.picture(0)) == pytest.approx([255] * 3, abs=3)
     assert brightest(shown.picture(2)) == pytest.approx([5] * 3, abs=3)
     assert "red is channel 0 (0 to 1,000)" in shown.display.caption
@@ -50,7 +50,7 @@ def test_pictures__share_one_range():
 )
 def test_display__names_its_channels(channels, show, caption):
     source = open_source(cells(1000, channels=channels))
-    display = choose_display(source, source.pixel_type, show)
+    display = choose_display(source, source.usual_reading, show)
     assert caption in display.caption
     picture = show_images(source, [0], display).picture(0)
     assert brightest(picture) == pytest.approx([255] * 3, abs=3)
@@ -59,11 +59,11 @@ def test_display__names_its_channels(channels, show, caption):
 def test_display__keeps_rgb(tmp_path):
     save_gray(tmp_path / "a.png", level=90, size=(40, 40))
     source = FolderSource(tmp_path)
-    display = choose_display(source, RGB)
+    display = choose_display(source, Reading())
     assert display.caption == ""
     assert brightest(show_images(source, [0], display).picture(0)) == [90] * 3
     (tmp_path / "a.png").write_bytes(b"damaged")  # all unreadable
-    assert choose_display(source, RGB._replace(channels=5)).caption
+    assert choose_display(source, Reading(RGB._replace(channels=5))).caption
 
 
 def test_names__are_relative_to_the_common_folder_and_printable(tmp_path):
@@ -74,7 +74,7 @@ def test_names__are_relative_to_the_common_folder_and_printable(tmp_path):
         b"\n".join(os.fsencode(tmp_path / name) for name in (names[0], names[2]))
     )
     source = FolderSource(tmp_path)
-    shown = show_images(source, range(3), choose_display(source, RGB))
+    shown = show_images(source, range(3), choose_display(source, Reading()))
     found = {shown.name(number) for number in range(3)}
     assert found == {"b/1.png", "b/<b>2\\n.png", "c/caf\\xe9.png"}
     assert shown.folder == str(tmp_path / "a")
@@ -83,7 +83,7 @@ def test_names__are_relative_to_the_common_folder_and_printable(tmp_path):
 
 def test_predictions__contradict_only_known_labels(image_folder):
     source = FolderSource(image_folder / "train")  # 10 ants, then 10 bees
-    shown = show_images(source, range(20), choose_display(source, RGB))
+    shown = show_images(source, range(20), choose_display(source, Reading()))
     shown.labels[19] = -1
     of_number = {
         0: ("ants", 0.9),
@@ -108,7 +108,7 @@ def test_predictions__contradict_only_known_labels(image_folder):
 
 def test_predictions__without_disagreement_have_no_section(image_folder):
     source = FolderSource(image_folder / "train")
-    shown = show_images(source, [0], choose_display(source, RGB))
+    shown = show_images(source, [0], choose_display(source, Reading()))
     predictions = Predictions(shown, {0: ("ants", 1.0)}, ["ants", "bees"])
     assert not predictions.disagreements("Title").groups
     assert torch.equal(shown.labels, torch.tensor([0]))

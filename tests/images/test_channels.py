@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import RGB, PixelType
+from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.views.base import ImageViews
 from tests.helpers.images import save_gray
 from tests.helpers.kinds import add_member
@@ -114,7 +114,7 @@ def test_rgb__keeps_16_bits():
         np.testing.assert_array_equal(decode_image(content).permute(1, 2, 0), rgb)
     with pytest.raises(UnreadableImageError, match="12 pixels: expected at most"):
         decode_image(deep_png(rgb), max_pixels=9)
-    converted, _ = open_source([rgb]).load(0, 8, RGB)
+    converted, _ = open_source([rgb]).load(0, 8, Reading(rgb=True))
     np.testing.assert_array_equal(converted.permute(1, 2, 0), np.round(rgb / 257))
 
 
@@ -172,7 +172,7 @@ def test_dataset__has_the_most_common_channels(held, dtype, tmp_path, caplog):
     kind = PixelType(5, torch.from_numpy(arrays[0]).dtype)
     assert data.pixel_type == kind
     for row in range(5):
-        pixels, is_readable = data.source.load(row, 8, kind)
+        pixels, is_readable = data.source.load(row, 8, data.reading)
         assert is_readable == (row != 3) or held == "folder"  # a folder sorts by class
         if held != "folder" and row != 3:
             np.testing.assert_array_equal(pixels.permute(1, 2, 0), arrays[row])
@@ -180,16 +180,6 @@ def test_dataset__has_the_most_common_channels(held, dtype, tmp_path, caplog):
     assert len(data.source.unreadable_paths()) == 1
     name = str(kind.dtype).removeprefix("torch.")
     assert f"4 channels of {name}, but most images have 5 channels of {name}" in caplog.text
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_floats__are_unreadable_if_not_finite(value, caplog):
-    """One such pixel would turn the entire network into NaN."""
-    arrays = [bands(2, np.float32, seed) for seed in range(2)]
-    arrays[1][3, 4, 1] = value
-    data = ImageDataset(arrays, VIEWS)
-    assert [bool(data[row]["data_valid"]) for row in range(2)] == [True, False]
-    assert "it has NaN or infinite values" in caplog.text
 
 
 @pytest.mark.parametrize("column", ["array", "lists"])
@@ -209,12 +199,30 @@ def test_folder__stays_rgb_despite_arrays_beside_images(tmp_path):
     save_gray(tmp_path / "a" / "0.png", 9)
     source = open_source(tmp_path)
     assert (len(source), source.pixel_type) == (1, RGB)
-    gray = np.full((4, 5), 300, np.uint16)
-    Image.fromarray(gray).save(tmp_path / "a" / "1.png")
-    Image.new("L", (5, 4), 7).save(tmp_path / "a" / "2.png")
+
+
+@pytest.mark.parametrize("other", ["16-bit PNG", "4-band TIFF", "float TIFF"])
+def test_mixed_folder__converts_only_on_request(other, tmp_path, caplog):
+    """12-bit values used to turn black."""
+    for number in range(3):
+        Image.new("L", (5, 4), number).save(tmp_path / f"{number}.png")
+    if other == "16-bit PNG":
+        Image.fromarray(np.full((4, 5), 300, np.uint16)).save(tmp_path / "a.png")
+    else:
+        array = bands(4, np.uint8) if other == "4-band TIFF" else bands(1, np.float32)[..., 0]
+        content = tiff(array, photometric="minisblack")
+        (tmp_path / "a.tif").write_bytes(content)
     data = ImageDataset(tmp_path, VIEWS)
     assert data.pixel_type == RGB
-    assert [int(data.source[row][0][0, 0, 0]) for row in range(3)] == [9, 1, 7]
+    assert [data.source.load(row, 8, data.reading)[1] for row in range(4)] == [True] * 3 + [False]
+    assert "/a." in caplog.text
+    assert "but most images have 3 channels of uint8" in caplog.text
+    caplog.clear()
+    for _ in range(2):
+        data = ImageDataset(tmp_path, VIEWS, rgb=True)
+        readable = [data.source.load(row, 8, data.reading)[1] for row in range(4)]
+        assert readable == [True] * 3 + [other != "float TIFF"]
+    assert caplog.text.count("16-bit values are divided by 257, so that 65,535 becomes 255") == 1
 
 
 def test_rgb__converts_only_on_request(tmp_path):
@@ -222,22 +230,21 @@ def test_rgb__converts_only_on_request(tmp_path):
     data = ImageDataset(deep, VIEWS, rgb=True)
     assert data.pixel_type == RGB
     assert data[1]["images"].shape == (3, 8, 8)
-    assert int(data.source.load(2, 8, RGB)[0][0, 0, 0]) == 2
+    assert int(data.source.load(2, 8, Reading(rgb=True))[0][0, 0, 0]) == 2
     assert ImageDataset(deep, VIEWS)[1]["images"].shape == (1, 8, 8)
 
 
 def test_statistics__are_per_channel():
     arrays = [bands(4, np.uint16, seed) for seed in range(6)]
     source = open_source(arrays)
-    mean, std = source.statistics(source.pixel_type)
     values = np.stack(arrays).reshape(-1, 4).astype(float)
-    np.testing.assert_allclose(mean, values.mean(0))
-    np.testing.assert_allclose(std, values.std(0))
+    expected = [values.mean(0), values.std(0), values.min(0), values.max(0)]
+    np.testing.assert_allclose(source.statistics(), expected)
     bytes_ = open_source([array.astype(np.uint8) for array in arrays])
-    np.testing.assert_allclose(bytes_.statistics(bytes_.pixel_type)[0], values.mean(0) / 255)
+    np.testing.assert_allclose(bytes_.statistics()[0], values.mean(0) / 255)
     constant = open_source([np.full((4, 4, 2), 5, np.float32)])
-    assert constant.statistics(constant.pixel_type) == ([5, 5], [1, 1])
-    assert open_source([png(3)] * 2).statistics(RGB)[0][0] == 0.485
+    assert constant.statistics() == ((5, 5), (1, 1), (5, 5), (5, 5))
+    assert open_source([png(3)] * 2).statistics()[0][0] == 0.485
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -251,7 +258,7 @@ def test_loop__trains_and_extracts_features_with_five_channels(dtype, caplog):
     model(pirl.collate_views([data[3], data[7]])).backward()
     model.update()
     config = model.trunk.network_config
-    np.testing.assert_allclose(config.mean, data.source.statistics(data.pixel_type)[0])
+    np.testing.assert_allclose(config.mean, data.source.statistics()[0])
     features, readable = pirl.extract_features(model.trunk, arrays, size=32)
     assert (tuple(features.shape), readable.all()) == ((8, 128), True)
     assert features.isfinite().all()

@@ -83,8 +83,8 @@ def test_unreadable__has_zeros_in_readable_shapes():
 
 
 def test_dataset__refuses_all_unreadable_images():
-    with pytest.raises(ValueError, match="list: 3 images were tried, and none could be read"):
-        ImageDataset([None] * 3, CALLABLES["ours"])[0]
+    with pytest.raises(ValueError, match=r"None of 3 images .*list\[0\]: the item has no"):
+        ImageDataset([None] * 3, CALLABLES["ours"])
 
 
 def test_library__accepts_one_image(tmp_path):

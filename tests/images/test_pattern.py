@@ -133,3 +133,20 @@ def test_pattern__needs_a_folder(scenes):
     for images in ([scenes], scenes / "sea" / "preview.png"):
         with pytest.raises(Refused, match="folder"):
             ImageDataset(images, JigsawViews(), pattern=BANDS)
+
+
+def test_missing_pixels__stay_missing_in_each_channel(tmp_path, caplog):
+    tifffile = pytest.importorskip("tifffile", reason="needs pip install pirl-plugin[tiff]")
+    for image in range(2):
+        for number, band in enumerate(("B02", "B8A")):
+            array = np.full((12, 16), 100 + number, np.uint16)
+            array[number] = 0  # another line in each channel
+            tag = (42113, "s", 0, "0" if image == 0 or number == 0 else "9", True)
+            tifffile.imwrite(tmp_path / f"{image}_{band}.tif", array, extratags=[tag])
+    source = PatternSource(tmp_path, r"\d_(?P<channel>B\w+)\.tif")
+    assert source.statistics().mean == (100, 101)
+    pixels, is_readable = source[0]
+    assert is_readable
+    assert [channel.unique().tolist() for channel in pixels] == [[100], [101]]
+    assert not source[1][1]
+    assert "different nodata values: {'B02': 0.0, 'B8A': 9.0}" in caplog.text

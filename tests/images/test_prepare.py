@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from pirl_plugin.images import prepare, prepare_command
+from pirl_plugin.images.decode import decode
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
 from tests.helpers.images import encoded, save_gray
@@ -161,10 +162,63 @@ def test_prepare__writes_one_utf8_line_per_name(tmp_path):
     assert all(map(str.isprintable, lines))
 
 
-def test_prepare__copies_other_dtypes_unchanged(tmp_path):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16, np.float32])
+@pytest.mark.parametrize("channels", [1, 5])
+@pytest.mark.parametrize("kind", ["npy", "value", "tag"])
+def test_prepare__shrinks_any_channels_and_keeps_missing_pixels(kind, channels, dtype, tmp_path):
+    if (kind, channels, dtype) == ("tag", 1, np.uint8):
+        pytest.skip("such an image is read as RGB")
     (tmp_path / "in").mkdir()
-    np.save(tmp_path / "in" / "1.npy", np.arange(10_000, dtype=np.uint16).reshape(40, 50, 5))
-    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "8", "--workers", "0"]
+    array = np.full((40, 50, channels), 100, dtype)
+    array[:20, :, -1] = 50
+    nodata = 7
+    array[:16, :16, 0] = nodata
+    file = tmp_path / "in" / ("1.tif" if kind == "tag" else "1.npy")
+    if kind == "tag":
+        tifffile = pytest.importorskip("tifffile", reason="needs pip install pirl-plugin[tiff]")
+        tag = (42113, "s", 0, str(nodata), True)
+        bands = np.moveaxis(array, -1, 0)
+        tifffile.imwrite(file, bands, photometric="minisblack", extratags=[tag])
+    else:
+        np.save(file, array)
+    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "20", "--workers", "0"]
+    if kind == "value":
+        command += ["--nodata", str(nodata)]
+    assert prepare_command.main(command) == 0
+    read = []
+    for folder in ("in", "out"):
+        image = decode((tmp_path / folder / file.name).read_bytes())
+        read.append((image.pixels, image.missing(nodata if kind == "value" else None)))
+    (before, _), (pixels, missing) = read
+    assert pixels.shape == (channels, 20, 25)
+    assert pixels.dtype == before.dtype
+    assert pixels[-1, 1, 20] == 50
+    assert pixels[-1, 18, 20] == 100
+    if kind != "npy":
+        expected = np.zeros((channels, 20, 25), bool)
+        expected[0, :8, :8] = True
+        np.testing.assert_array_equal(missing, expected)
+        valid = pixels.numpy()[~missing]
+        assert (valid.min(), valid.max()) == (50, 100)
+
+
+def test_prepare__keeps_missing_pixels_of_photos_as_arrays(tmp_path):
+    (tmp_path / "in").mkdir()
+    photo = np.full((40, 50, 3), 100, np.uint8)
+    photo[:16, :16] = 0
+    Image.fromarray(photo).save(tmp_path / "in" / "1.png")
+    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "20", "--workers", "0"]
+    assert prepare_command.main([*command, "--nodata", "0"]) == 0
+    image = decode((tmp_path / "out" / "1.png").read_bytes())
+    assert image.pixels.unique().tolist() == [0, 100]
+    assert image.missing(0).sum() == 3 * 8 * 8
+
+
+def test_prepare__keeps_images_with_more_channels_than_pixels(tmp_path):
+    """Their axes could not be told apart."""
+    (tmp_path / "in").mkdir()
+    np.save(tmp_path / "in" / "1.npy", np.zeros((40, 50, 30), np.uint16))
+    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "20", "--workers", "0"]
     assert prepare_command.main(command) == 0
     copy = (tmp_path / "out" / "1.npy").read_bytes()
     assert copy == (tmp_path / "in" / "1.npy").read_bytes()

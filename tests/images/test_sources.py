@@ -53,6 +53,20 @@ def test_skipped_heic__names_package_to_install():
     assert counts == ".heic (2); to read HEIC, pip install pillow-heif"
 
 
+CONVERTERS = {
+    "scan.dcm": "pydicom", "scan.nii": "nibabel", "scan.nii.gz": "nibabel", "scan.H5": "h5py",
+    "scan.hdf5": "h5py", "slide.svs": "openslide", "cells.czi": "czifile", "cells.nd2": "nd2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVERTERS)
+def test_scientific_formats__are_refused_with_a_converter(name, tmp_path):
+    (tmp_path / name).touch()
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(ValueError, match=f"to .npy or .tif, use {CONVERTERS[name]}"):
+            open_source(path)
+
+
 def test_folder__counts_unlabeled_images(folder, caplog):
     save_gray(folder / "0.png")
     assert FolderSource(folder).labels().tolist() == [-1, 0, 1]

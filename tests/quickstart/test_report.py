@@ -8,7 +8,7 @@ from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.pictures import ShownImages, choose_display, show_images
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import FolderSource
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.reading import Reading
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.images import Evaluated
 from pirl_plugin.quickstart.report import accuracy_facts, nearest_neighbors
@@ -49,7 +49,7 @@ def test_neighbors__are_counted(image_folder, monkeypatch):
     pirl = torch.tensor([[1, 0.5, 0]] * 3 + [[0, 1, 0], [0, 0, 1]])
     features = {"pirl": (pirl, pirl[[3, 0]]), "random": (pirl.flip(0), pirl[[3, 0]])}
     rows = [0, 1, 2, 10, 11, 10, 0]  # the last two are test images
-    shown = show_images(source, rows, choose_display(source, RGB))
+    shown = show_images(source, rows, choose_display(source, Reading()))
     neighbors = nearest_neighbors(Evaluated(shown, 2, features, None))
     assert [query.picture.label for query in neighbors.queries] == ["bees", "ants"]
     assert [query.num_same("PIRL") for query in neighbors.queries] == [1, 3]
@@ -67,7 +67,7 @@ def test_neighbors__exclude_query_if_unlabeled(image_folder):
     source = FolderSource(image_folder / "train")
     features = {name: 2 * (torch.randn(len(source), 4),) for name in ("pirl", "random")}
     labels = torch.full((len(source),), NO_CLASS)
-    display = choose_display(source, RGB)
+    display = choose_display(source, Reading())
     shown = ShownImages(source, range(len(source)), labels, [], display)
     neighbors = nearest_neighbors(Evaluated(shown, 0, features, None))
     assert neighbors.shares == []

@@ -55,8 +55,8 @@ def test_ambiguous_axes__are_refused_with_both_readings(shape, usual):
         ("YXS", (5, 6, 70), (70, 5, 6), ""),
         ("CYX", (70, 5, 6), (70, 5, 6), ""),
         ("YXC", (5, 6, 70), (70, 5, 6), ""),
-        ("ZYX", (8, 5, 6), (8, 5, 6), "the axis Z serves as channels"),
-        ("TZCYX", (8, 1, 1, 5, 6), (8, 5, 6), "the axis T serves as channels"),
+        ("ZYX", (8, 5, 6), (8, 5, 6), "Z serves as channels"),
+        ("TZCYX", (8, 1, 1, 5, 6), (8, 5, 6), "T serves as channels"),
         ("TCZYX", (1, 1, 1, 5, 6), (1, 5, 6), ""),
     ],
 )

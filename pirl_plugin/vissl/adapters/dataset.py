@@ -16,7 +16,7 @@ from vissl.data.ssl_transforms import get_transform
 
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.names import SOURCES
-from pirl_plugin.images.source import PixelType
+from pirl_plugin.images.reading import RGB
 from pirl_plugin.system.failures import Refused, check
 from pirl_plugin.system.files import digest_of
 from pirl_plugin.system.waits import Wait
@@ -25,6 +25,8 @@ from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from vissl.config import AttrDict
+
+    from pirl_plugin.models.network_config import NetworkConfig
 
 
 class PIRLDataset(GenericSSLDataset):
@@ -64,13 +66,15 @@ class PIRLDataset(GenericSSLDataset):
         data = next(iter(self.data_objs), None)  # our runs have one source
         return data if isinstance(data, PIRLDiskDataset) else None
 
-    def read_as(self, pixel_type: PixelType) -> None:
-        """Read images of this type other than RGB in uint8, from a source of this plugin.
+    def read_as(self, images: NetworkConfig) -> None:
+        """Read images with a run's channels, dtype and mean, from a source of this plugin.
 
-        They are tensors, which torchvision's ``ToTensor`` refuses.
+        Images other than RGB in uint8 are tensors, which torchvision's ``ToTensor`` refuses.
         """
-        if self.disk is not None:
-            self.disk.pixel_type = pixel_type
+        if self.disk is None:
+            return
+        self.disk.reading = images.reading._replace(nodata=self.disk.reading.nodata)
+        if images.pixel_type != RGB:
             entries = self.cfg.DATA[self.split].TRANSFORMS
             kept = [entry for entry in entries if entry["name"] != "ToTensor"]
             self.transform = get_transform(kept)

@@ -18,7 +18,8 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.opening import open_named
 from pirl_plugin.images.paper_datasets import NumberedSource
-from pirl_plugin.images.source import RGB, ImageSource, PixelType
+from pirl_plugin.images.reading import RGB, PixelType, Reading
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.trunks import feature_width
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
@@ -56,7 +57,7 @@ class PIRLDiskDataset:
         dataset_name: not used.
 
     Attributes:
-        pixel_type: channels and type of the images; by default they are converted to RGB.
+        reading: how images are read; by default, as RGB in uint8.
 
     Raises:
         FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
@@ -80,7 +81,7 @@ class PIRLDiskDataset:
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         self.source = _open(cfg, data_source, path, split)
-        self.pixel_type = RGB
+        self.reading = Reading(RGB, bool(cfg["DATA"].get("RGB")), options.get("NODATA"))
         label_sources = options.get("LABEL_SOURCES") or []
         if set(label_sources) & set(names.SOURCES):  # once here, rather than in each worker
             self._labels = self.source.labels()
@@ -127,13 +128,13 @@ class PIRLDiskDataset:
         Returns:
             ``(image, is_valid)``; an unreadable image is gray.
         """
-        pixels, is_valid = self.source.load(index, self._size, self.pixel_type)
+        pixels, is_valid = self.source.load(index, self._size, self.reading)
         if self._yields_tensors:
             return SourceImage(pixels, self._seed, int(self._epoch)), is_valid
-        if self.pixel_type == RGB:
+        pixel_type = self.reading.pixel_type
+        if pixel_type == RGB:
             return as_image(pixels), is_valid
-        white = 255 if pixels.dtype == torch.uint8 else 1
-        return pixels.float() / white, is_valid
+        return pixels.float() / pixel_type.white, is_valid
 
 
 def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:

@@ -1,19 +1,23 @@
 """A run's images: channels, dtype, mean and standard deviation, set when the run starts.
 
 For RGB images in uint8, the statistics are the configuration's, by default ImageNet's. For others,
-a new run computes them from a sample of the training images, and its checkpoints record them.
+a new run measures them on a sample of the training images. If the initial weights record statistics
+for such images, the run uses those. Its checkpoints record them.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from pirl_plugin.checkpoints.load import read_network_config
-from pirl_plugin.images.source import RGB, ImageSource
+from pirl_plugin.images.reading import RGB, Reading
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
 from pirl_plugin.system.console import put
 from pirl_plugin.system.failures import Refused
@@ -45,18 +49,31 @@ def identify_images(config: AttrDict, source: ImageSource, checkpoint: str | Non
     with errors_on_all_ranks():
         if rank() == 0 and checkpoint is not None:
             images = read_network_config(Path(checkpoint))
-        elif rank() == 0 and not config.DATA.get("RGB") and source.pixel_type != RGB:
-            channels, dtype = source.pixel_type
-            mean, std = source.statistics(source.pixel_type)
-            images = images.with_channels(channels)
-            images = images.with_values("images", mean=mean, std=std, dtype=dtype)
+        elif rank() == 0:
+            images = _images_of_new_run(config, source)
     return gather_objects(images)[0]
+
+
+def _images_of_new_run(config: AttrDict, source: ImageSource) -> NetworkConfig:
+    rgb = bool(config.DATA.get("RGB"))
+    pixel_type = source.type_to_read(rgb)
+    file = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
+    recorded = read_network_config(Path(file)) if os.path.isfile(file) else NetworkConfig()
+    if recorded.pixel_type == pixel_type and recorded.has_statistics:
+        put(f"weights   {file} sets mean and std\n")
+        return recorded
+    images = NetworkConfig().with_channels(pixel_type.channels)
+    if pixel_type == RGB:
+        return images
+    reading = Reading(pixel_type, rgb, config.DATA.TRAIN.get("NODATA"))
+    measured = source.statistics(reading)._asdict()
+    return images.with_values("images", dtype=pixel_type.dtype, statistics="measured", **measured)
 
 
 def set_images(config: AttrDict, images: NetworkConfig) -> None:
     """Set the channels, dtype and statistics in a configuration, unless they are given.
 
-    The configuration is complete for RGB in uint8. Call this for other images.
+    Without statistics, the configuration stays as it is.
 
     Args:
         config: VISSL's complete configuration, changed in place.
@@ -65,6 +82,19 @@ def set_images(config: AttrDict, images: NetworkConfig) -> None:
     Raises:
         Refused: the trunk is VISSL's, which reads RGB only.
     """
+    if not images.has_statistics:
+        return
+    if images.channels != 3:
+        _set_channels(config, images)
+    config.DATA.DTYPE = images.dtype
+    config.DATA.MEASURED = {name: list(getattr(images, name)) for name in ("mean", "low", "high")}
+    for section in _normalizations(config):
+        for key, default in _DEFAULTS.items():
+            if tuple(section.get(key) or default) == default:
+                section[key] = list(getattr(images, key))
+
+
+def _set_channels(config: AttrDict, images: NetworkConfig) -> None:
     trunk = config.MODEL.TRUNK
     name = trunk.PIRL_ENSEMBLE.MEMBER if trunk.NAME == "pirl_ensemble" else trunk.NAME
     if name == "pirl_resnet":
@@ -73,17 +103,12 @@ def set_images(config: AttrDict, images: NetworkConfig) -> None:
         trunk.setdefault("PIRL_TIMM", {}).setdefault("OPTIONS", {}).setdefault(
             "in_chans", images.channels
         )
-    elif images.channels != 3:
+    else:
         raise Refused(
             f"config.MODEL.TRUNK.NAME = {name}: this trunk reads 3 channels, but the images have "
             f"{images.pixel_type}. Add +config/pirl/models=resnet18 or timm, or "
             f"+config.DATA.RGB=true to convert images of one or four channels or 16 bits."
         )
-    config.DATA.DTYPE = images.dtype
-    for section in _normalizations(config):
-        for key, default in _DEFAULTS.items():
-            if tuple(section.get(key) or default) == default:
-                section[key] = list(getattr(images, key))
 
 
 def show_images(config: AttrDict, dataset: PIRLDataset) -> None:
@@ -115,13 +140,20 @@ def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
         if transform["name"] == "Normalize":
             mean = mean or transform.get("mean")
             std = std or transform.get("std")
-    return network_config_of(model).with_values(
+    mean = mean or data.get("MEAN") or None
+    measured = data.get("MEASURED") or {}
+    images = network_config_of(model).with_values(
         "run",
         size=size_of_transforms(transforms),
-        mean=mean or data.get("MEAN") or None,
+        mean=mean,
         std=std or data.get("STD") or None,
+        low=measured.get("low"),
+        high=measured.get("high"),
         dtype=data.get("DTYPE") or "uint8",
+        nodata=data["TRAIN"].get("NODATA"),
+        statistics="measured" if measured.get("low") and measured["mean"] == mean else None,
     )
+    return replace(images, rgb=bool(data.get("RGB")))
 
 
 def _normalizations(config: AttrDict) -> Iterator[dict[str, Any]]:

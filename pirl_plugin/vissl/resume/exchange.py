@@ -69,9 +69,15 @@ class ExchangeHook(QuietHook):
         self.exchange(task, task.last_batch.sample)
         if math.isfinite(task.losses[-1]):
             return
+        remedy = "Start a new run with a lower learning rate."
+        if measured := task.config.DATA.get("MEASURED"):
+            remedy = (
+                f"The images' values range from {min(measured['low']):.5g} to "
+                f"{max(measured['high']):.5g}. If one of them marks missing pixels, start a new "
+                f"run with config.DATA.TRAIN.NODATA, or else with a lower learning rate."
+            )
         raise FloatingPointError(
-            f"The loss is not finite in step {task.iteration}, which was not saved. Start a new "
-            f"run with a lower learning rate."
+            f"The loss is not finite in step {task.iteration}, which was not saved. {remedy}"
         )
 
     def exchange(self, task: Task, sample: Mapping[str, object]) -> None:

@@ -92,12 +92,14 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
 
 
 def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return ``size``, ``mean`` or ``std`` that the initial weights record, or a default.
+    """Return a value that the initial weights record, or a default.
 
     Raises:
-        Refused: the trunks in an ensemble record different values.
+        Refused: the trunks in an ensemble record different values, or weights record that mean and
+            standard deviation are unknown.
     """
     from pirl_plugin.checkpoints.load import read_network_config
+    from pirl_plugin.models.network_config import UNKNOWN
 
     model = _root_.config.MODEL
     files = [model.WEIGHTS_INIT.PARAMS_FILE]
@@ -107,6 +109,11 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     for file in files:
         if os.path.isfile(file or ""):  # not "", a placeholder or an address
             recorded = read_network_config(Path(file))
+            if name in ("mean", "std") and recorded.statistics == UNKNOWN:
+                raise Refused(
+                    f"{file} was trained on float views with unknown mean and standard deviation. "
+                    f"Set config.DATA.MEAN and config.DATA.STD, as the views subtract and divide."
+                )
             values.append(getattr(recorded, name) if name in recorded.origins else default)
     if any(value != values[0] for value in values):
         raise Refused(
@@ -132,6 +139,7 @@ def _test_resize(*, _root_: DictConfig) -> int:
 COMPUTED: dict[str, Callable[..., Any]] = {
     "DATA.MEAN": partial(_recorded, "mean", IMAGENET_MEAN),
     "DATA.STD": partial(_recorded, "std", IMAGENET_STD),
+    "DATA.TRAIN.NODATA": partial(_recorded, "nodata", None),
     "DATA.NUM_DATALOADER_WORKERS": partial(_gpu_workers, 12),
     "DATA.TRAIN.BATCHSIZE_PER_REPLICA": partial(_batch, 32),
     "DATA.TRAIN.VIEWS.patches_crop_size": partial(_view_size, 255, 224),

@@ -46,6 +46,8 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
         overrides.append("+config.DATA.RGB=true")
     # The classifier, the image size and normalization for the trunk, and the folder.
     config = trunk.network_config
+    if config.nodata is not None:
+        overrides.append(f"config.DATA.TRAIN.NODATA={config.nodata}")
     overrides += [
         f"config.MODEL.HEAD.NUM_CLASSES={len(images.classes)}",
         f"config.DATA.TRAIN.CROP_SIZE={config.size}",

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from classy_vision.tasks import register_task
+from torch import nn
 from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
 
-from pirl_plugin.images.source import RGB
 from pirl_plugin.system.loader import Batches, start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.system.watcher import waiting
@@ -18,7 +18,12 @@ from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.images import check_views
 from pirl_plugin.vissl.adapters.method import PIRLTimm
 from pirl_plugin.vissl.adapters.model_input import prepare_model
-from pirl_plugin.vissl.adapters.run_images import identify_images, set_images, show_images
+from pirl_plugin.vissl.adapters.run_images import (
+    identify_images,
+    run_network,
+    set_images,
+    show_images,
+)
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, PIRLReportHook, TestedHook
@@ -31,7 +36,6 @@ from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_sectio
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
-    from torch import nn
     from vissl.config import AttrDict
 
 
@@ -58,10 +62,9 @@ class PIRLTask(SelfSupervisionTask):
         first = datasets["train" if "train" in datasets else "test"]
         if first.disk is not None:
             images = identify_images(self.config, first.disk.source, self.checkpoint_path)
-            if images.pixel_type != RGB:
-                set_images(self.config, images)
-                for dataset in datasets.values():
-                    dataset.read_as(images.pixel_type)
+            set_images(self.config, images)
+            for dataset in datasets.values():
+                dataset.read_as(run_network(nn.Identity(), self.config))
             if rank() == 0:
                 show_images(self.config, first)
         return datasets
@@ -104,7 +107,9 @@ class PIRLTask(SelfSupervisionTask):
         model: nn.Module = super()._build_model(*args, **kwargs)
         trunk = getattr(model, "trunk", None)
         if isinstance(trunk, PIRLTimm) and train is not None and train.disk is not None:
-            check_views(trunk, train.transform, train.disk.pixel_type)  # a ResNet takes any size
+            check_views(
+                trunk, train.transform, train.disk.reading.pixel_type
+            )  # a ResNet takes any size
         prepare_model(model, self.config, self.device)
         return model
 

@@ -11,7 +11,6 @@ import torch
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.source import RGB
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
@@ -45,10 +44,9 @@ def opened(data, *overrides, checkpoint=None):
     splits = ["TRAIN", "TEST"] if LINEAR in overrides else ["TRAIN"]
     datasets = open_datasets(config, splits)
     images = identify_images(config, datasets["train"].data_objs[0].source, checkpoint)
-    if images.pixel_type != RGB:
-        set_images(config, images)
-        for dataset in datasets.values():
-            dataset.read_as(images.pixel_type)
+    set_images(config, images)
+    for dataset in datasets.values():
+        dataset.read_as(run_network(torch.nn.Identity(), config))
     return config, datasets
 
 
@@ -59,11 +57,12 @@ def test_pretraining__reads_image_channels(channels, dtype, tmp_path):
     data = save_arrays(tmp_path, channels, dtype)
     config, datasets = opened(data, QUICK)
     source = open_source(data / "train")
-    mean, std = source.statistics(source.pixel_type)
+    mean, std, low, high = source.statistics()
     network = run_network(torch.nn.Identity(), config)
-    assert (network.mean, network.std) == (tuple(mean), tuple(std))
+    assert (network.mean, network.std, network.low, network.high) == (mean, std, low, high)
+    assert network.statistics == "measured"
     assert network.dtype == np.dtype(dtype).name
-    assert config.MODEL.TRUNK.PIRL_RESNET.IN_CHANNELS == channels
+    assert config.MODEL.TRUNK.PIRL_RESNET.get("IN_CHANNELS", 3) == channels
     views = datasets["train"][0]["data"]["images"]
     assert (views.shape[0], views.dtype) == (channels, source.pixel_type.dtype)
     model = torch.nn.Flatten()
@@ -90,10 +89,7 @@ def test_benchmark__reads_images_as_recorded_with_weights(tmp_path):
     assert -1.2 < float(test.mean()) < 1.2  # (uniform on 0 to 250, minus 100) / 50
     config, _ = opened(data, LINEAR)  # without weights there is no record
     normalize = config.DATA.TEST.TRANSFORMS[-1]
-    assert (
-        normalize["mean"]
-        == open_source(data / "train").statistics(open_source(data / "train").pixel_type)[0]
-    )
+    assert normalize["mean"] == list(open_source(data / "train").statistics().mean)
 
 
 def test_resumed_run__uses_statistics_from_checkpoint(tmp_path):
