@@ -122,16 +122,46 @@ def test_given_values__and_rgb_are_kept(image_folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_run__with_other_channels_resumes_after_kill(tmp_path):
+def test_run__with_missing_pixels_resumes_after_kill(tmp_path):
+    """Also with values that change before the run resumes, because the record has the mean."""
     data = save_arrays(tmp_path, 7, np.uint16)
+    for number, path in enumerate(sorted(data.rglob("*.npy"))):
+        array = np.load(path)
+        array[number : number + 20, 8:30, number % 7] = 65_535
+        np.save(path, array)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    printed = run(*settings(data, whole, epochs=2)).stdout
+    missing = "config.DATA.TRAIN.NODATA=65535"
+    printed = run(*settings(data, whole, epochs=2), missing).stdout
     assert "7 channels of uint16, 24 px" in printed
+    assert "nodata 65535 (run)" in printed
+    assert "max 249 249 249" in printed
     fault = {"FAULT_IN_STEP": "2:SIGUSR1", "PYTHONPATH": faults.__path__[0]}
-    stopped = run(*settings(data, killed, epochs=2), environment=fault, check=False)
+    stopped = run(*settings(data, killed, epochs=2), missing, environment=fault, check=False)
     assert stopped.returncode == 128 + signal.SIGUSR1, stopped.stderr[-2000:]
-    run(*settings(data, killed, epochs=2))
+    run(*settings(data, killed, epochs=2), missing)
     trunks = [load_trunk(out / "checkpoint.torch") for out in (whole, killed)]
     assert trunks[0].network_config == trunks[1].network_config
+    assert trunks[0].network_config.nodata == 65_535
     for one, other in zip(*(trunk.state_dict().values() for trunk in trunks), strict=True):
         assert torch.equal(one, other)
+
+
+def test_run__starts_with_the_statistics_of_its_weights(tmp_path, capsys):
+    data = save_arrays(tmp_path, 2, np.float32)
+    trunk = ResNetTrunk(10, 0.5, in_channels=2)
+    values = {"mean": [90.0, 80.0], "std": [7.0, 6.0], "dtype": "float32", "nodata": 3}
+    trunk.network_config = trunk.network_config.with_values("run", size=24, **values)
+    save_trunk(trunk, tmp_path / "trunk.torch")
+    weights = f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / 'trunk.torch'}"
+    config, datasets = opened(data, QUICK, weights)
+    assert config.HOOKS.PIRL_INPUT.mean == [90, 80]
+    assert datasets["train"].disk.reading.mean == (90, 80)
+    assert datasets["train"].disk.reading.nodata == 3
+    assert "trunk.torch sets mean and std" in capsys.readouterr().out
+    other = save_arrays(tmp_path / "other", 2, np.uint16)
+    assert opened(other, QUICK, weights)[0].HOOKS.PIRL_INPUT.mean != [90, 80]
+    trunk.network_config = trunk.network_config.with_values("run", statistics="unknown")
+    save_trunk(trunk, tmp_path / "trunk.torch")
+    assert opened(data, QUICK, weights)[0].HOOKS.PIRL_INPUT.mean != [90, 80]
+    with pytest.raises(SystemExit, match=r"unknown mean and .* Set config\.DATA\.MEAN"):
+        opened(data, LINEAR, weights)
