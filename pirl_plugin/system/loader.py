@@ -23,7 +23,7 @@ from multiprocessing import forkserver
 from types import ModuleType
 from typing import Any
 
-from pirl_plugin.system.console import warn
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.failures import FailedProcess, sentence
 from pirl_plugin.system.processes import (
@@ -208,7 +208,7 @@ def _start(data: Any, workers: int, options: dict[str, Any]) -> Iterator[Any]:
                 return iter(loader)
         finally:
             sys.modules["__main__"] = script
-        warn(f"Images are read without worker processes: {obstacle}.")
+        warn_once(f"Images are read without worker processes: {obstacle}.")
     return iter(DataLoader(data, **options))
 
 
@@ -219,8 +219,8 @@ def _obstacle(data: Any) -> str:
         probe.dump(data)
     except Exception as error:  # classes may define how they are pickled
         return (
-            f"the data set cannot be pickled ({sentence(error)}). It may contain only what pickle "
-            f"supports, from modules other than the script or notebook itself"
+            f"the data set cannot be pickled ({sentence(error)}). To use workers, define it in a "
+            f"module, not in the script or notebook itself, with values that pickle supports"
         )
     if probe.size > _LARGEST_COPY:
         return f"the data set takes {probe.size / 1e9:.1f} GB of memory, which each would copy"
