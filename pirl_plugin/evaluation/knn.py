@@ -91,6 +91,7 @@ def find_neighbors(
     k: int,
     *,
     leave_one_out: bool = False,
+    groups: Tensor | None = None,
     chunk: int = 256,
     block: int = 65_536,
     device: torch.device | None = None,
@@ -105,6 +106,8 @@ def find_neighbors(
         gallery: (N, D) floating.
         k: number of neighbors, at most N.
         leave_one_out: the queries are the gallery, and no row is its own neighbor.
+        groups: (N,) integers; then no row is a neighbor of a row in its own group, either. If too
+            few rows remain, the last cosines are −∞.
         chunk: queries at a time.
         block: gallery rows at a time.
         device: where to compute; None: on the gallery's device.
@@ -126,6 +129,8 @@ def find_neighbors(
     if k < 1:
         raise Refused(f"`k` = {k} with {len(gallery)} rows: expected at least one neighbor")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
+    own = torch.arange(len(gallery)) if groups is None else groups
+    own = own.to(device)
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
     for first in range(0, len(gallery), block):
@@ -135,7 +140,7 @@ def find_neighbors(
             part = slice(start, min(start + chunk, len(query)))
             cosine = unit_rows(query[part].to(device, dtype)) @ columns
             if leave_one_out:
-                is_itself = numbers == torch.arange(part.start, part.stop, device=device)[:, None]
+                is_itself = own[numbers] == own[part, None]
                 cosine.masked_fill_(is_itself, -torch.inf)
             near = cosine.topk(min(k, cosine.shape[1]), dim=1)
             # Merge with the nearest rows from earlier blocks.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -97,6 +98,8 @@ def compare_layers(
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
     measured = labeled_features(trunks, layers, images, rows, batch, workers)
     train_labels = measured.train_labels
+    groups = images.train.groups()
+    own = None if groups is None else torch.from_numpy(groups)[measured.train_rows]
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
     answers: dict[str, Tensor] = {}  # for the first network, leave-one-out
     for number, (gallery, queries) in enumerate(measured.features):
@@ -105,7 +108,7 @@ def compare_layers(
         is_right = vote(*neighbors, train_labels, temperature) == measured.test_labels
         top1[layer].append(round(100.0 * int(is_right.sum()) / len(is_right), 2))
         if number < len(layers) and len(gallery) > 1:
-            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
+            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True, groups=own)
             answers[layer] = vote(*neighbors, train_labels, temperature) == train_labels
     pooled = None
     if len(rows) == int((images.labels != NO_CLASS).sum()):

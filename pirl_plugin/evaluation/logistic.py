@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, sample_rows
+from pirl_plugin.images.groups import deal_groups
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import MissingPackage, Refused
@@ -58,7 +59,9 @@ class LogisticFit:
         return round(100 * float(self.held_out_right.mean()), 2)
 
 
-def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
+def fit_logistic(
+    features: Tensor, labels: NDArray[np.int64], groups: NDArray[np.int64] | None = None
+) -> LogisticFit:
     """Fit scikit-learn's logistic regression, with C chosen by held-out likelihood.
 
     Each column is centered and divided by its standard deviation, or by the mean deviation over
@@ -70,15 +73,16 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
     Args:
         features: floating ``(N, D)``.
         labels: int64 ``(N,)``.
+        groups: int64 ``(N,)``; images with equal numbers are held out together. None: no groups.
 
     Raises:
-        Refused: no class has two images.
+        Refused: no class has two images, or two groups.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
 
-    splits = held_out_splits(labels)
+    splits = held_out_splits(labels, groups)
     rows = features.double()  # in float32, L-BFGS stops too early under strong regularization
     deviation, mean = torch.std_mean(rows, dim=0, correction=0)
     deviation = deviation.clamp(min=float(deviation.mean()) or 1.0)  # 0 if all images are equal
@@ -129,25 +133,39 @@ def fit_logistic(features: Tensor, labels: NDArray[np.int64]) -> LogisticFit:
 
 
 def held_out_splits(
-    labels: NDArray[np.int64],
+    labels: NDArray[np.int64], groups: NDArray[np.int64] | None = None
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the rows to fit and to hold out: five folds, or a fifth of many images.
 
-    Each class keeps an image to fit, so a class with a single image has none to hold out.
+    Each class keeps an image to fit, so a class with a single image has none to hold out. Groups
+    are held out together, and count like images.
 
     Raises:
-        Refused: no class has two images.
+        Refused: no class has two images, or two groups.
     """
     searched = np.array(sample_rows(labels, _MOST_SEARCHED))
-    fold = _folds(labels[searched])
+    if groups is None:
+        fold = _folds(labels[searched])
+        unit = "images"
+    else:
+        fold = deal_groups(labels[searched], groups[searched])
+        unit = "groups"
     splits = []
-    for number in range(5 if len(labels) < _FEW_IMAGES else 1):
+    for number in range(5 if _num_independent(labels, groups) < _FEW_IMAGES else 1):
         is_held_out = fold == number
-        if is_held_out.any():
-            splits.append((searched[~is_held_out], searched[is_held_out]))
+        fitted = searched[~is_held_out]
+        held_out = searched[is_held_out]
+        held_out = held_out[np.isin(labels[held_out], labels[fitted])]
+        if len(held_out) and len(np.unique(labels[fitted])) > 1:
+            splits.append((fitted, held_out))
     if not splits:
-        raise Refused("No class has two images, so C cannot be chosen. Add labeled images.")
+        raise Refused(f"No class has two {unit}, so C cannot be chosen. Add labeled images.")
     return splits
+
+
+def _num_independent(labels: NDArray[np.int64], groups: NDArray[np.int64] | None) -> int:
+    """Return the number of groups, or of images without groups."""
+    return len(labels if groups is None else np.unique(groups))
 
 
 def _folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -286,17 +304,20 @@ def fit_layers(
     require_scikit_learn()
     measured = labeled_features([trunk], layers, images, batch=batch, workers=workers)
     train_labels = measured.train_labels.numpy()
+    groups = images.train.groups()
+    if groups is not None:
+        groups = groups[measured.train_rows.numpy()]
     fits = {}
     predicted = {}
     held_out_right: dict[str, Tensor] = {}
     for layer, (train, test) in zip(layers, measured.features, strict=True):
         print(f"logistic regression on {layer}, {train.shape[1]:,} dimensions", flush=True)
-        fit = fit_logistic(train, train_labels)
+        fit = fit_logistic(train, train_labels, groups)
         fits[layer] = fit
         predicted[layer] = fit.predict(test)
         held_out_right[layer] = torch.from_numpy(fit.held_out_right)
     measured.warn_about_equal_images(images)
-    chosen = choose_layer(held_out_right, len(train_labels))
+    chosen = choose_layer(held_out_right, _num_independent(train_labels, groups))
     _, test = measured.features[layers.index(chosen)]
     return LogisticFits(
         fits=fits,
@@ -313,11 +334,11 @@ def choose_layer(held_out_right: dict[str, Tensor], num_train: int) -> str:
     """Return the layer with the best held-out accuracy; test images are not used.
 
     On few training images, the layer with the best accuracy is often not the best layer. With fewer
-    than 1,000, the last layer is kept unless another is clearly better.
+    than 1,000 images or groups, the last layer is kept unless another is clearly better.
 
     Args:
         held_out_right: layer → bool ``(H,)``, from :class:`LogisticFit`.
-        num_train: number of training images.
+        num_train: number of training images, or of their groups.
     """
     last = [*held_out_right][-1]
     if num_train < _FEW_IMAGES:

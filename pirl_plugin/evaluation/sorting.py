@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 import torch
 from PIL import Image
 
+from pirl_plugin.images.decode import read_file
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import naming_failures
@@ -36,6 +37,8 @@ def sort_images(
 ) -> None:
     """Put a symbolic link to each image, or a copy, into ``folder/CLASS``.
 
+    An image with one file per channel gets a link to each file.
+
     Nothing is overwritten: an image with an existing name gets a suffix.
 
     Args:
@@ -48,13 +51,15 @@ def sort_images(
         for row, name in zip(rows, classes, strict=True):
             target = folder / name
             target.mkdir(parents=True, exist_ok=True)
-            _place(target, source, row)
+            for file in source.files_of(row):
+                _place(target, source, row, file)
 
 
-def _place(folder: Path, source: ImageSource, row: int) -> None:
-    """Link or copy an image, under the first free name."""
-    original = os.path.abspath(source.path_of(row))
-    name = PurePath(source.name_of(row))
+def _place(folder: Path, source: ImageSource, row: int, file: str) -> None:
+    """Link or copy an image's file, under the first free name."""
+    original = os.path.abspath(file)
+    has_channels = bool(source.channel_files(row))
+    name = PurePath(file if has_channels else source.name_of(row))
     for number in itertools.count(1):
         suffix = f"_{number}" if number > 1 else ""
         path = folder / f"{name.stem}{suffix}{name.suffix}"
@@ -69,7 +74,7 @@ def _place(folder: Path, source: ImageSource, row: int) -> None:
         except OSError:  # a file system without links
             pass
         with source.reading(row):
-            content = source.read(row)
+            content = read_file(file) if has_channels else source.read(row)
         if isinstance(content, torch.Tensor):
             stream = io.BytesIO()
             as_image(content).save(stream, "PNG")
@@ -78,8 +83,8 @@ def _place(folder: Path, source: ImageSource, row: int) -> None:
             kind = Image.open(io.BytesIO(content)).format or ""
             path = path.with_name(f"{path.name}.{kind.lower()}")
         try:
-            with path.open("xb") as file:
-                file.write(content)
+            with path.open("xb") as copy:
+                copy.write(content)
             return
         except FileExistsError:
             continue

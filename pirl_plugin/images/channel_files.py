@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
@@ -19,18 +18,9 @@ from pirl_plugin.views.pixels import is_rgb
 class ChannelFilesSource(ImageSource):
     """A source whose images may have one file per channel.
 
-    A subclass sets :attr:`channel_names`. If it is empty, each image is one file.
+    A subclass sets :attr:`channel_names`, and overrides :meth:`channel_files`. If there are no
+    names, each image is one file.
     """
-
-    @abstractmethod
-    def channel_files(self, row: int) -> dict[str, str]:
-        """Return channel → path for the files that an image has."""
-
-    def files_of(self, row: int) -> list[str]:
-        """Return the paths of an image's files."""
-        if not self.channel_names:
-            return super().files_of(row)
-        return list(self.channel_files(row).values())
 
     def files(self) -> list[str]:
         """Return the paths of all files, in order."""

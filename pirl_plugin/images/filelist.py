@@ -14,6 +14,7 @@ from typing import IO, Any, TextIO
 
 import numpy as np
 
+from pirl_plugin.images.channel_files import ChannelFilesSource
 from pirl_plugin.images.classes import (
     MISSING_VALUES,
     NO_CLASS,
@@ -25,32 +26,35 @@ from pirl_plugin.images.classes import (
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
+from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, LISTS
-from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import counted
 
 _DELIMITERS = (",", ";", "\t")
 _FILES_TO_CHECK = 8
+_CHANNELS = "channels"
+"""Key in a ``.jsonl`` for the files of an image's channels: name → path."""
 
 Rows = Iterable[Mapping[Any, object]]
 """The rows in a list: values by column."""
 
 
-class FileListSource(ImageSource):
+class FileListSource(ChannelFilesSource):
     """The images in a list; relative paths are relative to the list's folder.
 
     In a ``.txt``, a line is a path, or a path, a space or tab, and a label. Lines that begin with
     ``#`` are comments. Tables, ``.csv`` and ``.tsv``, have a header and are separated by commas,
-    semicolons or tabs. In a ``.jsonl``, each line is an object, as in ``metadata.jsonl``. A
-    ``.npy`` is an array (N,) of strings.
+    semicolons or tabs. In a ``.jsonl``, each line is an object, as in ``metadata.jsonl``; for an
+    image with one file per channel, ``channels`` maps their names to paths. A ``.npy`` is an array
+    (N,) of strings.
 
     Args:
         path: path to the list.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: new prefix for all paths.
-        columns: names of a table's path and label columns.
+        columns: names of a table's path, label and group columns.
 
     Raises:
         FileNotFoundError: the list does not exist, or the first files in it do not exist.
@@ -75,19 +79,27 @@ class FileListSource(ImageSource):
             )
         paths = []
         self._labels: list[object] = []
+        groups: list[object] = []
+        self._channel_files: list[dict[str, str]] = []
         with open(file, "rb", opener=open_regular) as stream:
             header, rows = _read(stream, file)
             path_column = columns.find("image", header, file)
             if path_column is None:
                 raise Refused(f"{file}: {column_hint('image', header)}")
             label_column = columns.find("label", header, file)
+            group_column = columns.find("group", header, file)
             for number, row in enumerate(rows, 1):
                 image = str(row.get(path_column) or "").strip()
                 if not image:
                     raise Refused(f"{file}: entry {number} has no {path_column!r}. Remove it.")
                 paths.append(new_prefix + image.removeprefix(remove_prefix))
                 self._labels.append(row.get(label_column) if label_column else None)
-        used = ("", path_column, label_column)
+                groups.append(row.get(group_column) if group_column else None)
+                files = row.get(_CHANNELS)
+                self._channel_files.append(files if isinstance(files, dict) else {})
+        self._groups = group_names(groups) if group_column else None
+        self.channel_names = natural_order(set().union(*self._channel_files))
+        used = ("", path_column, label_column, group_column, _CHANNELS)
         other_columns = [name for name in header if name not in used]
         if other_columns:  # otherwise there was no choice
             labels = f", labels from {label_column!r}" if label_column else ""
@@ -95,13 +107,23 @@ class FileListSource(ImageSource):
         # An error names them if the table has no recognized label column.
         self._other_columns = other_columns if label_column is None else []
         super().__init__(file, paths, os.path.dirname(file))
-        first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(self)))]
+        numbers = range(min(_FILES_TO_CHECK, len(self)))
+        first = list(chain.from_iterable(map(self.files_of, numbers)))
         if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
             raise MissingFile(
                 f"The first {counted(len(first), 'file')} in {file} cannot be found, such as "
                 f"{first[0]}. Write paths that are absolute or relative to the list's "
                 f"folder, with file extensions."
             )
+
+    def channel_files(self, row: int) -> dict[str, str]:
+        """Return channel → path for the files that an image has."""
+        files = self._channel_files[row]
+        return {name: os.path.join(self._root, path) for name, path in files.items()}
+
+    def group_names(self) -> list[str | None] | None:
+        """Return one group name per image; None if the user named no groups."""
+        return self._groups
 
     def _find_classes(self) -> Classes:
         """Return the classes from the labels or, without labels, from the images' folders.

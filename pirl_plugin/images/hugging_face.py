@@ -23,6 +23,7 @@ from pirl_plugin.images.classes import (
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import UnreadableImageError
+from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import DISK_HF
 from pirl_plugin.system.console import warn_once
@@ -39,7 +40,7 @@ class HuggingFaceSource(MapSource):
 
     Args:
         dataset: the data set.
-        columns: names of the image and label columns.
+        columns: names of the image, label and group columns.
         path: the data set's name in messages; None: its class name.
 
     Raises:
@@ -57,6 +58,7 @@ class HuggingFaceSource(MapSource):
                 f"and pass an image transform as the views."
             )
         self._key = self._find_column("image")
+        self._group_column = self._columns.find("group", list(dataset.features), self.path)
         self._items = self._rows_of(self._key)
 
     def _rows_of(self, column: str) -> Any:
@@ -113,6 +115,12 @@ class HuggingFaceSource(MapSource):
         warn_once(f"{self.path}: {kind}s from the column {column!r}")
         return column
 
+    def group_names(self) -> list[str | None] | None:
+        """Return one group name per image; None if the user named no groups."""
+        if self._group_column is None:
+            return None
+        return group_names(self._rows_of(self._group_column)[:].column(0).to_pylist())
+
     def _find_classes(self) -> Classes:
         """Return the classes in the label column.
 
@@ -145,7 +153,7 @@ class HuggingFaceFiles(HuggingFaceSource):
     Args:
         path: a folder with ``state.json``, a Parquet file, or a pattern for Parquet files, such as
             ``data/train-*.parquet``.
-        columns: names of the image and label columns.
+        columns: names of the image, label and group columns.
 
     Raises:
         ImportError: the package ``datasets`` is not installed.

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import Classes, name_classes, natural_order
+from pirl_plugin.images.decode import Decoded
 from pirl_plugin.images.reading import Reading
 from pirl_plugin.images.source import ImageSource
 
@@ -53,6 +54,11 @@ class JoinedSource(ImageSource):
         part, row = self._locate(row)
         part.report_unreadable(row, reason)
 
+    def _read_image(self, row: int, scaled_to: int) -> Decoded:
+        part, part_row = self._locate(row)
+        with self.reading(row):
+            return part._read_image(part_row, scaled_to)
+
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
         """Return the content of an image's file, or the pixels if it has no file."""
         part, row = self._locate(row)
@@ -67,6 +73,11 @@ class JoinedSource(ImageSource):
         """Return an image's name, relative to its own source's folder."""
         part, row = self._locate(row)
         return part.name_of(row)
+
+    def channel_files(self, row: int) -> dict[str, str]:
+        """Return channel → path for the files that an image has."""
+        part, row = self._locate(row)
+        return part.channel_files(row)
 
     def files(self) -> list[str]:
         """Return the file paths in all parts."""
@@ -92,11 +103,11 @@ class JoinedSource(ImageSource):
             order = natural_order(set().union(*(part.classes for part in self._parts)))
         return name_classes([labels[row] for row in self._rows], order)
 
-    def _find_groups(self) -> list[str | None] | None:
+    def group_names(self) -> list[str | None] | None:
         """Return the group names in all parts; None if a part has no groups."""
         names: list[str | None] = []
         for part in self._parts:
-            names_of_part = part._find_groups()
+            names_of_part = part.group_names()
             if names_of_part is None:
                 return None
             names += names_of_part

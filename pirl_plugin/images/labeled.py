@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +15,19 @@ from numpy.typing import NDArray
 from pirl_plugin.images.classes import NO_CLASS, join_classes, require_class_names
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.folders import FolderSource, find_splits
+from pirl_plugin.images.groups import hold_out_groups
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import write_text
+from pirl_plugin.system.text import counted
 
 _HELD_OUT = 0.2  # fraction of each class
 _LISTS = ("train.jsonl", "val.jsonl")
+_GROUP = "group"  # column in these lists
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ def open_labeled(
             any format; or with class folders, from which test images are held out.
         train: training images, in any format.
         val: test images.
-        columns: columns in tables and data sets.
+        columns: columns in tables and data sets, or a pattern for folders.
 
     Raises:
         FileNotFoundError: the images do not exist.
@@ -90,15 +96,36 @@ def open_labeled(
     if data is not None:
         splits = find_splits(data)
         if splits is None:
-            return _hold_out(data)
+            return _hold_out(data, columns)
         train, val = splits
     assert train is not None
     assert val is not None
     train_source = open_source(train, columns=columns)
     test_source = open_source(val, columns=columns)
+    _check_groups(train_source, test_source, columns)
     if not isinstance(train_source, FolderSource):  # a folder's name is a class in any case
         require_class_names(train_source.classes, train_source.path)
     return _labeled(train_source, test_source)
+
+
+def _require_groups(source: ImageSource, columns: Columns) -> None:
+    if columns.group is not None and source.group_names() is None:
+        raise Refused(
+            f"`group_column` = {columns.group}: {source.path} has no columns. Name the groups in a "
+            f"folder with `pattern`."
+        )
+
+
+def _check_groups(train: ImageSource, test: ImageSource, columns: Columns) -> None:
+    """Refuse a group column that does not exist, and warn about groups in both sources."""
+    _require_groups(train, columns)
+    shared = set(train.group_names() or ()) & set(test.group_names() or ())
+    names = sorted(filter(None, shared))
+    if names:
+        warn(
+            f"{counted(len(names), 'group')} with test images, such as {names[0]}, also "
+            f"{'has' if len(names) == 1 else 'have'} training images, so accuracies are too high."
+        )
 
 
 def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
@@ -108,18 +135,49 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
             f"A classifier needs two classes, but {train.path} has {len(classes)}. Make one folder "
             f"per class, or pass a list with labels."
         )
+    if list(train.channel_names) != list(test.channel_names):
+        raise Refused(
+            f"{train.path} has the channels {' '.join(train.channel_names) or 'of single files'}, "
+            f"but {test.path} has {' '.join(test.channel_names) or 'those of single files'}."
+        )
     test_labels = join_classes(classes, test.named_classes, test.path)
     return LabeledImages(train, test, classes, np.concatenate([train_labels, test_labels]))
 
 
-def _hold_out(folder: Path) -> LabeledImages:
-    """Hold out about a fifth of each class for testing."""
-    source = open_source(folder)
-    if not isinstance(source, FolderSource) or len(source.classes) < 2:
+def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
+    """Hold out about a fifth of each class for testing; of groups, if there are any."""
+    source = open_source(folder, columns=columns)
+    if not isinstance(source, (FolderSource, PatternSource)) or len(source.classes) < 2:
         raise MissingFile(
             f"`data` = {folder} has neither train/CLASS/* and val/CLASS/* nor two or more "
             f"class folders. For other data, pass `train` and `val`."
         )
+    groups = source.groups()
+    _require_groups(source, columns)
+    if groups is None:
+        is_test = _hold_out_images(source)
+        unit = "image"
+    else:
+        labels = source.labels()
+        is_test = np.zeros(len(source), bool)
+        is_labeled = labels != NO_CLASS
+        is_test[is_labeled] = hold_out_groups(labels[is_labeled], groups[is_labeled])
+        num_groups = len(np.unique(groups[is_test]))
+        unit = "group"
+        print(f"{num_groups:,} of {len(np.unique(groups)):,} groups are held out for testing")
+    if not is_test.any():
+        raise Refused(f"`data` = {folder} has only one {unit} per class. Add images.")
+    print(
+        f"{is_test.sum():,} of {len(source):,} images in {source.path} are held out for "
+        f"testing, about a fifth of each class. To choose them yourself, use folders train and val."
+    )
+    train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())
+    test = JoinedSource(source.path, [source], np.flatnonzero(is_test).tolist())
+    return replace(_labeled(train, test), held_out_of=folder)
+
+
+def _hold_out_images(source: ImageSource) -> NDArray[np.bool_]:
+    """Choose about a fifth of each class by the images' names."""
     labels = source.labels()
     shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
     is_test = (shares < _HELD_OUT) & (labels != NO_CLASS)
@@ -130,15 +188,7 @@ def _hold_out(folder: Path) -> LabeledImages:
         if is_test[rows].all() or not is_test[rows].any():
             is_test[rows] = False
             is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1
-    if not is_test.any():
-        raise Refused(f"`data` = {folder} has only one image per class. Add images.")
-    print(
-        f"{is_test.sum():,} of {len(source):,} images in {source.path} are held out for "
-        f"testing, about a fifth of each class. To choose them yourself, use folders train and val."
-    )
-    train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())
-    test = JoinedSource(source.path, [source], np.flatnonzero(is_test).tolist())
-    return replace(_labeled(train, test), held_out_of=folder)
+    return is_test
 
 
 def _share(name: str) -> float:
@@ -165,15 +215,23 @@ def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
                 f"{images.held_out_of} has changed since {file} was written. Choose another folder "
                 f"for the results."
             )
-    train, test = map(open_source, lists)
+    columns = BY_NAME if images.train.groups() is None else Columns(group=_GROUP)
+    train, test = (open_source(path, columns=columns) for path in lists)
     return replace(_labeled(train, test), held_out_of=images.held_out_of)
 
 
 def _list_images(source: ImageSource) -> str:
     """Return a list of the images, with one JSON object per line."""
     names = [*source.classes, None]  # the last entry is for NO_CLASS, −1
+    groups = source.groups()
     lines = []
-    for path, label in zip(source.paths(), source.labels(), strict=True):
-        row = {"path": os.path.abspath(path), "label": names[label]}
-        lines.append(f"{json.dumps(row)}\n")
+    for row, label in enumerate(source.labels()):
+        path = os.path.abspath(source.path_of(row))
+        entry: dict[str, Any] = {"path": path, "label": names[label]}
+        if groups is not None:
+            entry[_GROUP] = str(groups[row])
+        if source.channel_names:
+            files = source.channel_files(row)
+            entry["channels"] = {name: os.path.abspath(file) for name, file in files.items()}
+        lines.append(f"{json.dumps(entry)}\n")
     return "".join(lines)

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import UnreadableImageError, read_file
+from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
@@ -142,6 +143,19 @@ class MapSource(ImageSource):
                 raise WrongItems(f"{self.path}: {column_hint('image', images)}")
             (key,) = images
         return key
+
+    def group_names(self) -> list[str | None] | None:
+        """Return the values in the data set's attribute with the group column's name."""
+        name = self._columns.group
+        if name is None:
+            return None
+        values = getattr(self.dataset, name, None)
+        if values is None or len(values) != len(self):
+            raise Refused(
+                f"`group_column` = {name} is not an attribute of {self.path} with one value per "
+                f"item."
+            )
+        return group_names(np.asarray(values).tolist())
 
     def _find_classes(self) -> Classes:
         """Return the classes in ``targets`` or ``labels``, as in torchvision's data sets.

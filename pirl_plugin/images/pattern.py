@@ -113,7 +113,8 @@ class PatternSource(ChannelFilesSource):
         before, mark, after = super().path_of(row).rpartition(_MARK)
         return f"{before}*{after}" if mark else after
 
-    def _find_groups(self) -> list[str | None] | None:
+    def group_names(self) -> list[str | None] | None:
+        """Return one group name per image; None if the user named no groups."""
         return self._groups
 
     def _find_classes(self) -> Classes:

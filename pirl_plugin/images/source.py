@@ -228,9 +228,13 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """Return an image's path."""
         return os.path.join(self._root, os.fsdecode(self._images[row]))
 
+    def channel_files(self, row: int) -> dict[str, str]:
+        """Return channel → path for the files that an image has; empty if it is one file."""
+        return {}
+
     def files_of(self, row: int) -> list[str]:
         """Return the paths of an image's files; several if each has a channel."""
-        return [self.path_of(row)]
+        return list(self.channel_files(row).values()) or [self.path_of(row)]
 
     def summary(self) -> str:
         """Return a summary: number of images, path and format."""
@@ -299,7 +303,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         Images with equal numbers belong together, such as those of one patient, plate or video. An
         image without a group has a number of its own.
         """
-        names = self._find_groups()
+        names = self.group_names()
         if names is None:
             return None
         number_of_name: dict[object, int] = {}
@@ -308,8 +312,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             numbers.append(number_of_name.setdefault(row if name is None else name, row))
         return np.array(numbers, np.int64)
 
-    def _find_groups(self) -> Sequence[str | None] | None:
-        """Return one group name per image; a subclass with groups overrides this."""
+    def group_names(self) -> list[str | None] | None:
+        """Return one group name per image, or None; a subclass with groups overrides this."""
         return None
 
     def unreadable_paths(self) -> list[str]:

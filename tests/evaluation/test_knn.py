@@ -141,8 +141,8 @@ def test_knn_accuracy__refuses_invalid_arguments(subtests):
             {"test_features": torch.ones(0, 3), "test_labels": torch.ones(0).long()},
             "test_features = .*: expected at least one row",
         ),
-        ({"k": 0}, "k = 0 with 4 rows: expected at least one neighbor"),
-        ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0, such as 0.07"),
+        ({"k": 0}, "`k` = 0 with 4 rows: expected at least one neighbor"),
+        ({"temperature": 0.0}, "`temperature` = 0.0: expected a number above 0, such as 0.07"),
     ):
         with subtests.test(message):
             case = {
@@ -155,3 +155,11 @@ def test_knn_accuracy__refuses_invalid_arguments(subtests):
                 knn_accuracy(**{**case, **changes})
     with pytest.raises(ValueError, match=r"^labels is .*\(3,\): .* for each of 4 rows"):
         leave_one_out_accuracy(torch.ones(4, 3), torch.ones(3).long())
+
+
+def test_leave_one_out__leaves_out_groups():
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    rows, _ = find_neighbors(
+        features, features, 1, leave_one_out=True, groups=torch.tensor([0, 0, 5, 5])
+    )
+    assert rows[:, 0].tolist() == [3, 3, 1, 1]

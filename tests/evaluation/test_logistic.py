@@ -189,6 +189,28 @@ def test_fit_logistic__accepts_equal_features_and_refuses_single_images():
         fit_logistic(torch.ones(3, 4), np.arange(3))
 
 
+@pytest.mark.parametrize("num_groups", [12, 1200])
+def test_held_out_splits__keep_groups_together(num_groups):
+    groups = np.repeat(np.arange(num_groups), 2)
+    labels = groups % 3
+    splits = held_out_splits(labels, groups)
+    assert len(splits) == (4 if num_groups == 12 else 1)  # a class has four groups, or many
+    for fitted, held_out in splits:
+        assert not set(groups[fitted]) & set(groups[held_out])
+        assert set(labels[held_out]) == {0, 1, 2}
+
+
+def test_fit_logistic__does_not_learn_groups_by_heart():
+    """Features tell each group, but not its class."""
+    groups = np.repeat(np.arange(40), 5)
+    labels = groups % 2
+    features = torch.eye(40)[groups]
+    assert fit_logistic(features, labels).held_out_top1 == 100
+    assert fit_logistic(features, labels, groups).held_out_top1 <= 50
+    with pytest.raises(ValueError, match="No class has two groups"):
+        fit_logistic(features, labels, labels)
+
+
 @pytest.mark.parametrize(("num_train", "expected"), [(999, "last"), (1000, "res3")])
 def test_choose_layer__keeps_last_layer_unless_clearly_beaten(num_train, expected):
     last = torch.arange(200) < 100

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from pirl_plugin.cli import run
-from pirl_plugin.images.labeled import open_labeled, save_split
+from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.labeled import _labeled, open_labeled, save_split
 from pirl_plugin.images.opening import open_source
 from tests.helpers.host_tools import write_classes
 from tests.helpers.images import save_gray
@@ -108,6 +109,68 @@ def test_save_split__writes_lists_and_refuses_to_ignore_new_photos(photos, tmp_p
     save_gray(photos / "new" / "2.png")
     with pytest.raises(ValueError, match="photos has changed since "):
         save_split(open_labeled(photos), tmp_path)
+
+
+@pytest.fixture
+def bursts(tmp_path):
+    """Create 10 bursts of 4 photos in each of two classes; one burst has photos of both."""
+    for number in range(80):
+        burst = 0 if number in (0, 40) else number // 4
+        save_gray(tmp_path / "bursts" / f"{number // 40}" / f"{burst}_{number}.png", number)
+    return tmp_path / "bursts"
+
+
+BURSTS = Columns(pattern=r".*/(?P<group>\d+)_.*")
+
+
+def test_groups__are_held_out_together(bursts, tmp_path, capsys):
+    images = open_labeled(bursts, columns=BURSTS)
+    train, test = set(images.train.group_names()), set(images.test.group_names())
+    assert not train & test
+    assert 3 <= len(test) <= 5
+    assert sorted(contents(images)[1]) == ["0", "1"]
+    assert f"{len(test)} of {len(train | test)} groups are held out" in capsys.readouterr().out
+    written = save_split(images, tmp_path / "out")
+    assert contents(written) == contents(images)
+    same = written.train.groups()[:, None] == written.train.groups()
+    assert (same == (images.train.groups()[:, None] == images.train.groups())).all()
+
+
+def test_class_in_a_single_group__is_used_for_training(bursts):
+    for number in range(4):
+        save_gray(bursts / "2" / f"99_{number}.png", 90 + number)
+    train, test = contents(open_labeled(bursts, columns=BURSTS))
+    assert sorted(train) == ["0", "1", "2"]
+    assert sorted(test) == ["0", "1"]
+    one_group = Columns(pattern=r"(?P<group>\d+)/.*")
+    with pytest.raises(ValueError, match="only one group per class"):
+        open_labeled(bursts, columns=one_group)
+
+
+def test_group_column__of_a_folder_is_refused(bursts):
+    for paths in ({"data": bursts}, {"train": bursts, "val": bursts}):
+        with pytest.raises(ValueError, match="`group_column` = burst: "):
+            open_labeled(**paths, columns=Columns(group="burst"))
+
+
+def test_groups_on_both_sides__are_reported(bursts, caplog):
+    open_labeled(train=bursts, val=bursts, columns=BURSTS)
+    assert "20 groups with test images, such as 0, also have training images" in caplog.text
+
+
+def test_channels__are_written_to_lists(tmp_path):
+    for number in range(8):
+        for channel in ("dapi", "actin"):
+            save_gray(tmp_path / "w" / f"{number % 2}" / f"{number}_{channel}.png", number)
+    pattern = Columns(pattern=r"(?P<label>\d)/(?P<group>\d)_(?P<channel>\w+)\.png")
+    images = open_labeled(tmp_path / "w", columns=pattern)
+    written = save_split(images, tmp_path / "out")
+    assert contents(written) == contents(images)
+    assert written.train.channel_names == ["actin", "dapi"]
+    assert len(written.train.files()) == 2 * len(images.train)
+    other = open_source(tmp_path / "w", columns=Columns(pattern=r"(?P<label>\d)/\d_dapi\.png"))
+    with pytest.raises(ValueError, match="has the channels actin dapi, but"):
+        _labeled(images.train, other)
 
 
 def test_class_folders__are_split_by_knn(tmp_path, capsys):
