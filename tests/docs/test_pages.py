@@ -12,6 +12,7 @@ import pytest
 
 from pirl_plugin import cli
 from tests.helpers.configs import compose
+from tests.helpers.own_parts import write_own_parts
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in p.parts]
@@ -45,6 +46,8 @@ def is_training(words):
 def test_training_commands__compose(image_folder, tmp_path, monkeypatch):
     """VISSL's own Hydra entry composes them; words before the first override are the launcher."""
     (tmp_path / "DIR").symlink_to(image_folder)  # own_images counts the images
+    write_own_parts(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "shutil.which", lambda program: f"/usr/bin/{program}"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.helpers import finished_runs
+from tests.helpers.own_parts import write_own_parts
 from tests.walk import tiny
 from tests.walk.shell import ROOT
 
@@ -73,6 +74,7 @@ def nodes_of(text: str) -> int:
 def prepare(text: str, folder: Path) -> None:
     """Remove the output folder of a block's run, and create its input files."""
     (folder / "1percent.txt").write_text("n01440764_0.jpg\nn01443537_0.jpg\n")  # as published
+    write_own_parts(folder)
     for name in re.findall(r"CHECKPOINT\.DIR=([\w/]+)|linear .*--out ([\w/]+)", text):
         shutil.rmtree(folder / "".join(name), ignore_errors=True)
     words = re.findall(r"paper/results\.py .*", text)

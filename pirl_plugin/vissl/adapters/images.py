@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +23,11 @@ from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.trunks import feature_width
 from pirl_plugin.views.base import ImageViews, Views
+from pirl_plugin.views.callables import CallableViews
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import as_image, image_generator
 from pirl_plugin.views.rotation import RotationTask, RotationViews
+from pirl_plugin.vissl.own_parts import import_own_part
 from pirl_plugin.vissl.sections import size_of_transforms
 
 
@@ -184,6 +187,7 @@ class PIRLTransform(ClassyTransform):
     """
 
     views_class: type[Views]
+    views: Views | CallableViews
 
     def __init__(self, **parameters: Any) -> None:
         self.views = self.views_class.from_entry(parameters)
@@ -215,7 +219,7 @@ def check_views(trunk: torch.nn.Module, transform: Any, pixel_type: PixelType) -
     first = transform.transforms[0].transform
     if not isinstance(first, PIRLTransform):
         return
-    size = first.views.image_size
+    size = getattr(first.views, "image_size", 224)
     image = torch.zeros(pixel_type.channels, size, size, dtype=pixel_type.dtype)
     inputs = {}
     for name, view in first.views(image, np.random.default_rng(0)).items():
@@ -248,6 +252,25 @@ class PIRLImage(PIRLTransform):
     """Only I, for NPID."""
 
     views_class = ImageViews
+
+
+class PIRLOwn(PIRLTransform):
+    """The user's own views.
+
+    Args:
+        part: ``module:name`` of a subclass of ``Views``, of another class whose instances are
+            functions of an image, or of such a function.
+        **parameters: arguments for the class, or more arguments for the function.
+    """
+
+    def __init__(self, part: str, **parameters: Any) -> None:
+        own = import_own_part(part)
+        if isinstance(own, type) and issubclass(own, Views):
+            self.views = own.from_entry(parameters)
+        elif isinstance(own, type):
+            self.views = CallableViews(own(**parameters))
+        else:
+            self.views = CallableViews(partial(own, **parameters))
 
 
 class PredictJigsaw(PIRLTransform):

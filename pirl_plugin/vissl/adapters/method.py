@@ -22,6 +22,7 @@ from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.weights import compare_with_model, vissl_state
+from pirl_plugin.vissl.own_parts import import_own_part, is_own_part
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -39,6 +40,8 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
         """
         settings = dict(loss_config)
         settings.pop("name", None)
+        if is_own_part(settings.get("estimator")):
+            settings["estimator"] = import_own_part(settings["estimator"])
         return cls(**settings)
 
     def forward(self, output: Tensor | Sequence[Tensor], index: Tensor) -> Tensor:  # type: ignore[override]

@@ -23,6 +23,7 @@ from pirl_plugin.system.console import put
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import errors_on_all_ranks, gather_objects, rank
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.base import Views
 from pirl_plugin.vissl.adapters.images import PIRLTransform
 from pirl_plugin.vissl.sections import size_of_transforms
 
@@ -116,7 +117,8 @@ def show_images(config: AttrDict, dataset: PIRLDataset) -> None:
     images = run_network(nn.Identity(), config)
     put(f"images    {images}\n")
     first = dataset.transform.transforms[0].transform
-    if images.pixel_type != RGB and isinstance(first, PIRLTransform):
+    has_options = isinstance(first, PIRLTransform) and isinstance(first.views, Views)
+    if images.pixel_type != RGB and has_options:
         put(f"views     {first.views.photometric.channel_options()}, and no color options\n")
 
 

@@ -29,6 +29,7 @@ from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused, in_one_sentence
 from pirl_plugin.system.text import truncate
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
+from pirl_plugin.vissl.own_parts import register_own_transforms
 from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
 from pirl_plugin.vissl.run.group import follow_torchrun, torchrun_local_rank
 from pirl_plugin.vissl.sections import RECORD, is_ours
@@ -189,6 +190,7 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
         _expand_paths(composed.config)
         fill_in(composed)
         OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
+        register_own_transforms(composed.config)
         validate(composed, overrides)
         if not torchrun_local_rank():
             for message in _unknown_keys(overrides, r"\++config\."):

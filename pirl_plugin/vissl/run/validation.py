@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.method.settings import PIRLLossConfig
 from pirl_plugin.system.failures import Refused, check, check_name
+from pirl_plugin.vissl.own_parts import import_own_part, is_own_part
 from pirl_plugin.vissl.resume.folder import Keep
 from pirl_plugin.vissl.sections import (
     InputSettings,
@@ -57,6 +58,10 @@ def validate(composed: DictConfig, overrides: Sequence[str]) -> None:
 
     values: Any = OmegaConf.to_container(composed)
     config = values["config"]
+    loss = config["LOSS"].get("pirl_loss") or {}
+    if is_own_part(loss.get("estimator")):
+        import_own_part(loss["estimator"])
+        loss["estimator"] = "nce"  # in this copy: the section knows only our names
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(kind, config, key)
