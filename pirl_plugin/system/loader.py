@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.cores import usable_cores
@@ -34,6 +34,9 @@ from pirl_plugin.system.processes import (
 )
 from pirl_plugin.system.waits import Wait
 from pirl_plugin.system.watcher import STOPPING, current, deferring, waiting
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
 
 NICE = 10  # for loader workers. With SCHED_IDLE, other programs would take all CPU time
 _LARGEST_COPY = 2**28  # bytes of a data set, which each worker copies
@@ -136,8 +139,8 @@ def reading(
     Raises:
         FailedProcess: a worker was killed.
     """
-    with waiting(new_wait()):
-        batches = Batches(_start(data, workers, options), new_wait)
+    with _hidden_script():
+        batches = Batches(_loader(data, workers, options), new_wait)
     try:
         yield batches
     except BaseException:
@@ -150,13 +153,14 @@ class Batches:
     """A loader's batches, with a limit on how long to wait for an image.
 
     Args:
-        batches: the loader's iterator, which has started the workers.
+        loader: the loader, whose workers are started.
         new_wait: returns a new wait for the images that the workers read.
     """
 
-    def __init__(self, batches: Any, new_wait: Callable[[], Wait]) -> None:
-        self._batches = batches
+    def __init__(self, loader: Any, new_wait: Callable[[], Wait]) -> None:
         self._new_wait = new_wait
+        with waiting(new_wait()):  # for a GPU, VISSL reads the first batch here
+            self._batches = iter(loader)
         self._workers = loader_workers()
 
     def __len__(self) -> int:
@@ -182,34 +186,37 @@ class Batches:
             raise
 
 
-def _start(data: Any, workers: int, options: dict[str, Any]) -> Iterator[Any]:
-    """Start the workers, if they can receive the data set, and return the iterator of batches."""
+def _loader(data: Any, workers: int, options: dict[str, Any]) -> DataLoader[Any]:
+    """Return a loader with workers, if these can receive the data set."""
     from torch.utils.data import DataLoader
 
     if workers > 0:
         prepare_workers(type(data).__module__, workers)
         # Create the folder for the workers' sockets here; otherwise each creates its own.
         multiprocessing.util.get_temp_dir()
-        # Workers would import the user's script, and run all of it again if it is not protected by
-        # `if __name__ == "__main__":`. A notebook does not even have a file. So they import neither
-        # of them, and what these define cannot be pickled.
-        script = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            obstacle = _obstacle(data)
-            if not obstacle:
-                loader: DataLoader[Any] = DataLoader(
-                    data,
-                    num_workers=workers,
-                    worker_init_fn=start_worker,
-                    multiprocessing_context="forkserver",
-                    **options,
-                )
-                return iter(loader)
-        finally:
-            sys.modules["__main__"] = script
-        warn_once(f"Images are read without worker processes: {obstacle}.")
-    return iter(DataLoader(data, **options))
+        obstacle = _obstacle(data)
+        if obstacle:
+            warn_once(f"Images are read without worker processes: {obstacle}.")
+        else:
+            options["num_workers"] = workers
+            options["worker_init_fn"] = start_worker
+            options["multiprocessing_context"] = "forkserver"
+    return DataLoader(data, **options)
+
+
+@contextmanager
+def _hidden_script() -> Iterator[None]:
+    """Keep the user's script from workers that are started in a block.
+
+    They would import it, and so run all of it again if it is not protected by
+    ``if __name__ == "__main__":``. What it defines, or a notebook, cannot be pickled in the block.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _obstacle(data: Any) -> str:

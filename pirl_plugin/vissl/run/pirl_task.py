@@ -13,7 +13,6 @@ from vissl.trainer.train_task import SelfSupervisionTask
 
 from pirl_plugin.system.loader import Batches, start_training_worker
 from pirl_plugin.system.ranks import rank
-from pirl_plugin.system.watcher import waiting
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.images import check_views
 from pirl_plugin.vissl.adapters.method import PIRLTimm
@@ -148,9 +147,7 @@ class _WatchedLoader:
         self._loader = loader
 
     def __iter__(self) -> Batches:
-        new_wait = self._loader.dataset.wait
-        with waiting(new_wait()):  # for a GPU, VISSL reads the first batch here
-            return Batches(iter(self._loader), new_wait)
+        return Batches(self._loader, self._loader.dataset.wait)
 
     def __len__(self) -> int:
         return len(self._loader)
