@@ -54,7 +54,7 @@ class Views(ABC):
 
         Args:
             image: a PIL image, an array (H, W, C) or a tensor (C, H, W), with C >= 1 channels in
-                uint8, uint16 or float32.
+                any real type.
             rng: random generator (default: seeded from torch's, as in torchvision's transforms).
 
         Returns:

@@ -10,7 +10,7 @@ from vissl.data.ssl_transforms import get_transform
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.images.source import RGB
+from pirl_plugin.images.reading import RGB
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.images import check_views
