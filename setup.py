@@ -37,6 +37,8 @@ def readme(url):
             keeps only the text of relative links.
     """
     text = (ROOT / "README.md").read_text()
+    if url is not None:
+        text = text.replace("git clone REPOSITORY", f"git clone {repository(url)}")
     relative = r"(!?)\[([^\]]*)\]\((?!https?://)([^)]+)\)"
     if url is None:
         return re.sub(relative, lambda link: "" if link[1] else link[2], text)
@@ -46,6 +48,11 @@ def readme(url):
         return f"{link[1]}[{link[2]}]({url.rstrip('/')}/{link[3]}{raw})"
 
     return re.sub(relative, absolute, text)
+
+
+def repository(url):
+    """Return the repository's address, from the address of its files."""
+    return url.partition("/blob/")[0]
 
 
 class BuildWithBootstrap(build_py):
@@ -79,11 +86,10 @@ def project_urls(url):
     """
     if url is None:
         return {}
-    repository = url.partition("/blob/")[0]
     return {
-        "Repository": repository,
+        "Repository": repository(url),
         "Changelog": f"{url.rstrip('/')}/CHANGELOG.md",
-        "Issues": f"{repository}/issues",
+        "Issues": f"{repository(url)}/issues",
     }
 
 
