@@ -27,14 +27,17 @@ def main(argv: list[str]) -> None:
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.features", options.workers)
     from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.network_options import load_network, prepare_report
+    from pirl_plugin.evaluation.network_options import (
+        chosen_columns,
+        load_network,
+        prepare_report,
+    )
     from pirl_plugin.evaluation.sorting import check_folder_names
     from pirl_plugin.images.classes import NoLabels
-    from pirl_plugin.images.columns import Columns
     from pirl_plugin.images.opening import open_source
     from pirl_plugin.models.resnet import LAST
 
-    source = open_source(options.data, columns=Columns(options.image_column, options.label_column))
+    source = open_source(options.data, columns=chosen_columns(options))
     trunk = load_network(options, source)
     num_classes = 0
     with suppress(NoLabels):

@@ -54,7 +54,11 @@ def knn_accuracy(
 
 
 def leave_one_out_accuracy(
-    features: Tensor, labels: Tensor, k: int = 20, temperature: float = 0.07
+    features: Tensor,
+    labels: Tensor,
+    k: int = 20,
+    temperature: float = 0.07,
+    groups: Tensor | None = None,
 ) -> float:
     """Return the top-1 accuracy when each row is classified by all others.
 
@@ -66,6 +70,7 @@ def leave_one_out_accuracy(
         labels: (N,) int64, any integers.
         k: number of neighbors that vote, at most N − 1.
         temperature: τ in the votes exp(s / τ).
+        groups: (N,) integers; rows in the same group do not vote. None: no groups.
 
     Returns:
         The accuracy in percent, 0 to 100.
@@ -79,7 +84,7 @@ def leave_one_out_accuracy(
         100.0
     """
     _check_labels("", labels, len(features))
-    rows, cosines = find_neighbors(features, features, k, leave_one_out=True)
+    rows, cosines = find_neighbors(features, features, k, leave_one_out=True, groups=groups)
     predicted = vote(rows, cosines, labels, temperature)
     return 100.0 * int((predicted == labels).sum()) / len(labels)
 

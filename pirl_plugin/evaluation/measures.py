@@ -143,7 +143,9 @@ def measure_random_rows(count: int, dim: int) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def measure_bank(rows: Tensor, labels: Tensor | None = None, k: int = 20) -> dict[str, Measure]:
+def measure_bank(
+    rows: Tensor, labels: Tensor | None = None, k: int = 20, groups: Tensor | None = None
+) -> dict[str, Measure]:
     """Compute measures of memory bank rows, each with the value expected by chance.
 
     Chance is the frequency of the most common class for kNN, and otherwise the value for random
@@ -154,6 +156,8 @@ def measure_bank(rows: Tensor, labels: Tensor | None = None, k: int = 20) -> dic
         labels: (N,) int64, class labels for these rows; −1: unlabeled, and excluded from kNN. With
             a single class, kNN is not computed.
         k: number of neighbors for kNN.
+        groups: (N,) integers; rows in the same group, such as frames of one video, are not
+            neighbors. None: no groups.
 
     Returns:
         By name: ``knn_top1`` (percent; only with labels), ``effective_rank`` and ``uniformity``.
@@ -174,10 +178,11 @@ def measure_bank(rows: Tensor, labels: Tensor | None = None, k: int = 20) -> dic
         if not has_class.all():
             labeled_rows = rows[has_class]
             labels = labels[has_class]
+            groups = None if groups is None else groups[has_class]
         _, counts = labels.unique(return_counts=True)
         accuracy = 0.0
         if len(labels) > 1:
-            accuracy = leave_one_out_accuracy(labeled_rows, labels, k)  # checks the arguments
+            accuracy = leave_one_out_accuracy(labeled_rows, labels, k, groups=groups)
         if len(counts) > 1:  # with one class, every guess is right
             chance = 100 * float(counts.max() / counts.sum())
             measures["knn_top1"] = Measure(accuracy, chance)

@@ -34,8 +34,7 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labele
     Raises:
         Refused: the ``--out`` folder belongs to another command, or to other images.
     """
-    columns = Columns(options.image_column, options.label_column)
-    images = open_labeled(options.data, options.train, options.val, columns)
+    images = open_labeled(options.data, options.train, options.val, chosen_columns(options))
     trunk = load_network(options, images.train)
     if options.out is not None:
         with locked(options.out, "--out"):
@@ -44,6 +43,12 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labele
             images = save_split(images, options.out)
     print(images.summary(), flush=True)
     return trunk, images
+
+
+def chosen_columns(options: argparse.Namespace) -> Columns:
+    """Return the columns that a command's options name, or the pattern."""
+    group = getattr(options, "group_column", None)  # not an option of embed
+    return Columns(options.image_column, options.label_column, group, options.pattern)
 
 
 def load_network(options: argparse.Namespace, source: ImageSource) -> AnyTrunk:

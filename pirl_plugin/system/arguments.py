@@ -186,6 +186,10 @@ LABELED_DATA: Options = {
     "--val": dict(
         metavar="PATH", type=input_path, help="test images in any format; --train needs it"
     ),
+    "--group-column": dict(
+        metavar="NAME",
+        help="column with groups, such as patients, that stay together when images are held out",
+    ),
 }
 """Labeled training and test images: one folder, or two paths."""
 
@@ -196,6 +200,12 @@ IMAGES: Options = {
     ),
     "--label-column": dict(
         metavar="NAME", help="column with classes (default: label, labels, class or target)"
+    ),
+    "--pattern": dict(
+        metavar="REGEX",
+        help="regular expression for paths below a folder; files that differ only in its named "
+        "group (?P<channel>…) are one image, (?P<group>…) names images that belong together, and "
+        "(?P<label>…) the class",
     ),
     "--rgb": dict(
         action="store_true",

@@ -1,5 +1,6 @@
 """``pirl-plugin knn`` on generated images."""
 
+import itertools
 import json
 import re
 import shutil
@@ -60,6 +61,32 @@ def test_knn__joins_list_classes_by_name(checkpoint, data, tmp_path):
     run(words)
     results = json.loads((tmp_path / "results.json").read_text())
     assert (results["knn_top1"], results["test_images"]) == (100.0, 4)
+
+
+def test_knn__holds_out_groups_of_a_pattern(tmp_path, capsys):
+    """Two channels make an image, and the images of a plate have the same label."""
+    rng = np.random.default_rng(0)
+    for plate, well, channel in itertools.product(range(8), range(3), range(2)):
+        pixels = rng.integers(0, 900, (32, 32), dtype=np.uint16)
+        folder = tmp_path / "plates" / f"{'ab'[plate % 2]}-{plate}"
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / f"{well}_w{channel}.npy", pixels)
+    pattern = r"(?P<group>(?P<label>\w)-\d)/\d_(?P<channel>\w\d)\.npy"
+    trunk = tmp_path / "trunk.torch"
+    save_trunk(ResNetTrunk(10, 0.25, in_channels=2), trunk)
+    words = [
+        "knn",
+        "--checkpoint",
+        str(trunk),
+        "--data",
+        str(tmp_path / "plates"),
+        "--no-untrained",
+    ]
+    out = ["--out", str(tmp_path / "out"), "--layer", "last", "--size", "32"]
+    run([*words, *out, "--pattern", pattern])
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (results["train_images"], results["test_images"]) == (18, 6)
+    assert "2 of 8 groups are held out for testing" in capsys.readouterr().out
 
 
 def test_knn__finds_separable_classes(checkpoint, data, tmp_path, capsys):

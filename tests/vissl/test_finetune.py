@@ -184,8 +184,10 @@ def test_device__is_the_only_visible_gpu(name, visible, chosen, monkeypatch):
 def test_overrides__take_batch_workers_and_device(tmp_path):
     write_classes(tmp_path, {"train": 2, "val": 2}, separable=True)
     words = ["--checkpoint", str(tmp_path / "train/class0/0.png"), "--data", str(tmp_path)]
+    words += ["--pattern", r"(?P<label>[^/]+)/.*"]
     options = _parse([*words, "--batch", "5", "--workers", "0", "--device", "cpu"])
     overrides = run_overrides(options, ResNetTrunk(10, 0.25), open_labeled(tmp_path))
     assert "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=5" in overrides
+    assert "config.DATA.TRAIN.PATTERN='(?P<label>[^/]+)/.*'" in overrides
     assert "config.DATA.NUM_DATALOADER_WORKERS=0" in overrides
     assert "+config/pirl/machines=cpu" in overrides

@@ -118,6 +118,7 @@ class MonitorHook(QuietHook):
         self._outputs = outputs
         self._rows = torch.empty(0, dtype=torch.int64)
         self._labels: Tensor | None = None
+        self._groups: Tensor | None = None
         self._loss = torch.tensor(0.0)
 
     def on_update(self, task: Task) -> None:
@@ -134,9 +135,11 @@ class MonitorHook(QuietHook):
             self._rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
             if rank() == 0:
                 self._labels = read_labels(task.datasets["train"], self._rows)
+                self._groups = read_groups(task.datasets["train"], self._rows)
         sample = bank.lookup(self._rows.to(bank.rows.device))
         if rank() == 0:
-            self._report(task, measure_bank(sample, self._labels, self.settings.k))
+            measured = measure_bank(sample, self._labels, self.settings.k, self._groups)
+            self._report(task, measured)
 
     def _report(self, task: Task, measured: Mapping[str, Measure]) -> None:
         """Write the measures, and warn about a collapse."""
@@ -184,3 +187,10 @@ def read_labels(data: Any, rows: Tensor) -> Tensor | None:
     except (AttributeError, ValueError):  # AttributeError: a source without get_labels
         return None
     return labels[rows].long() if labels.ndim == 1 else None
+
+
+def read_groups(data: Any, rows: Tensor) -> Tensor | None:
+    """Return groups for some images, int64 ``(N,)``; None if the source has none."""
+    disk = getattr(data, "disk", None)  # a source of this plugin
+    groups = None if disk is None else disk.source.groups()
+    return None if groups is None else torch.from_numpy(groups)[rows]

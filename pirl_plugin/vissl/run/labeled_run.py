@@ -38,10 +38,13 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
             f"config.DATA.{split}.LABEL_SOURCES=[{source.registered_name}]",
             f"config.DATA.{split}.BATCHSIZE_PER_REPLICA={options.batch}",
         ]
-    for key in ("image_column", "label_column"):  # also for the test images
-        column = getattr(options, key)
-        if column is not None:
-            overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
+    keys = ["image_column", "label_column"]
+    if images.held_out_of is None:  # lists of held-out images need neither
+        keys += ["group_column", "pattern"]
+    for key in keys:  # also for the test images
+        value = getattr(options, key)
+        if value is not None:
+            overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(value)}")
     if options.rgb:
         overrides.append("+config.DATA.RGB=true")
     # The classifier, the image size and normalization for the trunk, and the folder.

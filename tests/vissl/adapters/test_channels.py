@@ -16,6 +16,8 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.run_images import identify_images, run_network, set_images
+from pirl_plugin.vissl.hooks.monitor import read_groups
+from pirl_plugin.vissl.host_config import quoted
 from tests.helpers import faults
 from tests.helpers.configs import compose
 from tests.helpers.host_runs import run, settings
@@ -119,6 +121,32 @@ def test_given_values__and_rgb_are_kept(image_folder, tmp_path):
     assert converted[1]["train"][0]["data"]["images"].shape[0] == 3
     with pytest.raises(Refused, match=r"TRUNK\.NAME = resnet: this trunk reads 3 channels, but"):
         opened(data, "config=pretrain/pirl/jigsaw_8node")
+
+
+BANDS = r"(?P<label>a|b)/(?P<group>\d{1})\d*'?_(?P<channel>[^_/]+)\.npy"
+
+
+def save_bands(root):
+    """Write each channel of :func:`save_arrays` as a file."""
+    for path in save_arrays(root, 2, np.uint16).rglob("*.npy"):
+        for number, band in enumerate(np.moveaxis(np.load(path), -1, 0)):
+            np.save(path.with_name(f"{path.stem}_B{number}.npy"), band)
+        path.unlink()
+    return root
+
+
+def test_pattern__is_followed_by_both_splits(tmp_path):
+    data = save_bands(tmp_path)
+    pattern = f"config.DATA.TRAIN.PATTERN={quoted(BANDS)}"
+    _, datasets = opened(data, LINEAR, pattern)
+    for split, count in (("train", 16), ("test", 4)):
+        source = datasets[split].disk.source
+        assert (len(source), source.channel_names) == (count, ["B0", "B1"])
+        assert datasets[split].disk.get_labels().tolist() == [0] * (count // 2) + [1] * (count // 2)
+    groups = read_groups(datasets["train"], torch.tensor([0, 8, 1]))
+    assert groups[0] == groups[1] != groups[2]
+    with pytest.raises(Refused, match=r"config\.DATA\.TRAIN\.PATTERN = a has no named group"):
+        opened(data, QUICK, "config.DATA.TRAIN.PATTERN=a")
 
 
 @pytest.mark.slow
