@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
-from pirl_plugin.system.files import locked_file, naming_failures
+from pirl_plugin.system.files import locked_file
 from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.text import printable
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
         load_network,
         prepare_report,
     )
-    from pirl_plugin.evaluation.sorting import check_folder_names
+    from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.opening import open_source
     from pirl_plugin.models.resnet import LAST
@@ -59,8 +59,7 @@ def main(argv: list[str]) -> None:
                 "linear or finetune as --checkpoint."
             )
         check_folder_names(classifier.classes)
-        with naming_failures(options.sort_into):
-            options.sort_into.mkdir(parents=True, exist_ok=True)
+        claim_sorted(options.sort_into, source, classifier)
     with locked_file(options.out, "--out"):
         _embed(options, trunk, source, layer, classifier, display)
 
@@ -139,7 +138,7 @@ def _write(
         columns["predicted"] = np.array(classifier.classes)[index.numpy()]
         columns["probability"] = probability.numpy()
     if gallery is not None:
-        columns |= gallery.find_nearest(file.readable_names(), features, file.digests)
+        columns |= gallery.find_nearest(file.readable_paths(), features)
     order = None
     if no_features and classifier is not None:
         order = np.lexsort((-columns["probability"], columns["predicted"]))

@@ -4,6 +4,7 @@
 ``digests`` int64 (N,), equal for images with equal pixels, and if known, ``labels`` (N,) and
 ``classes`` (class names). If the checkpoint has a classifier, it also holds ``predicted`` (N,),
 class names, and ``probability`` float32 (N,). ``unreadable`` names the other images.
+For ``--nearest``, ``paths`` and ``stamps`` (N,) are the files' paths, sizes and times.
 ``numpy.load`` reads the file. Tables, ``NAME.csv`` and ``NAME.parquet``, have one row per readable
 image.
 """
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.images.classes import NoLabels
-from pirl_plugin.images.source import ImageSource
+from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
@@ -194,6 +195,8 @@ class FeatureFile:
         if labels is not None:
             arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
         arrays["digests"] = self.digests
+        arrays["paths"] = self.readable_paths()
+        arrays["stamps"] = np.array(list(map(content_stamp, arrays["paths"])), np.str_)
         arrays["unreadable"] = np.array(self.unreadable_names(), dtype=np.str_)
         arrays["progress"] = np.array(json.dumps(self._progress()))
         with atomic_write(self.path) as file:
@@ -215,6 +218,11 @@ class FeatureFile:
     def readable_names(self) -> NDArray[np.str_]:
         """Return the N readable images' names."""
         return np.array(self._names(self.readable))
+
+    def readable_paths(self) -> NDArray[np.str_]:
+        """Return the N readable images' paths, without symbolic links."""
+        rows = self.readable.nonzero()[:, 0].tolist()
+        return np.array([os.path.realpath(self.source.path_of(row)) for row in rows], np.str_)
 
     def unreadable_names(self) -> list[str]:
         """Return the unreadable images' names."""
@@ -300,9 +308,11 @@ class Gallery:
         features: float32 ``(N, D)`` for the N readable images.
         digests: int64 ``(N,)``.
         names: the N images' names.
+        paths: the N images' paths, without symbolic links.
 
     Raises:
-        Refused: the file was written by another program, or is for another network.
+        Refused: the file was written by another program, is for another network, or its images
+            have changed since.
     """
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
@@ -316,27 +326,34 @@ class Gallery:
         self.features = torch.from_numpy(content["features"])
         self.digests = content["digests"]
         self.names = content["files"]
+        self.paths = content.get("paths", np.array([], np.str_))
+        stamps = np.array(list(map(content_stamp, self.paths)), np.str_)
+        if len(stamps) != len(self.names) or (stamps != content["stamps"]).any():
+            raise Refused(
+                f"The images in {path} have changed since it was written, or it does not record "
+                f"them. Write it again."
+            )
 
     def find_nearest(
-        self, names: NDArray[np.str_], features: NDArray[np.float32], digests: NDArray[np.int64]
+        self, paths: NDArray[np.str_], features: NDArray[np.float32]
     ) -> dict[str, NDArray[Any]]:
         """Return the columns ``nearest`` (a name) and ``similarity`` (the cosine).
 
-        Skips the file's entry for the same image, with the same name and pixels.
+        Skips the file's entry for the same image, which has the same path.
 
         Args:
-            names: names of the N images.
-            features: ``(N, D)``.
-            digests: int64 ``(N,)``.
+            paths: paths of the M images, without symbolic links.
+            features: ``(M, D)``.
         """
-        rows, cosines = find_neighbors(torch.from_numpy(features), self.features, 2)
-        first = rows[:, 0]
-        is_itself = (self.names[first] == names) & (self.digests[first] == digests)
-        choice = is_itself.astype(int) % rows.shape[1]  # a file with one image has no other
-        images = np.arange(len(names))
+        count = min(2, len(self.names))
+        nearest, cosines = find_neighbors(torch.from_numpy(features), self.features, count)
+        rows = nearest.numpy()  # numpy takes a tensor with one number for a number
+        is_itself = self.paths[rows[:, 0]] == paths
+        choice = is_itself.astype(int) % count  # a file with one image has no other
+        images = np.arange(len(paths))
         return {
             "nearest": self.names[rows[images, choice]],
-            "similarity": cosines[images, choice].numpy(),
+            "similarity": cosines.numpy()[images, choice],
         }
 
 

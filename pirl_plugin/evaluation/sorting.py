@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import os
@@ -11,10 +12,11 @@ from pathlib import Path, PurePath
 import torch
 from PIL import Image
 
+from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.images.decode import read_file
-from pirl_plugin.images.source import ImageSource
+from pirl_plugin.images.source import RGB, ImageSource
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import naming_failures
+from pirl_plugin.system.files import RUN_FILE, claim_folder, naming_failures
 from pirl_plugin.views.pixels import as_image
 
 
@@ -30,6 +32,31 @@ def check_folder_names(classes: Sequence[str]) -> None:
                 f"The class name {name!r} cannot be a folder name. Rename the class, or "
                 f"omit --sort-into."
             )
+
+
+def claim_sorted(folder: Path, source: ImageSource, classifier: Classifier) -> None:
+    """Create the folder for sorted images, and record the classifier in it.
+
+    Raises:
+        Refused: the folder holds other files or images sorted by another classifier, or one of it
+            and the folder that is read contains the other; or the images have no picture format.
+    """
+    target = folder.resolve()
+    read = Path(source.path).resolve()
+    if read in (target, *target.parents) or target in read.parents:
+        raise Refused(
+            f"Links in {folder} would be read again as images in {source.path}. Choose a folder "
+            f"apart from it."
+        )
+    pixels = source.pixel_type
+    if pixels != RGB and not os.path.isfile(source.path_of(0)):
+        raise Refused(
+            f"{source.path} holds {pixels}, for which there is no picture format. Omit --sort-into."
+        )
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / RUN_FILE).is_file():
+        raise Refused(f"{folder} is not empty. Choose a new folder.")
+    weights = hashlib.sha256(classifier.weight.numpy().tobytes()).hexdigest()
+    claim_folder(folder, {"command": "embed", "classes": classifier.classes, "weights": weights})
 
 
 def sort_images(

@@ -111,7 +111,7 @@ def test_sorting__runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):
             assert cli.run(shlex.split(line)[1:]) == 0
     sorted_images = [path.resolve() for path in (tmp_path / "sorted").glob("*/*")]
     assert sorted(sorted_images) == sorted((image_folder / "val").glob("*/*"))
-    assert {path.name for path in (tmp_path / "sorted").iterdir()} <= {"ants", "bees"}
+    assert {path.name for path in (tmp_path / "sorted").iterdir()} <= {"ants", "bees", "run.json"}
     capsys.readouterr()
     exec(block("python", "KMeans", FEATURES), {})
     assert len(capsys.readouterr().out.splitlines()) == 8

@@ -44,7 +44,9 @@ def embed(checkpoint, data, out, *options):
 
 def test_embed__writes_features_of_unlabeled_images(checkpoint, photos, tmp_path, capsys):
     npz = np.load(embed(checkpoint, photos, tmp_path / "f.npz"), allow_pickle=False)
-    assert set(npz.files) == {"features", "files", "digests", "unreadable", "progress"}
+    assert set(npz.files) == {
+        *("features", "files", "paths", "stamps", "digests", "unreadable", "progress")
+    }
     assert npz["files"].tolist() == ["0.png", "1.png", "3.png", "4.png", "5.png", "6.png"]
     expected, readable = extract_features(load_trunk(checkpoint), photos, size=32)
     assert readable.tolist() == [True, True, False, True, True, True, True]
@@ -112,9 +114,34 @@ def test_nearest__excludes_the_image_itself(checkpoint, photos, tmp_path):
     assert set(table["file"][:2]) == {"0.png", "copy.png"}  # near duplicates come first
     assert table["similarity"][0] == pytest.approx(1)
     table = pandas.read_csv(embed(checkpoint, photos, tmp_path / "new.csv", *words))
-    assert table["nearest"][0] == "copy.png"
+    assert table["similarity"].min() == pytest.approx(1)  # these are copies in another folder
     with pytest.raises(ValueError, match=r"f\.npz was computed for a different layer\. Pass"):
         embed(checkpoint, photos, tmp_path / "g.csv", *words, "--layer", "res3")
+
+
+def test_nearest__finds_the_name_for_a_single_photo(checkpoint, photos, tmp_path):
+    file = embed(checkpoint, photos, tmp_path / "f.npz")
+    words = ["--nearest", str(file), "--no-features"]
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "0.png").symlink_to(photos / "0.png")
+    table = pandas.read_csv(embed(checkpoint, tmp_path / "one", tmp_path / "one.csv", *words))
+    (nearest,) = table["nearest"]
+    assert nearest in {"1.png", "3.png", "4.png", "5.png", "6.png"}  # a link is the image itself
+
+
+def test_nearest__knows_photos_of_a_subfolder_and_changed_photos(checkpoint, photos, tmp_path):
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder / "sub")
+    shutil.copy(photos / "0.png", folder / "top.png")
+    file = embed(checkpoint, folder, tmp_path / "f.npz")
+    words = ["--nearest", str(file), "--no-features"]
+    table = pandas.read_csv(embed(checkpoint, folder / "sub", tmp_path / "s.csv", *words))
+    nearest = dict(zip(table["file"], table["nearest"], strict=True))
+    assert nearest["0.png"] == "top.png"
+    assert all(f"sub/{name}" != other for name, other in nearest.items())
+    os.utime(folder / "top.png", (1, 1))
+    with pytest.raises(ValueError, match=r"images in .*f\.npz have changed since"):
+        embed(checkpoint, folder / "sub", tmp_path / "t.csv", *words)
 
 
 def test_nearest__reuses_features_of_the_same_images(checkpoint, photos, tmp_path, monkeypatch):

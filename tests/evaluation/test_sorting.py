@@ -1,9 +1,12 @@
 """Sorting images into one folder per predicted class."""
 
 import pytest
+import torch
 
-from pirl_plugin.evaluation.sorting import check_folder_names, sort_images
+from pirl_plugin.checkpoints.classifier import Classifier
+from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted, sort_images
 from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.opening import open_source
 from tests.helpers.images import save_gray
 
 
@@ -44,3 +47,30 @@ def test_sort_images__copies_if_links_fail(source, tmp_path, monkeypatch):
 def test_check_folder_names__refuses_unsafe_names(name):
     with pytest.raises(ValueError, match="cannot be a folder name"):
         check_folder_names(["cat", name])
+
+
+CAT = Classifier(torch.ones(1, 4), torch.zeros(1), ["cat"], "last")
+DOG = Classifier(torch.ones(1, 4), torch.zeros(1), ["dog"], "last")
+
+
+def test_claim_sorted__refuses_another_classifier_and_other_files(source, tmp_path):
+    for _ in range(2):
+        claim_sorted(tmp_path / "out", source, CAT)
+    with pytest.raises(ValueError, match="belongs to the run with classes"):
+        claim_sorted(tmp_path / "out", source, DOG)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    with pytest.raises(ValueError, match="mine is not empty"):
+        claim_sorted(tmp_path / "mine", source, CAT)
+
+
+@pytest.mark.parametrize("name", ["photos", "photos/sorted", ""])
+def test_claim_sorted__refuses_the_folder_that_is_read(name, source, tmp_path):
+    with pytest.raises(ValueError, match="would be read again as images"):
+        claim_sorted(tmp_path / name, source, CAT)
+
+
+def test_claim_sorted__refuses_arrays_without_a_picture_format(tmp_path):
+    with pytest.raises(ValueError, match="there is no picture format"):
+        claim_sorted(tmp_path / "out", open_source([torch.zeros(5, 4, 4)]), CAT)
+    claim_sorted(tmp_path / "out", open_source([torch.zeros(3, 4, 4, dtype=torch.uint8)]), CAT)
