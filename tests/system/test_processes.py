@@ -16,7 +16,7 @@ from pirl_plugin.system import processes, watcher
 def put_path(queue):
     for number in watcher.STOPPING:
         signal.raise_signal(number)
-    queue.put(sys.path)
+    queue.put((sys.path, "beside" in sys.modules))
 
 def watch():
     signal.raise_signal(signal.SIGINT)
@@ -30,13 +30,14 @@ def start(method, target, *arguments):
     return process
 
 if __name__ == "__main__":
-    multiprocessing.set_forkserver_preload(["decimal"])
+    multiprocessing.set_forkserver_preload(["decimal", "beside"])
     environment = dict(os.environ)
     with processes.sharing_import_path(), watcher.watching():
         for method in ("spawn", "forkserver"):
             queue = multiprocessing.get_context(method).Queue()
             process = start(method, put_path, queue)
-            assert queue.get() == sys.path, method
+            # The fork server preloads modules that only sys.path finds.
+            assert queue.get() == (sys.path, method == "forkserver")
             process.join()
             assert process.exitcode == 0, method
         process = start("spawn", watch)
@@ -51,6 +52,7 @@ def test_children__ignore_current_folder_and_end_quietly(tmp_path):
     script = tmp_path / "bin" / "script.py"
     script.parent.mkdir()
     script.write_text(STARTS_CHILDREN)
+    (script.parent / "beside.py").touch()
     folder = tmp_path / "current"
     folder.mkdir()
     for name in ("random", "socket", "decimal", "torch", "pirl_plugin"):
