@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
-from pirl_plugin.evaluation.image_map import (
-    MappedImages,
-    draw_map,
-    near_duplicates,
-    take_images,
-)
+from pirl_plugin.evaluation.image_map import draw_map, near_duplicates, take_images
 from pirl_plugin.evaluation.knn import vote
 from pirl_plugin.evaluation.page import Verdict, write_page
 from pirl_plugin.evaluation.pictures import ShownImages
 from pirl_plugin.evaluation.predictions import Predictions
-from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.files import locked_file
@@ -55,7 +50,11 @@ def write_report(
         sections.insert(0, predictions.disagreements(title, "The most probable ones first."))
         sections.append(predictions.least_certain())
     elif shown.classes and len(mapped.numbers) > 1:
-        predictions = _vote(mapped)
+        numbers = torch.tensor(mapped.numbers)
+        predicted = vote(mapped.nearest, mapped.cosines, shown.labels[numbers])
+        predictions = Predictions.of_votes(
+            shown, mapped.numbers, numbers[mapped.nearest], predicted
+        )
         text = (
             f"The {mapped.nearest.shape[1]} nearest images vote for a class, and percentages are "
             f"their shares. The clearest votes for another class than the image's own come first."
@@ -102,18 +101,3 @@ def _result(shown: ShownImages, predictions: Predictions | None, classified: boo
         f"For {num_disagreeing:,} of {num_compared:,} labeled images, most of the nearest images "
         f"have another class."
     )
-
-
-def _vote(mapped: MappedImages) -> Predictions:
-    """Return the class that each image's nearest images vote for; the share is the probability."""
-    labels = mapped.shown.labels[mapped.numbers]
-    predicted = vote(mapped.nearest, mapped.cosines, labels)
-    shares = (labels[mapped.nearest] == predicted[:, None]).float().mean(dim=1)
-    classes = [*map(printable, mapped.shown.classes)]
-    of_number = {}
-    for number, label, share in zip(
-        mapped.numbers, predicted.tolist(), shares.tolist(), strict=True
-    ):
-        if label != NO_CLASS:
-            of_number[number] = (classes[label], share)
-    return Predictions(mapped.shown, of_number, classes)

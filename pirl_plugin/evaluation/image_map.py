@@ -106,7 +106,8 @@ def draw_map(mapped: MappedImages, predictions: Predictions | None = None) -> Im
     x, y = _arrange(mapped.features).T.tolist()
     labels = [shown.label(number) for number in numbers]
     predicted = {} if predictions is None else predictions.of_number
-    classes = [*dict.fromkeys([*map(printable, shown.classes), *_used_classes(predictions)])]
+    names = [*map(printable, shown.classes), *sorted({name for name, _ in predicted.values()})]
+    classes = [*dict.fromkeys(names)]
     number_of = {name: number for number, name in enumerate(classes)}
     content = {
         "side": side,
@@ -124,14 +125,6 @@ def draw_map(mapped: MappedImages, predictions: Predictions | None = None) -> Im
         content["predicted"].append(number_of.get(name, -1))
         content["percent"].append(round(100 * probability))
     return ImageMap(len(shown.rows), _draw_tiles(mapped, side), content)
-
-
-def _used_classes(predictions: Predictions | None) -> list[str]:
-    """Return the predicted classes, in the classifier's order."""
-    if predictions is None:
-        return []
-    used = {name for name, _ in predictions.of_number.values()}
-    return [name for name in predictions.classes if name in used]
 
 
 def _arrange(features: Tensor) -> NDArray[np.int64]:

@@ -147,23 +147,15 @@ def _write_page(
     from pirl_plugin.evaluation.network_options import report_accuracies
     from pirl_plugin.evaluation.page import show_neighbors
     from pirl_plugin.evaluation.predictions import Predictions
-    from pirl_plugin.system.text import printable
 
     num_train = results["train_images"]
     bars = {f"kNN, k = {k}": top1 for k, top1 in results["top1_by_k"].items()}
     result = next(iter(bars))
     if options.untrained:
         bars[f"untrained, k = {results['k']}"] = results["untrained_top1"]
-    # The share of the nearest images stands for the probability.
-    voting = shown.labels[nearest[:, : results["k"]]]
-    shares = (voting == predicted[:, None]).float().mean(dim=1)
-    classes = [*map(printable, images.classes)]
-    of_number = {}
-    for row, (label, share) in enumerate(zip(predicted.tolist(), shares.tolist(), strict=True)):
-        of_number[num_train + row] = (classes[label], share)
-    predictions = Predictions(shown, of_number, classes)
-    text = f"Percentages are shares of the {results['k']} nearest training images."
     queries = range(num_train, len(shown.rows))
+    predictions = Predictions.of_votes(shown, queries, nearest[:, : results["k"]], predicted)
+    text = f"Percentages are shares of the {results['k']} nearest training images."
     report_accuracies(
         options,
         "Nearest neighbors in frozen features",

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.pictures import Group, Picture, PictureSection, ShownImages
-from pirl_plugin.system.text import counted
+from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.system.text import counted, printable
 
 _MOST_CLASSES = 20
 _UNCERTAIN = 6  # pictures for each class
@@ -40,6 +41,26 @@ class Predictions:
         names = [classifier.classes[number] for number in index.tolist()]
         of_number = dict(enumerate(zip(names, probability.tolist(), strict=True)))
         return cls(shown, of_number, classifier.classes)
+
+    @classmethod
+    def of_votes(
+        cls, shown: ShownImages, numbers: Sequence[int], nearest: Tensor, predicted: Tensor
+    ) -> Predictions:
+        """Return the classes that nearest images voted for, with their shares as probabilities.
+
+        Args:
+            shown: N images.
+            numbers: M numbers among them.
+            nearest: int64 ``(M, k)``, numbers of the images that voted.
+            predicted: int64 ``(M,)``, the classes; −1 for most votes from unlabeled images.
+        """
+        shares = (shown.labels[nearest] == predicted[:, None]).float().mean(dim=1)
+        classes = [*map(printable, shown.classes)]
+        of_number = {}
+        for number, label, share in zip(numbers, predicted.tolist(), shares.tolist(), strict=True):
+            if label != NO_CLASS:
+                of_number[number] = (classes[label], share)
+        return cls(shown, of_number, classes)
 
     def disagreeing(self) -> list[int]:
         """Return the images with a label and another prediction, most probable first.
