@@ -230,7 +230,9 @@ class PIRL(nn.Module):
         config = config.with_values(
             "run", size=image.shape[-1], dtype=dtype, nodata=data.source.nodata
         )
-        if mean is not None and std is not None:
+        if (mean is None) != (std is None):
+            raise Refused("Pass both `mean` and `std`, or neither.")
+        if mean is not None:
             return config.with_values("argument", mean=mean, std=std)
         if is_own_float:
             return config.with_values("run", statistics=UNKNOWN)

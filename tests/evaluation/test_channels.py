@@ -140,6 +140,8 @@ def test_unknown_statistics__are_asked_for(tmp_path, capsys):
         embed_command.main([*options, *out])
     embed_command.main([*options, *out, "--mean", "0", "0", "--std", "100", "100"])
     np.testing.assert_allclose(np.load(out[1])["features"], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="Pass both `mean` and `std`, or neither"):
+        pirl.PIRL(trunk, data, mean=[0, 0])
     pirl.PIRL(trunk, data, mean=[0, 0], std=[100, 100])
     features, _ = pirl.extract_features(trunk, images)
     torch.testing.assert_close(features, expected)

@@ -224,3 +224,30 @@ def test_pirl__logs_default_loss_settings(caplog):
     make("image only")
     (message,) = caplog.messages
     assert "info_nce, temperature 0.2, 6 negatives, lambda_invariance 0." in message
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint8"])
+def test_integer_views_of_the_users__are_normalized_with_measured_statistics(dtype, tmp_path):
+    photos = [
+        (torch.rand(5, 40, 50, generator=torch.Generator().manual_seed(seed)) * 250).to(
+            getattr(torch, dtype)
+        )
+        for seed in range(4)
+    ]
+    data = pirl.ImageDataset(photos, lambda image: image[:, :32, :32])
+    trunk = pirl.WideResNet(10, width=0.125, in_channels=5)
+    seen = []
+    trunk.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model = pirl.PIRL(trunk, data)
+    assert trunk.network_config.mean == data.source.statistics().mean
+    assert trunk.network_config.statistics == "measured"
+    model(pirl.collate_views([data[row] for row in range(4)]))
+    assert seen[-1].mean(dim=(0, 2, 3)).abs().max() < 0.1
+    assert (seen[-1].std(dim=(0, 2, 3)) - 1).abs().max() < 0.1
+    # A larger set keeps the statistics of its weights.
+    before = trunk.network_config.mean
+    larger = [*photos, torch.full((5, 40, 50), 9).to(getattr(torch, dtype))]
+    pirl.PIRL(trunk, pirl.ImageDataset(larger, VIEWS["image only"]))
+    assert trunk.network_config.mean == before
+    with pytest.raises(ValueError, match="cannot be measured"):
+        pirl.PIRL(trunk, pirl.ImageDataset(photos, lambda image: image[:4, :32, :32]))
