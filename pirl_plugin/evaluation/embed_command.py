@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
         load_network,
         prepare_report,
     )
-    from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted
+    from pirl_plugin.evaluation.sorting import UNSURE, check_folder_names, claim_sorted
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.opening import open_source
     from pirl_plugin.models.resnet import LAST
@@ -59,6 +59,11 @@ def main(argv: list[str]) -> None:
                 "linear or finetune as --checkpoint."
             )
         check_folder_names(classifier.classes)
+        if options.min_probability > 0 and UNSURE in classifier.classes:
+            raise Refused(
+                f"The classifier has a class {UNSURE}, which --min-probability needs for uncertain "
+                f"images. Rename the class, or omit the option."
+            )
         claim_sorted(options.sort_into, source, classifier)
     with locked_file(options.out, "--out"):
         _embed(options, trunk, source, layer, classifier, display)
@@ -80,7 +85,7 @@ def _embed(
     from pirl_plugin.evaluation.features import fill
     from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.evaluation.pictures import show_images
-    from pirl_plugin.evaluation.sorting import sort_images
+    from pirl_plugin.evaluation.sorting import UNSURE, sort_images
     from pirl_plugin.images.source import content_stamp
 
     if options.out.suffix == ".parquet":
@@ -106,7 +111,9 @@ def _embed(
         columns = _write(file, classifier, gallery, options.no_features)
     rows = file.readable.nonzero()[:, 0].tolist()
     if options.sort_into is not None:
-        sort_images(options.sort_into, source, rows, columns["predicted"].tolist())
+        is_sure = columns["probability"] >= options.min_probability
+        folders = np.where(is_sure, columns["predicted"], UNSURE)
+        sort_images(options.sort_into, source, rows, folders.tolist())
         print(f"{options.sort_into}: {len(rows):,} images in one folder per class")
     for name in file.unreadable_names():
         print(f"unreadable, skipped: {printable(name)}")
@@ -174,6 +181,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--no-features", action="store_true", help=no_features)
     sort_into = "link each image into DIR/CLASS by predicted class (copies where links fail)"
     add("--sort-into", metavar="DIR", type=arguments.output_folder, help=sort_into)
+    unsure = "with --sort-into, link less probable images into DIR/unsure (default: 0)"
+    add("--min-probability", metavar="P", type=float, default=0.0, help=unsure)
     nearest = (
         "add the nearest image in a file from embed, and its cosine similarity; for images in that "
         "file, the nearest other image"
@@ -182,6 +191,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.out.exists() and options.out.suffix != ".npz":
         parser.error(f"--out: {options.out} exists; choose another name, or delete it")
+    if not 0 <= options.min_probability <= 1:
+        parser.error(f"--min-probability: {options.min_probability}: expected 0 to 1")
+    if options.min_probability > 0 and options.sort_into is None:
+        parser.error("--min-probability needs --sort-into")
     if options.no_features and options.out.suffix == ".npz":
         parser.error("--no-features: the file name must end in .csv or .parquet")
     return options

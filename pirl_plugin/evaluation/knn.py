@@ -90,6 +90,17 @@ def leave_one_out_accuracy(
 
 
 @torch.no_grad()
+def chance_top1(train_labels: Tensor, test_labels: Tensor) -> float:
+    """Return the accuracy of always predicting the class most frequent in training, in percent.
+
+    Example:
+        >>> chance_top1(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 0, 1]))
+        25.0
+    """
+    most_frequent = train_labels.mode().values
+    return round(100 * float((test_labels == most_frequent).float().mean()), 2)
+
+
 def find_neighbors(
     query: Tensor,
     gallery: Tensor,

@@ -248,7 +248,7 @@ def _classify(
         the neighbors, int64 ``(M, max k)``, indices of training images, nearest first, and the
         classes predicted with the first k, int64 ``(M,)``.
     """
-    from pirl_plugin.evaluation.knn import find_neighbors, vote
+    from pirl_plugin.evaluation.knn import chance_top1, find_neighbors, vote
 
     train_labels = measured.train_labels
     test_labels = measured.test_labels
@@ -267,12 +267,11 @@ def _classify(
         accuracies.append(top1_by_k)
     first_k = str(options.k[0])
     top1_by_k = accuracies[0]
-    most_frequent = train_labels.mode().values
     results = {
         "benchmark": "knn",
         "knn_top1": top1_by_k[first_k],
         "top1_by_k": top1_by_k,
-        "chance_top1": round(100 * float((test_labels == most_frequent).float().mean()), 2),
+        "chance_top1": chance_top1(train_labels, test_labels),
         "untrained_top1": accuracies[1][first_k] if options.untrained else None,
         "k": min(options.k[0], len(train_labels)),
         "temperature": options.temperature,

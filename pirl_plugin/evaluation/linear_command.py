@@ -30,6 +30,7 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.evaluation.knn_command import RESULTS
     from pirl_plugin.evaluation.logistic import fit_layers
     from pirl_plugin.evaluation.network_options import load_trunk_and_images, prepare_report
+    from pirl_plugin.evaluation.page import Accuracy
 
     trunk, images = load_trunk_and_images(options)
     display = prepare_report(options, images.train, trunk)
@@ -39,19 +40,27 @@ def main(argv: list[str]) -> None:
         layers = (options.layer,)
     file = options.out / CLASSIFIER_FILE
     with locked(options.out, "--out"):
-        fitted = fit_layers(trunk, images, layers, options.batch, options.workers)
-        best = fitted.best
-        names = [printable(images.classes[label]) for label in best.labels]
-        classifier = Classifier(best.weight.float(), best.bias.float(), names, fitted.chosen)
+        fitted = fit_layers(trunk, images, layers, options.batch, options.workers, options.fit_all)
+        saved = fitted.saved
+        names = [printable(images.classes[label]) for label in saved.labels]
+        classifier = Classifier(saved.weight.float(), saved.bias.float(), names, fitted.chosen)
         save_trunk(trunk.cpu(), file, classifier)
         write_json(options.out / RESULTS, fitted.results())
     print(fitted.table())
     by_class = fitted.accuracy_by_class()
+    measured = Accuracy(fitted.chosen, fitted.test_top1(fitted.chosen), len(fitted.test_labels))
+    mean = sum(top1 for top1, _ in by_class.values()) / len(by_class)
+    print(
+        f"{fitted.chosen}: {measured.percent:.2f} ± {measured.error:.2f} % (95 % interval for "
+        f"{measured.count:,} test images), mean over classes {mean:.2f} %, chance "
+        f"{fitted.chance_top1:.2f} %"
+    )
     print("Accuracy (%) and number of test images by class, the least accurate first:")
     for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
         top1, count = by_class[label]
         print(f"  {top1:6.2f} {count:7,}  {images.classes[label]}")
-    print(f"{file}: the network with a classifier on {fitted.chosen}")
+    images_used = "all labeled images" if options.fit_all else "the training images"
+    print(f"{file}: the network with a classifier on {fitted.chosen}, fitted to {images_used}")
     next_command = (
         f"pirl-plugin embed --checkpoint {shlex.quote(str(file))} --data PHOTOS --out photos.csv "
         f"--no-features --sort-into sorted"
@@ -130,6 +139,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     layer = "fit only this layer (default: fit every layer, and choose one on held-out images)"
     add("--layer", metavar="NAME", help=layer)
+    fit_all = "after measuring the accuracy, fit the saved classifier to the test images too"
+    add("--fit-all", action="store_true", help=fit_all)
     out = "folder for classifier.torch and results.json"
     add("--out", type=arguments.output_folder, default="runs/linear", help=out)
     return arguments.parse_labeled(parser, argv)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pirl_plugin.evaluation.knn import chance_top1
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, sample_rows
 from pirl_plugin.images.groups import deal_groups
@@ -217,6 +218,9 @@ class LogisticFits:
         num_train: number of labeled, readable training images.
         test_rows: int64 ``(M,)``, rows of the labeled, readable test images in their source.
         test_labels: int64 ``(M,)``.
+        chance_top1: accuracy of always predicting the class most frequent in training, percent.
+        saved: the regression to save: the chosen layer's, or with ``fit_all``, one that is fitted
+            to the test images too.
     """
 
     fits: dict[str, LogisticFit]
@@ -226,6 +230,8 @@ class LogisticFits:
     num_train: int
     test_rows: NDArray[np.int64]
     test_labels: NDArray[np.int64]
+    chance_top1: float
+    saved: LogisticFit
 
     @property
     def best(self) -> LogisticFit:
@@ -270,7 +276,7 @@ class LogisticFits:
                 "C": fit.cost,
                 "right": "".join(map(str, self.test_right(layer).astype(int))),
             }
-        return {"chosen": self.chosen, "layers": layers}
+        return {"chosen": self.chosen, "chance_top1": self.chance_top1, "layers": layers}
 
     def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
         """Return label → the chosen layer's accuracy in percent, and the number of test images."""
@@ -287,6 +293,7 @@ def fit_layers(
     layers: Sequence[str],
     batch: int = 128,
     workers: int | None = None,
+    fit_all: bool = False,
 ) -> LogisticFits:
     """Compute all layers' features once, and fit a logistic regression to each layer.
 
@@ -296,6 +303,7 @@ def fit_layers(
         layers: layer names.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
+        fit_all: also fit the chosen layer's regression to all images, for :attr:`saved`.
 
     Raises:
         MissingPackage: scikit-learn is not installed.
@@ -318,7 +326,14 @@ def fit_layers(
         held_out_right[layer] = torch.from_numpy(fit.held_out_right)
     measured.warn_about_equal_images(images)
     chosen = choose_layer(held_out_right, _num_independent(train_labels, groups))
-    _, test = measured.features[layers.index(chosen)]
+    train, test = measured.features[layers.index(chosen)]
+    saved = fits[chosen]
+    if fit_all:
+        labels = torch.cat([measured.train_labels, measured.test_labels]).numpy()
+        of_test = images.test.groups()
+        if groups is not None and of_test is not None:
+            groups = np.concatenate([groups, of_test[measured.test_rows.numpy()]])
+        saved = fit_logistic(torch.cat([train, test]), labels, groups)
     return LogisticFits(
         fits=fits,
         predicted=predicted,
@@ -327,6 +342,8 @@ def fit_layers(
         num_train=len(train_labels),
         test_rows=measured.test_rows.numpy(),
         test_labels=measured.test_labels.numpy(),
+        chance_top1=chance_top1(measured.train_labels, measured.test_labels),
+        saved=saved,
     )
 
 

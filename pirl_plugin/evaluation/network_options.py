@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
+import torch
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import config_for
+from pirl_plugin.evaluation.knn import chance_top1
 from pirl_plugin.evaluation.logistic import require_scikit_learn
 from pirl_plugin.evaluation.page import Accuracy, Chart, Verdict, write_page
 from pirl_plugin.evaluation.pictures import Display, ShownImages, choose_display
@@ -171,8 +172,10 @@ def report_accuracies(
         charts: additional charts.
         **sections: more arguments for :func:`~pirl_plugin.evaluation.page.write_page`.
     """
-    labels = images.test_labels
-    counts = np.bincount(labels[labels != NO_CLASS])
+    of_train, of_test = (
+        torch.from_numpy(labels[labels != NO_CLASS])
+        for labels in (images.train_labels, images.test_labels)
+    )
     bars = [
         Accuracy(name, top1, num_tested, name.startswith("untrained"))
         for name, top1 in accuracies.items()
@@ -189,7 +192,7 @@ def report_accuracies(
             verdict=Verdict("open", text),
             colors=shown.display.caption,
             charts=[Chart("", bars), *charts],
-            chance=100 * counts.max() / counts.sum(),
+            chance=chance_top1(of_train, of_test),
             settings={
                 "Checkpoint": weights_name(options),
                 "Training images": f"{num_train:,} in {images.train.path}",

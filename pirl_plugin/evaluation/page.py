@@ -142,8 +142,8 @@ def write_page(path: Path, title: str, **sections: Any) -> None:
             - ``verdict``: :class:`Verdict`, the result.
             - ``introduction``: a paragraph.
             - ``colors``: a sentence about the pictures' colors.
-            - ``charts``: sequence of :class:`Chart`, and ``chance``: percentage of the most
-              frequent class.
+            - ``charts``: sequence of :class:`Chart`, and ``chance``, from
+              :func:`~pirl_plugin.evaluation.knn.chance_top1`.
             - ``training``: ``plots``, each with a title, epochs and values; ``task``, a sentence;
               and ``samples``, for some images title → ``data:`` URL of the image or a view.
             - ``map``: :class:`~pirl_plugin.evaluation.image_map.ImageMap`.

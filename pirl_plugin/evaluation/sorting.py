@@ -19,6 +19,9 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import RUN_FILE, claim_folder, naming_failures
 from pirl_plugin.views.pixels import as_image
 
+UNSURE = "unsure"
+"""Folder for images without a sufficiently probable class."""
+
 
 def check_folder_names(classes: Sequence[str]) -> None:
     """Check that class names are valid folder names.

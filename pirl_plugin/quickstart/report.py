@@ -16,7 +16,7 @@ from torchvision.utils import make_grid
 from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.image_map import draw_map, take_images
-from pirl_plugin.evaluation.knn import find_neighbors
+from pirl_plugin.evaluation.knn import chance_top1, find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.evaluation.pictures import ShownImages, data_url
@@ -65,8 +65,8 @@ def write_report(
     outcome: dict[str, Any] = {}
     if evaluated.layers is not None:
         test_of_labels = "Labels were used only for the test"
-        test_labels = evaluated.shown.labels[evaluated.test_numbers.start :]
-        outcome = accuracy_facts(results, test_labels, evaluated.layers.chart())
+        of_train, of_test = evaluated.shown.labels.tensor_split([evaluated.test_numbers.start])
+        outcome = accuracy_facts(results, of_train, of_test, evaluated.layers.chart())
     # Of training and test images; for unlabeled images, both are the same.
     features = torch.cat(evaluated.features["pirl"])[: len(evaluated.shown.rows)]
     page.write_page(
@@ -119,16 +119,20 @@ def _settings(data: Data, results: dict[str, Any], evaluated: Evaluated) -> dict
 
 
 def accuracy_facts(
-    results: dict[str, Any], labels: torch.Tensor, layers: page.Chart
+    results: dict[str, Any],
+    train_labels: torch.Tensor,
+    test_labels: torch.Tensor,
+    layers: page.Chart,
 ) -> dict[str, Any]:
     """Return the page's ``charts``, ``chance`` and ``verdict``.
 
     Args:
         results: as in ``results.json``.
-        labels: int64 ``(M,)``, test labels.
+        train_labels: int64 ``(N,)``.
+        test_labels: int64 ``(M,)``.
         layers: chart that compares the layers.
     """
-    count = len(labels)
+    count = len(test_labels)
     method = METHODS[results["method"]].name
     charts = []
     for key, title in _ACCURACIES.items():
@@ -136,7 +140,7 @@ def accuracy_facts(
         pirl = page.Accuracy(method, results["pirl"][key], count)
         charts.append(page.Chart(title, [random, pirl]))
     charts.append(layers)
-    chance = 100 * int(labels.bincount().max()) / count
+    chance = chance_top1(train_labels, test_labels)
     return {"charts": charts, "chance": chance, "verdict": verdict(results["gain"], method)}
 
 

@@ -26,7 +26,7 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     trunk = ResNetTrunk(10, 0.25)
     report_accuracies(options, "Title", trunk, images, accuracies, 7, 5, "res4", shown)
     page = options.report.read_text()
-    assert "chance, 60.0 %" in page
+    assert "chance, 40.0 %" in page
     assert "40.0 ± 32.5 % of 5 test images are classified correctly." in page
     assert f"7 in {data / 'train'}" in page  # not the folder's 4: trained on a fraction
     # For 5 labeled images, as 4 and 7 of 9: 196 √(4/9 · 5/9 / 9) and 196 √(7/9 · 2/9 / 9)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from pirl_plugin.checkpoints.classifier import read_classifier
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.logistic import choose_layer, fit_logistic, held_out_splits
 from tests.helpers.host_tools import write_checkpoint, write_classes
@@ -69,6 +70,16 @@ def test_classifier__matches_scikit_learn_predictions(
     assert 100 * right.mean() == pytest.approx(float(top1), abs=0.01)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["chosen"] == "res3"
+    most_frequent = np.bincount(labels[is_train]).argmax()
+    chance = 100 * (labels[is_test] == most_frequent).mean()
+    assert results["chance_top1"] == pytest.approx(chance, abs=0.01)
+    assert re.search(
+        rf"res3: {top1} ± [\d.]+ % .* mean over classes .* chance {chance:.2f} %", printed
+    )
+    fit(checkpoint, data, tmp_path / "all", "--layer", "res3", "--fit-all")
+    assert json.loads((tmp_path / "all" / "results.json").read_text()) == results
+    saved = [read_classifier(tmp_path / name / "classifier.torch") for name in ("out", "all")]
+    assert not torch.equal(saved[0].weight, saved[1].weight)
     assert results["layers"]["res3"]["right"] == "".join(map(str, right.astype(int)))
 
 

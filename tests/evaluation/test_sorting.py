@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.classifier import Classifier
+from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.cli import run
 from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted, sort_images
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
+from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.images import save_gray
 
 
@@ -74,3 +77,22 @@ def test_claim_sorted__refuses_arrays_without_a_picture_format(tmp_path):
     with pytest.raises(ValueError, match="there is no picture format"):
         claim_sorted(tmp_path / "out", open_source([torch.zeros(5, 4, 4)]), CAT)
     claim_sorted(tmp_path / "out", open_source([torch.zeros(3, 4, 4, dtype=torch.uint8)]), CAT)
+
+
+def test_min_probability__leaves_uncertain_images_out_of_the_classes(source, tmp_path):
+    trunk = ResNetTrunk(10, 0.125)
+    photos = str(tmp_path / "photos")
+    for names, words in ((["cat", "dog"], ["cat", "unsure"]), (["unsure", "dog"], [])):
+        folder = tmp_path / names[0]
+        file = f"{folder}.torch"
+        head = Classifier(torch.zeros(2, 64), torch.tensor([0.5, 0.0]), names, "last")
+        save_trunk(trunk, file, head)  # 62 % for the first class
+        command = ["embed", "--checkpoint", file, "--data", photos, "--size", "32", "--no-features"]
+        command += ["--out", f"{folder}.csv", "--sort-into", str(folder), "--min-probability"]
+        if not words:
+            with pytest.raises(ValueError, match="has a class unsure, which --min-probability"):
+                run([*command, "0.7"])
+            continue
+        run([*command, "0.7"])
+        assert {path.name for path in folder.iterdir()} == {"unsure", "run.json"}
+        assert len(list((folder / "unsure").iterdir())) == 2

@@ -33,7 +33,9 @@ def test_accuracy_facts__use_most_frequent_class_as_chance():
     results = {"random": accuracies, "pirl": accuracies, "method": "jigsaw"}
     results["gain"] = {name: (0.0, 6.0) for name in accuracies}
     layers = page.Chart("Layers by kNN", [])
-    facts = accuracy_facts(results, torch.tensor([0] * 100 + [1] * 300), layers)
+    facts = accuracy_facts(
+        results, torch.tensor([1, 1, 0]), torch.tensor([0] * 100 + [1] * 300), layers
+    )
     assert facts["chance"] == 75
     assert [chart.title for chart in facts["charts"]] == [
         "kNN",
