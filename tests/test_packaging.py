@@ -115,6 +115,16 @@ def test_supported_pythons__are_the_same_everywhere():
         assert f"Python {oldest} to {newest}" in (ROOT / page).read_text(), page
 
 
+def test_oldest_torch__is_the_one_that_is_tested():
+    (torch,) = [need for need in PROJECT["dependencies"] if need.startswith("torch>=")]
+    oldest = torch.removeprefix("torch>=")
+    workflow = (ROOT / ".github/workflows/tests.yml").read_text()
+    assert f"torch=={oldest}.*" in workflow
+    for page in ("docs/getting_started.md", "CHANGELOG.md"):
+        text = " ".join((ROOT / page).read_text().split())
+        assert f"torch {oldest} or newer" in text, page
+
+
 def test_setup__takes_a_newer_python_and_refuses_an_older_one(tmp_path):
     """A newer Python than tested gets a warning, and then this script's next step."""
     printed = {}

@@ -109,7 +109,8 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
     pixels = as_pixels(array, axes, PAGES_FIRST)
     if orientation > 4:
         pixels = pixels.transpose(1, 2)
-    return pixels.flip(_FLIPS.get(orientation, ())), nodata
+    turned = np.flip(pixels.numpy(), _FLIPS.get(orientation, ()))  # torch before 2.12: no uint16
+    return torch.from_numpy(np.ascontiguousarray(turned)), nodata
 
 
 def encode_tiff(array: NDArray[np.generic], nodata: float) -> bytes:

@@ -35,7 +35,9 @@ class RotationViews(Views):
         """Return the number of counterclockwise quarter turns, and the rotated view."""
         upright = self._standard_view(pixels, rng)
         quarters = int(rng.integers(4))
-        return quarters, torch.rot90(upright, quarters, dims=(1, 2)).contiguous()
+        # With NumPy, because older torch does not turn uint16.
+        rotated = np.rot90(upright.numpy(), quarters, axes=(1, 2))
+        return quarters, torch.from_numpy(np.ascontiguousarray(rotated))
 
 
 class RotationTask(RotationViews):

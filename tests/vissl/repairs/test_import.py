@@ -64,8 +64,9 @@ def test_host_gpu_warnings__are_silenced():
         silence_host_warnings(None)
         torch.cuda.amp.GradScaler(enabled=False)
         torch.cuda.amp.autocast(enabled=False)
-        barrier = inspect.getsource(torch.distributed.barrier)
-        assert "barrier(): using the device under current context" in barrier
+        if torch.__version__ >= "2.10":  # as TorchVersion; earlier ones do not warn
+            barrier = inspect.getsource(torch.distributed.barrier)
+            assert "barrier(): using the device under current context" in barrier
         warnings.warn("barrier(): using the device under current context. You can …", stacklevel=1)
         with pytest.raises(UserWarning, match="of a user"):
             warnings.warn("of a user", stacklevel=1)
