@@ -101,6 +101,7 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     results = {
         **accuracies,
         "layer": layer,
+        "near_equal": images.near_equal,
         "top1_by_layer": {} if compared is None else compared.top1,
         "checkpoint": arguments.weights_name(options),
         "data": None if options.data is None else str(options.data.resolve()),

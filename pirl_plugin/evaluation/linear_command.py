@@ -45,7 +45,8 @@ def main(argv: list[str]) -> None:
         names = [printable(images.classes[label]) for label in saved.labels]
         classifier = Classifier(saved.weight.float(), saved.bias.float(), names, fitted.chosen)
         save_trunk(trunk.cpu(), file, classifier)
-        write_json(options.out / RESULTS, fitted.results())
+        results = {**fitted.results(), "near_equal": images.near_equal}
+        write_json(options.out / RESULTS, results)
     print(fitted.table())
     by_class = fitted.accuracy_by_class()
     measured = Accuracy(fitted.chosen, fitted.test_top1(fitted.chosen), len(fitted.test_labels))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import config_for
 from pirl_plugin.evaluation.knn import chance_top1
 from pirl_plugin.evaluation.logistic import require_scikit_learn
+from pirl_plugin.evaluation.near_equal import count_near_equal
 from pirl_plugin.evaluation.page import Accuracy, Chart, Verdict, write_page
 from pirl_plugin.evaluation.pictures import Display, ShownImages, choose_display
 from pirl_plugin.images.classes import NO_CLASS
@@ -20,9 +22,12 @@ from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import usable_device, weights_name
+from pirl_plugin.system.console import put
 from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import claim_folder, locked, locked_file
 from pirl_plugin.system.text import counted, printable
+
+_LEAST_NEAR_EQUAL = 0.1  # of the test images; fewer occur without bursts
 
 
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabeledImages]:
@@ -43,7 +48,22 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labele
             claim_folder(options.out, {"command": options.command, "data": held_out_of})
             images = save_split(images, options.out)
     print(images.summary(), flush=True)
+    if images.held_out_of is not None and images.train.groups() is None:
+        images = _compare(images, trunk, options)
     return trunk, images
+
+
+def _compare(images: LabeledImages, trunk: AnyTrunk, options: argparse.Namespace) -> LabeledImages:
+    """Count test images that look nearly the same as a training image, and print many of them."""
+    config = trunk.network_config
+    near, total = count_near_equal(images, config, options.batch, options.workers)
+    if near >= _LEAST_NEAR_EQUAL * total:
+        put(
+            f"{near:,} of {total:,} test images look nearly the same as some training image, so "
+            f"accuracies may be too high. If images belong together (bursts, videos, patients), "
+            f"name their groups: --pattern '(?P<group>…)…'\n"
+        )
+    return replace(images, near_equal={"images": near, "of": total})
 
 
 def chosen_columns(options: argparse.Namespace) -> Columns:
