@@ -29,7 +29,7 @@ def arguments(command, checkpoint, data, out, ranks=2):
         "quickstart": ["--data", str(data), "--out", str(out), "--epochs", "1"],
         "knn": [*network, *small, "--features", str(out / "features.npz")],
         "embed": [*network[:3], str(data / "train"), *small, "--out", str(out / "features.npz")],
-        "linear": labeled,
+        "linear": [*labeled, "--workers", "1"],
         "finetune": [*labeled, "--scratch", *one_epoch],
         "export": [*trunk_file, "--to", "torchvision"],
         "prepare": [str(data), str(out), "--workers", "1"],
