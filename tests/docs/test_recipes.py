@@ -100,6 +100,15 @@ def test_loaded_trunk__is_a_module_from_images_to_features(tmp_path, monkeypatch
     assert names["model"](names["normalized"]).shape == (2, 3)
 
 
+def test_transformer__accepts_the_views_of_the_loop():
+    views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
+    photos = [torch.zeros(3, 70, 80, dtype=torch.uint8)] * 2
+    data = pirl.ImageDataset(photos, views)
+    names = {"pirl": pirl, "torch": torch, "data": data}
+    exec(block("python", "timm.create_model", LIBRARY), names)
+    names["model"](pirl.collate_views([data[0], data[1]])).backward()
+
+
 def test_sorting__runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     checkpoint = write_checkpoint(tmp_path / "trunk.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
