@@ -10,7 +10,7 @@ from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.files import locked_file
 from pirl_plugin.system.loader import prepare_workers
-from pirl_plugin.system.text import printable
+from pirl_plugin.system.text import printable, truncate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pirl_plugin.evaluation.pictures import Display
     from pirl_plugin.images.source import ImageSource
     from pirl_plugin.models.trunks import AnyTrunk
+
+_MOST_NAMES = 30  # of classes
 
 
 def main(argv: list[str]) -> None:
@@ -39,10 +41,10 @@ def main(argv: list[str]) -> None:
 
     source = open_source(options.data, columns=chosen_columns(options))
     trunk = load_network(options, source)
-    num_classes = 0
+    labels = "unlabeled"
     with suppress(NoLabels):
-        num_classes = len(source.classes)
-    labels = f"{num_classes} classes" if num_classes else "unlabeled"
+        if source.classes:
+            labels = f"{len(source.classes)} classes: {truncate(source.classes, _MOST_NAMES)}"
     print(f"images: {source.summary()}, {labels}")
     classifier = read_classifier(options.checkpoint)
     layer = options.layer or LAST

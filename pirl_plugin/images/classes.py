@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.text import printable, truncate
 
@@ -158,7 +159,7 @@ def require_class_names(names: Iterable[str], context: str) -> None:
 
 
 def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.int64]:
-    """Return test classes as indices into the training class names.
+    """Return test classes as indices into the training class names; name classes without tests.
 
     Args:
         names: the training class names.
@@ -181,6 +182,12 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
             f"{key} has classes without training images: {truncate(unknown)}. The training images "
             f"have {truncate(names)}. Add training images for each class, or remove its test "
             f"images."
+        )
+    missing = [name for name in names if name not in test.names]
+    if missing:
+        warn_once(
+            f"{key} has no images of {truncate(missing)}. If a test image is classified so, it "
+            f"counts as wrong."
         )
     index_of_name = dict(zip(names, range(len(names)), strict=True))
     joined = [*map(index_of_name.__getitem__, test.names), NO_CLASS]  # the last entry is at −1

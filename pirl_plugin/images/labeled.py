@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import NO_CLASS, join_classes, require_class_names
 from pirl_plugin.images.columns import BY_NAME, Columns
-from pirl_plugin.images.folders import FolderSource, find_splits
+from pirl_plugin.images.folders import TEST_FOLDERS, FolderSource, find_splits
 from pirl_plugin.images.groups import hold_out_groups
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import open_source
@@ -23,10 +23,13 @@ from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.files import write_text
-from pirl_plugin.system.text import counted
+from pirl_plugin.system.text import counted, truncate
 
 _HELD_OUT = 0.2  # fraction of each class
 _LISTS = ("train.jsonl", "val.jsonl")
+_MOST_NAMES = 30  # of classes, in the summary
+_NO_CLASSES = frozenset({*TEST_FOLDERS, "unlabeled", "unlabelled", "unsorted"})
+"""Folders, in lower case, that are not classes."""
 _GROUP = "group"  # column in these lists
 
 
@@ -68,11 +71,11 @@ class LabeledImages:
         return JoinedSource("the images", [self.train, self.test])
 
     def summary(self) -> str:
-        """Return a description in three lines."""
+        """Return a description in three lines, with class names."""
         return (
             f"training images: {self.train.summary()}\n"
             f"test images: {self.test.summary()}\n"
-            f"{len(self.classes)} classes"
+            f"{len(self.classes)} classes: {truncate(self.classes, _MOST_NAMES)}"
         )
 
 
@@ -106,6 +109,8 @@ def open_labeled(
     train_source = open_source(train, columns=columns)
     test_source = open_source(val, columns=columns)
     _check_groups(train_source, test_source, columns)
+    for source in (train_source, test_source):
+        _check_class_folders(source)
     if not isinstance(train_source, FolderSource):  # a folder's name is a class in any case
         require_class_names(train_source.classes, train_source.path)
     return _labeled(train_source, test_source)
@@ -131,6 +136,18 @@ def _check_groups(train: ImageSource, test: ImageSource, columns: Columns) -> No
         )
 
 
+def _check_class_folders(source: ImageSource) -> None:
+    """Refuse folders that are not classes among class folders."""
+    if not isinstance(source, FolderSource):
+        return
+    others = [name for name in source.classes if name.lower() in _NO_CLASSES]
+    if others:
+        raise Refused(
+            f"{source.path} has the folder {others[0]} among its class folders. If it is a class, "
+            f"rename it. Otherwise, move it out; test images belong beside a folder train."
+        )
+
+
 def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
     classes, train_labels, _ = train.named_classes
     if len(classes) < 2:
@@ -142,6 +159,11 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
         raise Refused(
             f"{train.path} has the channels {' '.join(train.channel_names) or 'of single files'}, "
             f"but {test.path} has {' '.join(test.channel_names) or 'those of single files'}."
+        )
+    if not test.classes:
+        raise Refused(
+            f"{test.path} has no classes, so nothing can be tested. Make one folder per class, as "
+            f"in {train.path}, or pass a list with labels."
         )
     test_labels = join_classes(classes, test.named_classes, test.path)
     return LabeledImages(train, test, classes, np.concatenate([train_labels, test_labels]))
@@ -155,6 +177,7 @@ def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
             f"`data` = {folder} has neither train/CLASS/* and val/CLASS/* nor two or more "
             f"class folders. For other data, pass `train` and `val`."
         )
+    _check_class_folders(source)
     groups = source.groups()
     _require_groups(source, columns)
     if groups is None:

@@ -123,7 +123,11 @@ def open_named(
         if name != DISK_FOLDER or os.path.isfile(path):
             raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
         return PatternSource(path, columns.pattern)
-    if columns != BY_NAME and name != DISK_HF and not path.lower().endswith(TABLES):
+    if (
+        columns != BY_NAME
+        and name not in (DISK_HF, DISK_SHARDS)
+        and not path.lower().endswith(TABLES)
+    ):
         warn_once(f"{path} has no columns, so the chosen columns are not used.")
         columns = BY_NAME
     if name == DISK_FOLDER:
@@ -131,7 +135,7 @@ def open_named(
     if name == DISK_FILELIST:
         return FileListSource(path, remove_prefix, new_prefix, columns)
     if name == DISK_SHARDS:
-        return ShardSource(path)
+        return ShardSource(path, columns)
     if name == DISK_HF:
         return HuggingFaceFiles(path, columns)
     if name == DISK_VOC07:
@@ -163,10 +167,10 @@ def _infer_source(path: str) -> tuple[str, str]:
             if list_name in names and len(class_folders(path)) < 2:
                 return DISK_FILELIST, os.path.join(path, list_name)
         # A tar beside images, for example with masks, does not determine the format.
-        if any(name.endswith(".tar") for name in names) and not any(find_images(path)):
+        if any(name.lower().endswith(".tar") for name in names) and not any(find_images(path)):
             return DISK_SHARDS, path
         return DISK_FOLDER, path
-    if path.endswith(".tar"):
+    if path.lower().endswith(".tar"):
         return DISK_SHARDS, path
     if path.endswith(_TABLES):
         return DISK_HF, path

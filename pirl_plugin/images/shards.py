@@ -19,6 +19,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
+from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import (
     ARRAY_EXTENSION,
@@ -29,6 +30,7 @@ from pirl_plugin.images.folders import (
 from pirl_plugin.images.names import DISK_FOLDER, DISK_SHARDS
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.text import truncate
 
 _LARGEST_LABEL = 4096  # bytes in a .cls
 _LARGEST_PADDING = 1 << 20  # zero bytes at the end of a tar; tar pads to 10,240 by default
@@ -41,17 +43,22 @@ class ShardSource(ImageSource):
 
     Args:
         path: ``NAME.tar``, or a folder with ``*.tar``.
+        columns: in WebDataset layout, the image among several with one key: ``rgb.jpg`` or ``rgb``
+            for ``KEY.rgb.jpg``.
 
     Raises:
-        ValueError: there are no images, or a tar is truncated.
+        ValueError: there are no images, or several with one key and no choice, or a tar is
+            truncated.
     """
 
     kind = "tars"
     registered_name = DISK_SHARDS
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], columns: Columns = BY_NAME) -> None:
         folder = Path(path)
-        tars = [folder] if folder.is_file() else sorted(folder.glob("*.tar"))
+        tars = [folder]
+        if not folder.is_file():
+            tars = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".tar")
         if not tars:
             raise Refused(
                 f"{path} contains no .tar files. For the images in a folder, choose the data "
@@ -64,10 +71,12 @@ class ShardSource(ImageSource):
         skipped: Counter[str] = Counter()
         for number, tar in enumerate(self._tars):
             contents, label_of_key = scan_tar(tar, skipped)
-            for name in _images_of_keys(contents, skipped):
+            for name in _images_of_keys(contents, skipped, columns.image, tar):
                 names.append(name)
                 locations.append((number, contents[name].offset_data, contents[name].size))
-                self._labels.append(label_of_key.get(os.path.splitext(name)[0]))
+                stem = os.path.splitext(name)[0].lower()
+                key, _ = _key_and_column(name)
+                self._labels.append(label_of_key.get(stem, label_of_key.get(key)))
         if skipped:
             warn_skipped(os.fspath(path), skipped)
         self._locations = np.array(locations, np.int64)
@@ -124,7 +133,7 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
 
     Returns:
         Name → the member with the content, in tar order (a hard link has the content of the member
-        that it links to); and WebDataset's key → label.
+        that it links to); and WebDataset's key, in lower case → label.
 
     Raises:
         ValueError: it is not a complete tar.
@@ -149,21 +158,32 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
                 if name in contents:
                     skipped["names that occur twice in a tar"] += 1
                 contents[name] = content  # the last one, as when unpacking
-                if suffix == ".cls" and content.size <= _LARGEST_LABEL:
+                if suffix.lower() == ".cls" and content.size <= _LARGEST_LABEL:
                     text = tar.extractfile(content).read()  # type: ignore[union-attr]
-                    labels[stem] = text.decode().strip()
+                    labels[stem.lower()] = text.decode().strip()
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a complete tar ({error}). Create it again.") from None
     return contents, labels
 
 
-def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
+def _images_of_keys(
+    names: Collection[str], skipped: Counter[str], chosen: int | str | None, tar: str
+) -> list[str]:
     """Return the image names in a tar, one per key, and count the others.
 
-    In WebDataset, a member's key ends at the first dot in the file name. An image with more dots in
-    its name (``KEY.seg.png``) is skipped if there is an image ``KEY.png`` or similar; otherwise it
-    is a separate image. Among several images with one key, the most common extension wins:
-    ``KEY.jpg`` rather than ``KEY.png``.
+    In WebDataset, a member's key ends at the first dot in the file name, and the rest names the
+    column. Among images with one key, the user's column is used, or else the one whose column is
+    only an extension; among several of these, the most common extension (``KEY.jpg`` rather than
+    ``KEY.png``). If columns do not recur with other keys, the dots are part of the names.
+
+    Args:
+        names: the names in the tar.
+        skipped: counts the other members, by reason.
+        chosen: the user's image column.
+        tar: the tar, for messages.
+
+    Raises:
+        Refused: the user has to choose a column, or chose one that does not exist.
     """
     extensions: tuple[str, ...] = IMAGE_EXTENSIONS
     if not any(name.lower().endswith(extensions) for name in names):
@@ -175,18 +195,49 @@ def _images_of_keys(names: Collection[str], skipped: Counter[str]) -> list[str]:
             rank_of_image[name] = extensions.index(suffix)
         elif suffix != ".cls":
             skipped[suffix or "no extension"] += 1
-    best: dict[str, str] = {}  # name without extension → image
+    columns_of_key: dict[str, dict[str, str]] = {}  # key → column → image
     for name in sorted(rank_of_image, key=rank_of_image.__getitem__):
-        best.setdefault(os.path.splitext(name)[0], name)
-    chosen = set()
-    for stem, name in best.items():
-        folder, basename = os.path.split(stem)
-        key = os.path.join(folder, basename.partition(".")[0])
-        if key == stem or key not in best:
-            chosen.add(name)
-    if num_others := len(rank_of_image) - len(chosen):
+        key, column = _key_and_column(name)
+        columns_of_key.setdefault(key, {})[column] = name
+    columns = sorted(set().union(*columns_of_key.values()))
+    if chosen is not None:
+        wanted = str(chosen).lower()
+        columns = [name for name in columns if wanted in (name, os.path.splitext(name)[0])]
+        if not columns:
+            listed = ", ".join(sorted(set().union(*columns_of_key.values())))
+            raise Refused(
+                f"`image_column` = {chosen} is not a column of images in {tar}. Choose one of "
+                f"{listed}."
+            )
+    used: set[str] = set()
+    for images in columns_of_key.values():
+        plain = [column for column in images if "." not in column]
+        if chosen is not None:
+            used.update(images[column] for column in columns if column in images)
+        elif plain:
+            used.add(images[plain[0]])
+        elif len(images) > 1 and len(columns) < len(columns_of_key):
+            raise Refused(
+                f"{tar} has several images with one key, such as {truncate(list(images.values()))}."
+                f" Choose one of the columns {truncate(columns)} as `image_column`."
+            )
+        else:
+            used.update(images.values())
+    if num_others := len(rank_of_image) - len(used):
         skipped["images beside an image with the same key"] += num_others
-    return [name for name in names if name in chosen]
+    return [name for name in names if name in used]
+
+
+def _key_and_column(name: str) -> tuple[str, str]:
+    """Return WebDataset's key and column for a member, in lower case.
+
+    Example:
+        >>> _key_and_column("a.b/12.RGB.jpg")
+        ('a.b/12', 'rgb.jpg')
+    """
+    folder, basename = os.path.split(name.lower())
+    key, _, column = basename.partition(".")
+    return os.path.join(folder, key), column
 
 
 def _complete_members(tar: tarfile.TarFile, file: BinaryIO) -> Iterator[tarfile.TarInfo]:

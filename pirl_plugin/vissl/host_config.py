@@ -39,7 +39,8 @@ def config_root() -> Path:
 
 def key_of(argument: str) -> str:
     """Return the configuration key for a library argument that a message names."""
-    return f"config.DATA.TRAIN.{argument.upper()}" if "column" in argument else argument
+    is_key = argument == "pattern" or argument.endswith("_column")
+    return f"config.DATA.TRAIN.{argument.upper()}" if is_key else argument
 
 
 def literal(text: str) -> str:

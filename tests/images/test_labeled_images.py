@@ -111,6 +111,32 @@ def test_save_split__writes_lists_and_refuses_to_ignore_new_photos(photos, tmp_p
         save_split(open_labeled(photos), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["test", "Val", "unlabeled", "unsorted"])
+def test_folder_that_is_no_class__is_refused(tmp_path, name):
+    for folder in ("cat", "dog", name):
+        for number in range(2):
+            save_gray(tmp_path / folder / f"{number}.png", number)
+    for paths in ({"data": tmp_path}, {"train": tmp_path, "val": tmp_path}):
+        with pytest.raises(ValueError, match=f"has the folder {name} among its class folders"):
+            open_labeled(**paths)
+
+
+def test_flat_test_folder__is_refused(tmp_path):
+    save_gray(tmp_path / "train" / "cat" / "1.png")
+    save_gray(tmp_path / "train" / "dog" / "1.png")
+    save_gray(tmp_path / "test" / "1.png")
+    with pytest.raises(ValueError, match="test has no classes, so nothing can be tested"):
+        open_labeled(tmp_path)
+
+
+def test_class_without_test_images__is_named(tmp_path, caplog):
+    for path in ("train/cat", "train/dog", "train/emu", "val/dog"):
+        save_gray(tmp_path / path / "1.png")
+    images = open_labeled(tmp_path)
+    assert "val has no images of cat, emu." in caplog.text
+    assert "3 classes: cat, dog, emu" in images.summary()
+
+
 @pytest.fixture
 def bursts(tmp_path):
     """Create 10 bursts of 4 photos in each of two classes; one burst has photos of both."""

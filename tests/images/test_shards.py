@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from pirl_plugin.images.classes import NoLabels
+from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.opening import open_source
 from tests.helpers.images import save_gray
 from tests.helpers.kinds import add_member, gray
@@ -47,6 +48,35 @@ def png(level):
     file = io.BytesIO()
     gray(level).save(file, "PNG")
     return file.getvalue()
+
+
+def webdataset(path, columns):
+    """Write a tar with four keys, each with a label and images in several columns."""
+    with tarfile.open(path, "w") as tar:
+        for number in range(4):
+            for level, column in enumerate(columns):
+                key = f"Key{number}" if level else f"KEY{number}"  # cases may differ
+                add_member(tar, f"{key}.{column}", png(10 * number + level))
+            add_member(tar, f"key{number}.CLS", f"class {number % 2}".encode())
+    return path
+
+
+@pytest.mark.parametrize("chosen", ["depth.png", "depth", "Depth"])
+def test_tar__with_several_images_per_key_needs_a_choice(tmp_path, chosen):
+    path = webdataset(tmp_path / "A.TAR", ["RGB.jpg", "depth.png"])
+    with pytest.raises(ValueError, match=r"columns depth\.png, rgb\.jpg as `image_column`"):
+        open_source(path)
+    source = open_source(path, columns=Columns(image=chosen))
+    assert [int(source[row][0][0, 0, 0]) for row in range(len(source))] == [1, 11, 21, 31]
+    assert source.classes == ["class 0", "class 1"]
+    with pytest.raises(ValueError, match=r"`image_column` = nir .* depth\.png, rgb\.jpg"):
+        open_source(path, columns=Columns(image="nir"))
+
+
+def test_tar__prefers_image_named_like_the_key(tmp_path):
+    source = open_source(webdataset(tmp_path / "a.tar", ["depth.png", "PNG"]))
+    assert [int(source[row][0][0, 0, 0]) for row in range(len(source))] == [1, 11, 21, 31]
+    assert source.labels().tolist() == [0, 1, 0, 1]
 
 
 def test_tar__counts_skipped_members_and_reads_hard_links(tmp_path, caplog):

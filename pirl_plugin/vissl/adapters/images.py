@@ -22,7 +22,6 @@ from pirl_plugin.images.paper_datasets import NumberedSource
 from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.trunks import feature_width
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.callables import CallableViews
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
@@ -145,20 +144,14 @@ def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> Im
     """Open a split's source, with the split's own options."""
     options = cfg["DATA"][split]
     keys = ("IMAGE_COLUMN", "LABEL_COLUMN", "GROUP_COLUMN", "PATTERN")
-    try:
-        return open_named(
-            data_source,
-            path,
-            split="train" if split == "TRAIN" else "test",
-            remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
-            new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
-            columns=Columns(*map(options.get, keys)),
-        )
-    except Refused as error:  # a library message names an argument
-        text = str(error)
-        for key in keys:
-            text = text.replace(f"`{key.lower()}`", f"config.DATA.{split}.{key}")
-        raise type(error)(text) from error
+    return open_named(
+        data_source,
+        path,
+        split="train" if split == "TRAIN" else "test",
+        remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
+        new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
+        columns=Columns(*map(options.get, keys)),
+    )
 
 
 def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:

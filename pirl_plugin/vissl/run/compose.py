@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
 
 _LISTED = "pirl-plugin configs lists all configs and groups."
-# Keys for one path or, for the first two, a list of paths.
+# Keys for one path or, for the first two, a list of paths; and for a regular expression.
 _PATH_KEYS = re.compile(
-    r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
+    r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE"
+    r"|DATA\.(TRAIN|TEST)\.PATTERN)"
 )
 # Keys that may be added: VISSL passes them on, or they are checked where this plugin uses them.
 _OPEN = (
@@ -123,13 +124,15 @@ def _warn_about_replaced_files() -> None:
 
 
 def readable_override(override: str) -> str:
-    """Return an override with the path quoted.
+    """Return an override with the path or the regular expression quoted.
 
     Hydra's syntax excludes many characters in file names, such as ``é``, and a comma ends a value.
     The path stands alone, or in brackets, which VISSL's own configs need.
     """
     key, _, text = override.partition("=")
-    path = re.sub(r"^\[(.*)\]$", r"\1", text.strip(), flags=re.DOTALL)
+    path = text.strip()
+    if not key.endswith(".PATTERN"):  # an expression has brackets of its own
+        path = re.sub(r"^\[(.*)\]$", r"\1", path, flags=re.DOTALL)
     is_in_brackets = path != text.strip()
     # A single path, not a list; but a folder may be named "a,b".
     is_one = not is_in_brackets or "," not in path or os.path.exists(os.path.expanduser(path))

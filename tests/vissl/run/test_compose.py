@@ -48,6 +48,21 @@ def test_path__may_look_like_a_reference(pattern, tmp_path):
     assert config.CHECKPOINT.DIR == str(path)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?P<group>[^/]+)/.*_(?P<channel>B\d{2}|B8A),?'x\.tif",
+        r"[ab](?P<label>c)[.]tif[f]",
+        "(?P<channel>[a-z]+$)",
+    ],
+)
+def test_pattern__needs_no_quotes(pattern):
+    key = "config.DATA.TRAIN.PATTERN"
+    for override in (f"{key}={pattern}", f"{key}={quoted(pattern)}"):
+        config = compose(QUICK, override)
+        assert config.DATA.TRAIN.PATTERN == config.DATA.TEST.PATTERN == pattern
+
+
 def test_path__expands_home_and_current_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
