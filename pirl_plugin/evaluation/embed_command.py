@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pirl_plugin.checkpoints.classifier import Classifier
-    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
-    from pirl_plugin.evaluation.pictures import Display
+    from pirl_plugin.evaluation.feature_gallery import Gallery
+    from pirl_plugin.evaluation.feature_store import FeatureFile
+    from pirl_plugin.evaluation.report import Report
+    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.source import ImageSource
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -28,64 +30,81 @@ def main(argv: list[str]) -> None:
     """Write the file, and print unreadable images."""
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.features", options.workers)
-    from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.evaluation.network_options import (
-        chosen_columns,
-        load_network,
-        prepare_report,
-    )
-    from pirl_plugin.evaluation.sorting import UNSURE, check_folder_names, claim_sorted
-    from pirl_plugin.images.classes import NoLabels
+    from pirl_plugin.evaluation.report import open_report
+    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.opening import open_source
-    from pirl_plugin.models.resnet import LAST
 
-    source = open_source(options.data, columns=chosen_columns(options))
-    trunk = load_network(options, source)
-    labels = "unlabeled"
+    request = Request.of_options(options)
+    source = open_source(options.data, columns=request.columns)
+    trunk = request.load_network(source)
+    print(f"images: {source.summary()}, {_labels(source)}")
+    layer, classifier = _choose_layer(request)
+    report = open_report(options.report, options.show, source, request.weights, trunk)
+    if options.sort_into is not None:
+        _prepare_sorting(options, source, classifier)
+    with locked_file(options.out, "--out"):
+        _embed(options, request, trunk, source, layer, classifier, report)
+
+
+def _labels(source: ImageSource) -> str:
+    """Return the number of classes and their names, or ``unlabeled``."""
+    from pirl_plugin.images.classes import NoLabels
+
     with suppress(NoLabels):
         if source.classes:
-            labels = f"{len(source.classes)} classes: {truncate(source.classes, _MOST_NAMES)}"
-    print(f"images: {source.summary()}, {labels}")
-    classifier = read_classifier(options.checkpoint)
-    layer = options.layer or LAST
-    if classifier is not None:
-        layer = options.layer or classifier.layer
-        check_name("--layer", layer, [classifier.layer])
-        print(f"the classifier on {layer} has {len(classifier.classes)} classes")
-    check_name("--layer", layer, trunk.layers)
-    display = prepare_report(options, source, trunk)
-    if options.sort_into is not None:
-        if classifier is None:
-            raise Refused(
-                "--sort-into needs predicted classes. Pass a classifier.torch from pirl-plugin "
-                "linear or finetune as --checkpoint."
-            )
-        check_folder_names(classifier.classes)
-        if options.min_probability > 0 and UNSURE in classifier.classes:
-            raise Refused(
-                f"The classifier has a class {UNSURE}, which --min-probability needs for uncertain "
-                f"images. Rename the class, or omit the option."
-            )
-        claim_sorted(options.sort_into, source, classifier)
-    with locked_file(options.out, "--out"):
-        _embed(options, trunk, source, layer, classifier, display)
+            return f"{len(source.classes)} classes: {truncate(source.classes, _MOST_NAMES)}"
+    return "unlabeled"
+
+
+def _choose_layer(request: Request) -> tuple[str, Classifier | None]:
+    """Return the layer to take features from, and the checkpoint's classifier on it, if any."""
+    from pirl_plugin.checkpoints.classifier import read_classifier
+    from pirl_plugin.models.resnet import LAST
+
+    classifier = read_classifier(request.checkpoint)
+    if classifier is None:
+        return request.layer or LAST, None
+    if request.layer is not None:
+        check_name("--layer", request.layer, [classifier.layer])
+    print(f"the classifier on {classifier.layer} has {len(classifier.classes)} classes")
+    return classifier.layer, classifier
+
+
+def _prepare_sorting(
+    options: argparse.Namespace, source: ImageSource, classifier: Classifier | None
+) -> None:
+    from pirl_plugin.evaluation.sorting import UNSURE, check_folder_names, claim_sorted
+
+    if classifier is None:
+        raise Refused(
+            "--sort-into needs predicted classes. Pass a classifier.torch from pirl-plugin "
+            "linear or finetune as --checkpoint."
+        )
+    check_folder_names(classifier.classes)
+    if options.min_probability > 0 and UNSURE in classifier.classes:
+        raise Refused(
+            f"The classifier has a class {UNSURE}, which --min-probability needs for uncertain "
+            f"images. Rename the class, or omit the option."
+        )
+    claim_sorted(options.sort_into, source, classifier)
 
 
 def _embed(
     options: argparse.Namespace,
+    request: Request,
     trunk: AnyTrunk,
     source: ImageSource,
     layer: str,
     classifier: Classifier | None,
-    display: Display | None,
+    report: Report | None,
 ) -> None:
     import numpy as np
     import torch
 
     from pirl_plugin.evaluation.embed_report import write_report
-    from pirl_plugin.evaluation.feature_store import FeatureFile, Gallery
+    from pirl_plugin.evaluation.feature_gallery import Gallery
+    from pirl_plugin.evaluation.feature_store import FeatureFile
     from pirl_plugin.evaluation.features import fill
-    from pirl_plugin.evaluation.network_options import identify_features
     from pirl_plugin.evaluation.pictures import show_images
     from pirl_plugin.evaluation.sorting import UNSURE, sort_images
     from pirl_plugin.images.source import content_stamp
@@ -94,23 +113,23 @@ def _embed(
         import pyarrow  # noqa: F401 (fails before the features are computed)
     # A complete file is reused only with an equal identity, so all options that change its content
     # belong in it.
-    description = identify_features(options, trunk, layer)
+    description = request.identify_features(trunk, layer)
     gallery = None
     if options.nearest is not None:
         gallery = Gallery(options.nearest, description)
-        description = {**description, "--nearest": content_stamp(options.nearest)}
+        description["--nearest"] = content_stamp(options.nearest)
     file = FeatureFile(options.out, description, source, options.data)
-    if file.is_complete:
-        columns = np.load(options.out)
-        features = columns["features"]
-        digests = columns["digests"]
-    else:
-        if gallery is not None:
-            file.take(gallery)
-        fill(file, [trunk], layer, options.batch, options.workers)
-        features = file.features[0]
-        digests = file.digests
-        columns = _write(file, classifier, gallery, options.no_features)
+    if gallery is not None:
+        gallery.fill(file)
+    fill(file, [trunk], layer, request.batch, request.workers)
+
+    features = file.features["features"]
+    digests = file.digests
+    columns = _columns(file, features, classifier, gallery)
+
+    if not file.holds(columns):
+        kept = {} if options.no_features else {"features": features}
+        file.write(columns, kept, _order(columns) if options.no_features else None)
     rows = file.readable.nonzero()[:, 0].tolist()
     if options.sort_into is not None:
         is_sure = columns["probability"] >= options.min_probability
@@ -120,27 +139,23 @@ def _embed(
     for name in file.unreadable_names():
         print(f"unreadable, skipped: {printable(name)}")
     print(f"{options.out}: {len(rows):,} images, layer {layer}")
-    if display is not None:
-        shown = show_images(source, rows, display)
+    if report is not None:
+        shown = show_images(source, rows, report.display)
         write_report(
-            options,
-            trunk,
-            shown,
-            torch.from_numpy(features),
-            torch.from_numpy(digests),
-            layer,
-            classifier,
+            report, shown, torch.from_numpy(features), torch.from_numpy(digests), layer, classifier
         )
 
 
-def _write(
-    file: FeatureFile, classifier: Classifier | None, gallery: Gallery | None, no_features: bool
+def _columns(
+    file: FeatureFile,
+    features: NDArray[Any],
+    classifier: Classifier | None,
+    gallery: Gallery | None,
 ) -> dict[str, NDArray[Any]]:
-    """Write the file with predictions and nearest images, and return these columns."""
+    """Return predictions and nearest images for features ``(N, D)``, each ``(N,)``."""
     import numpy as np
     import torch
 
-    features = file.features[0]
     columns: dict[str, NDArray[Any]] = {}
     if classifier is not None:
         index, probability = classifier.predict(torch.from_numpy(features))
@@ -148,13 +163,18 @@ def _write(
         columns["probability"] = probability.numpy()
     if gallery is not None:
         columns |= gallery.find_nearest(file.readable_paths(), features)
-    order = None
-    if no_features and classifier is not None:
-        order = np.lexsort((-columns["probability"], columns["predicted"]))
-    elif no_features and gallery is not None:
-        order = np.argsort(-columns["similarity"], kind="stable")
-    file.write(columns, {} if no_features else {"features": features}, order)
     return columns
+
+
+def _order(columns: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
+    """Order rows by predicted class and probability, or by similarity; None: as read."""
+    import numpy as np
+
+    if "predicted" in columns:
+        return np.lexsort((-columns["probability"], columns["predicted"]))
+    if "similarity" in columns:
+        return np.argsort(-columns["similarity"], kind="stable")
+    return None
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-
 import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.evaluation.image_map import draw_map, near_duplicates, take_images
 from pirl_plugin.evaluation.knn import vote
-from pirl_plugin.evaluation.page import Verdict, write_page
 from pirl_plugin.evaluation.pictures import ShownImages
 from pirl_plugin.evaluation.predictions import Predictions
-from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system.arguments import weights_name
-from pirl_plugin.system.files import locked_file
-from pirl_plugin.system.text import counted, printable
+from pirl_plugin.evaluation.report import Report
+from pirl_plugin.system.text import counted
 
 _VOTES = 20  # nearest images that vote for a class
 
 
 def write_report(
-    options: argparse.Namespace,
-    trunk: AnyTrunk,
+    report: Report,
     shown: ShownImages,
     features: Tensor,
     digests: Tensor,
@@ -33,8 +27,7 @@ def write_report(
     """Write the page.
 
     Args:
-        options: the command's options.
-        trunk: the network.
+        report: the page.
         shown: N readable images.
         features: float32 ``(N, D)``.
         digests: int64 ``(N,)``, equal for images with equal pixels.
@@ -60,23 +53,17 @@ def write_report(
             f"their shares. The clearest votes for another class than the image's own come first."
         )
         sections.insert(0, predictions.disagreements("Images unlike their class", text))
-    with locked_file(options.report, "--report"):
-        write_page(
-            options.report,
-            counted(len(shown.rows), "image"),
-            verdict=Verdict("open", _result(shown, predictions, classifier is not None)),
-            colors=shown.display.caption,
-            map=draw_map(mapped, predictions),
-            pictures=sections,
-            settings={
-                "Checkpoint": weights_name(options),
-                "Images": shown.source.summary(),
-                "File names": f"relative to {printable(shown.folder)}",
-                "Features": f"{layer}, {features.shape[1]:,} dimensions",
-                "Input": trunk.network_config,
-            },
-        )
-    print(f"Report: {options.report}")
+    report.write(
+        counted(len(shown.rows), "image"),
+        _result(shown, predictions, classifier is not None),
+        shown.folder,
+        {
+            "Images": shown.source.summary(),
+            "Features": f"{layer}, {features.shape[1]:,} dimensions",
+        },
+        map=draw_map(mapped, predictions),
+        pictures=sections,
+    )
 
 
 def _result(shown: ShownImages, predictions: Predictions | None, classified: bool) -> str:

@@ -11,12 +11,10 @@ image.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.evaluation.knn import find_neighbors
+from pirl_plugin.evaluation.feature_tables import write_table
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.system.comparison import differences
@@ -39,10 +37,8 @@ from pirl_plugin.system.files import (
     remove,
     write_json,
 )
-from pirl_plugin.system.text import printable
 
 _PROGRESS = "progress.json"
-_BLOCK = 4096  # images at a time when reading or writing a file
 _REPLACE = "Choose another file name, or delete it."
 
 
@@ -68,6 +64,7 @@ class FeatureFile:
         description: JSON that identifies the features for any images: network, layer and options.
         source: the images.
         root: folder that names in the file are relative to; None: absolute names.
+        arrays: names of the arrays of features.
 
     Attributes:
         source: the images.
@@ -75,7 +72,7 @@ class FeatureFile:
         is_complete: whether the file has features for all images.
 
     Raises:
-        Refused: the file holds different features.
+        Refused: the file holds different features, or lacks some.
     """
 
     def __init__(
@@ -84,11 +81,13 @@ class FeatureFile:
         description: Mapping[str, Any],
         source: ImageSource,
         root: Path | None = None,
+        arrays: Sequence[str] = ("features",),
     ) -> None:
         self.path = path
         self.source = source
+        self._arrays = arrays
         self._prefix = "" if root is None else os.path.join(root, "")
-        identity = {**description, **_describe_images(source)}
+        identity = {**description, "set of networks": arrays, **describe_images(source)}
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it will be read back
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._files: list[Any] = []  # one for each array of features, and the last for digests
@@ -100,13 +99,19 @@ class FeatureFile:
         file = path if self.is_complete else self._parts / _PROGRESS
         if not file.exists():
             return
-        progress = _read_progress(file)
+        progress = read_progress(file)
         stored = path if self.is_complete else self._parts
         require_same(stored, self._identity, progress["identity"])
         self.readable = torch.ones(progress["done"], dtype=torch.bool)
         self.readable[progress["unreadable"]] = False
+        self._row_bytes = progress["row_bytes"]
         if not self.is_complete:
-            self._open_parts(progress["row_bytes"])
+            self._open_parts()
+            return
+        self._stored = np.load(path)
+        lacking = {"digests", *arrays} - set(self._stored)
+        if lacking:
+            raise Refused(f"{path} lacks {' and '.join(sorted(lacking))}. {_REPLACE}")
 
     def append(self, batch: Batch) -> None:
         """Store features for the next images; the same command resumes after them."""
@@ -114,8 +119,8 @@ class FeatureFile:
         arrays.append(batch.digests[batch.readable, None])
         if not self._files:
             self.discard()
-            row_bytes = [array.shape[1] * array.element_size() for array in arrays]
-            self._open_parts(row_bytes)
+            self._row_bytes = [array.shape[1] * array.element_size() for array in arrays]
+            self._open_parts()
         with naming_failures(self._parts):
             for file, array in zip(self._files, arrays, strict=True):
                 file.write(array.cpu().numpy().tobytes())
@@ -123,41 +128,37 @@ class FeatureFile:
         self.readable = torch.cat([self.readable, batch.readable])
         write_json(self._parts / _PROGRESS, self._progress())
 
-    def take(self, gallery: Gallery) -> None:
-        """Store a gallery's features if its images are the same, so they are not computed again."""
-        images = _describe_images(self.source)
-        is_same = all(gallery.identity.get(key) == value for key, value in images.items())
-        if not is_same or len(self.readable) > 0:
-            return
-        place = gallery.readable.cumsum(0) - 1  # of each readable image in the gallery
-        for rows in torch.arange(len(place)).split(_BLOCK):
-            at = place[rows].clamp(min=0)
-            digests = torch.from_numpy(gallery.digests)[at]
-            self.append(Batch([gallery.features[at]], gallery.readable[rows], digests))
-
-    def _open_parts(self, row_bytes: list[int]) -> None:
+    def _open_parts(self) -> None:
         """Open a file for each array, with the rows of the readable images."""
-        self._row_bytes = row_bytes
         with naming_failures(self._parts):
             self._parts.mkdir(exist_ok=True)
-            for number, size in enumerate(row_bytes):
+            for number, size in enumerate(self._row_bytes):
                 part = self._parts / f"{number}.bin"
                 file = open(part, "a+b", buffering=0, opener=open_itself)
                 file.truncate(int(self.readable.sum()) * size)  # without a batch not yet counted
                 self._files.append(file)
 
     @property
-    def features(self) -> list[NDArray[np.float32]]:
-        """Each array of features, ``(N, D)`` for the N readable images, mapped from its part."""
-        return [
-            np.memmap(file, np.float32, "r+").reshape(int(self.readable.sum()), -1)
-            for file in self._files[:-1]
-        ]
+    def features(self) -> dict[str, NDArray[np.float32]]:
+        """Name → ``(N, D)`` for the N readable images."""
+        if self.is_complete:
+            return {name: self._stored[name] for name in self._arrays}
+        num_readable = int(self.readable.sum())
+        features = {}
+        for name, file in zip(self._arrays, self._files[:-1], strict=True):
+            features[name] = np.memmap(file, np.float32, "r+").reshape(num_readable, -1)
+        return features
 
     @property
     def digests(self) -> NDArray[np.int64]:
         """Digest of each readable image, int64 ``(N,)``."""
+        if self.is_complete:
+            return self._stored["digests"]
         return np.memmap(self._files[-1], np.int64, "r+")
+
+    def holds(self, columns: Iterable[str]) -> bool:
+        """Return whether the file is complete, with these columns."""
+        return self.is_complete and set(columns) <= set(self._stored)
 
     def discard(self) -> None:
         """Remove the parts of an incomplete file."""
@@ -176,22 +177,19 @@ class FeatureFile:
             features: name → ``(N, D)``.
             order: int64 ``(N,)``, row order in a table; None: as read.
         """
+        names = self.readable_names()
+        labels = self._labels()
         if self.path.suffix == ".npz":
-            self._write_npz(columns, features)
+            self._write_npz({"files": names, **columns, **features}, labels)
         else:
-            table = self._table(columns)
-            if order is not None:
-                table = {name: values[order] for name, values in table.items()}
-                features = {name: values[order] for name, values in features.items()}
-            write = _write_csv if self.path.suffix == ".csv" else _write_parquet
-            write(self.path, table, features)
+            table: dict[str, NDArray[Any]] = {"file": names}
+            if labels is not None:
+                classes = np.array([*self.source.classes, ""])  # the last is for NO_CLASS, −1
+                table |= {"label": labels, "class": classes[labels]}
+            write_table(self.path, {**table, **columns}, features, order)
         remove(self._parts)
 
-    def _write_npz(
-        self, columns: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
-    ) -> None:
-        arrays: dict[str, NDArray[Any]] = {"files": self.readable_names(), **columns, **features}
-        labels = self._labels()
+    def _write_npz(self, arrays: dict[str, NDArray[Any]], labels: NDArray[np.int64] | None) -> None:
         if labels is not None:
             arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
         arrays["digests"] = self.digests
@@ -201,19 +199,6 @@ class FeatureFile:
         arrays["progress"] = np.array(json.dumps(self._progress()))
         with atomic_write(self.path) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-
-    def _table(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return a table's columns, without features: names, classes and more."""
-        table: dict[str, NDArray[Any]] = {"file": self.readable_names()}
-        labels = self._labels()
-        if labels is not None:
-            classes = np.array([*self.source.classes, ""])  # the last is for NO_CLASS, −1
-            table |= {"label": labels, "class": classes[labels]}
-        table |= columns
-        for name, values in table.items():
-            if values.dtype.kind == "U":  # file and folder names need not be UTF-8
-                table[name] = np.array(list(map(printable, values.tolist())), object)
-        return table
 
     def readable_names(self) -> NDArray[np.str_]:
         """Return the N readable images' names."""
@@ -248,7 +233,7 @@ class FeatureFile:
         }
 
 
-def _read_progress(file: Path, remedy: str = _REPLACE) -> dict[str, Any]:
+def read_progress(file: Path, remedy: str = _REPLACE) -> dict[str, Any]:
     """Return the progress that an earlier command recorded.
 
     Args:
@@ -286,100 +271,10 @@ def require_same(
         raise Refused(f"{file} was computed for a different {keys}. {remedy}")
 
 
-def _describe_images(source: ImageSource) -> dict[str, Any]:
+def describe_images(source: ImageSource) -> dict[str, Any]:
     """Return JSON that identifies a source's images and labels."""
     names, content = source.fingerprint()
     labels = ""
     with suppress(NoLabels):
         labels = digest_of([*source.classes, *map(str, source.labels())])
     return {"list of images": names, "version of the images or labels": [content, labels]}
-
-
-class Gallery:
-    """Features in a file from ``embed``, to search for nearest images.
-
-    Args:
-        path: ``.npz``.
-        network: JSON that identifies the network and layer, which must match the file's.
-
-    Attributes:
-        identity: JSON that identifies the features.
-        readable: bool ``(images,)``, whether each image was readable.
-        features: float32 ``(N, D)`` for the N readable images.
-        digests: int64 ``(N,)``.
-        names: the N images' names.
-        paths: the N images' paths, without symbolic links.
-
-    Raises:
-        Refused: the file was written by another program, is for another network, or its images
-            have changed since.
-    """
-
-    def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
-        remedy = "Pass a file that embed wrote with the same network and options."
-        progress = _read_progress(path, remedy)
-        self.identity = progress["identity"]
-        require_same(path, network, {key: self.identity.get(key) for key in network}, remedy)
-        self.readable = torch.ones(progress["done"], dtype=torch.bool)
-        self.readable[progress["unreadable"]] = False
-        content = np.load(path)
-        self.features = torch.from_numpy(content["features"])
-        self.digests = content["digests"]
-        self.names = content["files"]
-        self.paths = content.get("paths", np.array([], np.str_))
-        stamps = np.array(list(map(content_stamp, self.paths)), np.str_)
-        if len(stamps) != len(self.names) or (stamps != content["stamps"]).any():
-            raise Refused(
-                f"The images in {path} have changed since it was written, or it does not record "
-                f"them. Write it again."
-            )
-
-    def find_nearest(
-        self, paths: NDArray[np.str_], features: NDArray[np.float32]
-    ) -> dict[str, NDArray[Any]]:
-        """Return the columns ``nearest`` (a name) and ``similarity`` (the cosine).
-
-        Skips the file's entry for the same image, which has the same path.
-
-        Args:
-            paths: paths of the M images, without symbolic links.
-            features: ``(M, D)``.
-        """
-        count = min(2, len(self.names))
-        nearest, cosines = find_neighbors(torch.from_numpy(features), self.features, count)
-        rows = nearest.numpy()  # numpy takes a tensor with one number for a number
-        is_itself = self.paths[rows[:, 0]] == paths
-        choice = is_itself.astype(int) % count  # a file with one image has no other
-        images = np.arange(len(paths))
-        return {
-            "nearest": self.names[rows[images, choice]],
-            "similarity": cosines.numpy()[images, choice],
-        }
-
-
-def _write_csv(
-    path: Path, table: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
-) -> None:
-    matrix = next(iter(features.values()), np.empty((len(table["file"]), 0), np.float32))
-    with atomic_write(path) as file:
-        text = io.TextIOWrapper(file, "utf-8", newline="")
-        writer = csv.writer(text)
-        writer.writerow([*table, *(f"feature{number}" for number in range(matrix.shape[1]))])
-        for row, values in enumerate(matrix):
-            writer.writerow([*(column[row] for column in table.values()), *values.tolist()])
-        text.flush()
-        text.detach()  # otherwise this would close the file
-
-
-def _write_parquet(
-    path: Path, table: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
-) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    columns: dict[str, Any] = dict(table)
-    for name, matrix in features.items():
-        values = pyarrow.array(matrix.reshape(-1))
-        columns[name] = pyarrow.FixedSizeListArray.from_arrays(values, matrix.shape[1])
-    with atomic_write(path) as file:
-        parquet.write_table(pyarrow.table(columns), file, row_group_size=_BLOCK)

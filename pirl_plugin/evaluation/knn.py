@@ -7,6 +7,9 @@ similarity s_i to the test feature vote for their class with weight exp(s_i / τ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -89,7 +92,6 @@ def leave_one_out_accuracy(
     return 100.0 * int((predicted == labels).sum()) / len(labels)
 
 
-@torch.no_grad()
 def chance_top1(train_labels: Tensor, test_labels: Tensor) -> float:
     """Return the accuracy of always predicting the class most frequent in training, in percent.
 
@@ -97,10 +99,10 @@ def chance_top1(train_labels: Tensor, test_labels: Tensor) -> float:
         >>> chance_top1(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 0, 1]))
         25.0
     """
-    most_frequent = train_labels.mode().values
-    return round(100 * float((test_labels == most_frequent).float().mean()), 2)
+    return percent_right(test_labels == train_labels.mode().values)
 
 
+@torch.no_grad()
 def find_neighbors(
     query: Tensor,
     gallery: Tensor,
@@ -202,6 +204,51 @@ def vote(
         votes = weights.new_zeros(len(ballots), len(classes))
         predicted[part] = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]
     return predicted.to(train_labels.device)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Classes predicted for M test images.
+
+    Attributes:
+        rows: int64 ``(M, max k)``, the nearest training images, nearest first, on the CPU.
+        predicted: k → int64 ``(M,)``.
+    """
+
+    rows: Tensor
+    predicted: dict[int, Tensor]
+
+    def top1_by_k(self, labels: Tensor) -> dict[str, float]:
+        """Return k → accuracy for the images' classes int64 ``(M,)``, in percent."""
+        return {str(k): percent_right(classes == labels) for k, classes in self.predicted.items()}
+
+
+def classify(
+    test: Tensor,
+    train: Tensor,
+    train_labels: Tensor,
+    ks: Sequence[int],
+    temperature: float,
+    device: torch.device | None = None,
+) -> Answers:
+    """Classify test images for several numbers of neighbors.
+
+    Args:
+        test: floating ``(M, D)``.
+        train: floating ``(N, D)``.
+        train_labels: int64 ``(N,)``.
+        ks: numbers of neighbors that vote.
+        temperature: τ in the votes exp(s / τ).
+        device: where to compare features; None: on the training features' device.
+    """
+    rows, cosines = find_neighbors(test, train, max(ks), device=device)
+    predicted = {k: vote(rows[:, :k], cosines[:, :k], train_labels, temperature) for k in ks}
+    return Answers(rows.cpu(), predicted)
+
+
+def percent_right(is_right: Tensor) -> float:
+    """Return the share of correct answers, bool ``(M,)``, in percent with two decimals."""
+    return round(100.0 * int(is_right.sum()) / len(is_right), 2)
 
 
 def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) -> float:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.evaluation.knn import find_neighbors, vote
+from pirl_plugin.evaluation.knn import find_neighbors, percent_right, vote
 from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.page import Accuracy, Chart
 from pirl_plugin.images.classes import NO_CLASS
@@ -106,7 +106,7 @@ def compare_layers(
         layer = layers[number % len(layers)]
         neighbors = find_neighbors(queries, gallery, k)
         is_right = vote(*neighbors, train_labels, temperature) == measured.test_labels
-        top1[layer].append(round(100.0 * int(is_right.sum()) / len(is_right), 2))
+        top1[layer].append(percent_right(is_right))
         if number < len(layers) and len(gallery) > 1:
             neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True, groups=own)
             answers[layer] = vote(*neighbors, train_labels, temperature) == train_labels

@@ -7,16 +7,16 @@ import shlex
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.text import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pirl_plugin.evaluation.logistic import LogisticFits
-    from pirl_plugin.evaluation.pictures import Display
+    from pirl_plugin.evaluation.report import Report
     from pirl_plugin.images.labeled import LabeledImages
-    from pirl_plugin.models.trunks import AnyTrunk
 
 _MOST_CLASSES = 30  # listed on the console
 
@@ -29,18 +29,17 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS
     from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, prepare_report
     from pirl_plugin.evaluation.page import Accuracy
+    from pirl_plugin.evaluation.report import open_report
+    from pirl_plugin.evaluation.request import Request
 
-    trunk, images = load_trunk_and_images(options)
-    display = prepare_report(options, images.train, trunk)
-    layers = trunk.layers
-    if options.layer is not None:
-        check_name("--layer", options.layer, layers)
-        layers = (options.layer,)
+    request = Request.of_options(options)
+    trunk, images = request.open_labeled("linear", options.out)
+    report = open_report(options.report, options.show, images.train, request.weights, trunk)
+    layers = trunk.layers if request.layer is None else (request.layer,)
     file = options.out / CLASSIFIER_FILE
     with locked(options.out, "--out"):
-        fitted = fit_layers(trunk, images, layers, options.batch, options.workers, options.fit_all)
+        fitted = fit_layers(trunk, images, layers, request.batch, request.workers, options.fit_all)
         saved = fitted.saved
         names = [printable(images.classes[label]) for label in saved.labels]
         classifier = Classifier(saved.weight.float(), saved.bias.float(), names, fitted.chosen)
@@ -67,22 +66,19 @@ def main(argv: list[str]) -> None:
         f"--no-features --sort-into sorted"
     )
     print(f"To sort other photos:\n  {next_command}")
-    if display is not None:
-        commands = {"Sort other photos": next_command}
-        _write_page(options, trunk, images, display, fitted, commands)
+    if report is not None:
+        _write_page(report, images, fitted, file, {"Sort other photos": next_command})
 
 
 def _write_page(
-    options: argparse.Namespace,
-    trunk: AnyTrunk,
+    report: Report,
     images: LabeledImages,
-    display: Display,
     fitted: LogisticFits,
+    file: Path,
     commands: dict[str, str],
 ) -> None:
     import torch
 
-    from pirl_plugin.evaluation.network_options import report_accuracies
     from pirl_plugin.evaluation.page import Accuracy, Chart
     from pirl_plugin.evaluation.pictures import ShownImages
     from pirl_plugin.evaluation.predictions import Predictions
@@ -98,14 +94,14 @@ def _write_page(
         for label, (top1, count) in fitted.accuracy_by_class().items()
     ]
     labels = torch.from_numpy(fitted.test_labels)
-    shown = ShownImages(images.test, fitted.test_rows.tolist(), labels, images.classes, display)
+    shown = ShownImages(
+        images.test, fitted.test_rows.tolist(), labels, images.classes, report.display
+    )
     names = [classes[label] for label in fitted.predicted[layer]]
     of_number = dict(enumerate(zip(names, fitted.probability.tolist(), strict=True)))
     predictions = Predictions(shown, of_number, classes)
-    report_accuracies(
-        options,
+    report.write_accuracies(
         "Linear classifiers on frozen features",
-        trunk,
         images,
         accuracies,
         num_train=fitted.num_train,
@@ -117,7 +113,7 @@ def _write_page(
             f"{len(fitted.best.held_out_right):,} held-out training images chose C and, unless "
             f"you named it, the layer: with {layer}, {fitted.best.held_out_top1:.1f} % of them are "
             f"classified correctly. The test images played no part in this. The classifier is in "
-            f"{options.out / 'classifier.torch'}."
+            f"{file}."
         ),
         confusion=predictions.confusion(),
         pictures=[predictions.disagreements("Most confident mistakes", "Among the test images.")],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -12,9 +14,11 @@ from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
+from pirl_plugin.system.console import put
 
 _SIDE = 16  # pixels
 _MOST_TESTED = 1000  # test images
+_LEAST_NEAR_EQUAL = 0.1  # of the test images; fewer occur without bursts
 _OF_OTHER_CLASS = 0.5
 _OF_MEDIAN = 0.15
 
@@ -61,6 +65,20 @@ def count_near_equal(
         thumbnail[is_test], thumbnail[~is_test], labels[rows[is_test]], labels[rows[~is_test]]
     )
     return int(nearly_same.sum()), len(nearly_same)
+
+
+def warn_about_near_equal(
+    images: LabeledImages, config: NetworkConfig, batch: int, workers: int | None
+) -> LabeledImages:
+    """Record how many test images look nearly the same as a training image; print if many do."""
+    near, total = count_near_equal(images, config, batch, workers)
+    if near >= _LEAST_NEAR_EQUAL * total:
+        put(
+            f"{near:,} of {total:,} test images look nearly the same as some training image, so "
+            f"accuracies may be too high. If images belong together (bursts, videos, patients), "
+            f"name their groups: --pattern '(?P<group>…)…'\n"
+        )
+    return replace(images, near_equal={"images": near, "of": total})
 
 
 def are_near_equal(

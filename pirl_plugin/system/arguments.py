@@ -348,13 +348,6 @@ def parse_labeled(parser: Parser, arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def weights_name(options: argparse.Namespace) -> str:
-    """Return the absolute path passed as ``--checkpoint``, or the name of published weights."""
-    if options.checkpoint is None:
-        return f"timm's published weights for {options.timm}"
-    return str(options.checkpoint.resolve())
-
-
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
     """Show defaults except None, bools and lists; keep line breaks in descriptions."""
 

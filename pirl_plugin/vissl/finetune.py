@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.failures import check
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
@@ -20,8 +19,12 @@ from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
 
 if TYPE_CHECKING:
+    import torch
+
     from pirl_plugin.evaluation.pictures import Display
     from pirl_plugin.evaluation.predictions import Predictions
+    from pirl_plugin.evaluation.report import Report
+    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -38,18 +41,21 @@ def main(argv: list[str]) -> int:
     require_host()
     _select_gpu(options)
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
-    from pirl_plugin.evaluation.network_options import load_trunk_and_images, prepare_report
+    from pirl_plugin.evaluation.report import open_report
+    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.vissl.run import train_command
 
-    trunk, images = load_trunk_and_images(options)
-    display = prepare_report(options, images.train, trunk)
+    request = Request.of_options(options)
+    # A run may continue with a copy of its images elsewhere; it compares them itself.
+    trunk, images = request.open_labeled("finetune", options.out, free=("data", "train", "val"))
+    report = open_report(options.report, options.show, images.train, request.weights, trunk)
     print(_UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
         *network_overrides(trunk),
         *limit,
-        *length_overrides(num_images, options.batch),
-        *labeled_run.run_overrides(options, trunk, images),
+        *length_overrides(num_images, request.batch),
+        *labeled_run.run_overrides(request, options.out, options.overrides, trunk, images),
     ]
     status = train_command.main(overrides)
     if status != 0:
@@ -66,8 +72,8 @@ def main(argv: list[str]) -> int:
         accuracies["from random weights"] = scratch_top1
     with locked(options.out, "--out"):
         print(write_classifier(options.out, images.classes))
-    if display is not None:
-        _write_page(options, trunk, images, display, accuracies, num_images)
+    if report is not None:
+        _write_page(report, request, options.out, trunk, images, accuracies, num_images)
     return 0
 
 
@@ -82,32 +88,31 @@ def _select_gpu(options: argparse.Namespace) -> None:
 
 
 def _write_page(
-    options: argparse.Namespace,
+    report: Report,
+    request: Request,
+    folder: Path,
     trunk: AnyTrunk,
     images: LabeledImages,
-    display: Display,
     accuracies: dict[str, float],
     num_images: int,
 ) -> None:
     """Compare the run with a logistic regression on frozen features, and write the page."""
     from pirl_plugin.evaluation.finished_runs import num_tested
     from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.evaluation.network_options import report_accuracies
 
-    predictions = classify_test_images(options, images, display)
+    device = next(trunk.parameters()).device
+    predictions = classify_test_images(request, folder, device, images, report.display)
     # The regressions are fitted to the images that the run trained on.
-    drawn = drawn_images(images, options.out)
-    frozen = fit_layers(trunk, drawn, trunk.layers, workers=options.workers)
+    drawn = drawn_images(images, folder)
+    frozen = fit_layers(trunk, drawn, trunk.layers, workers=request.workers)
     frozen_top1 = frozen.test_top1(frozen.chosen)
     print(f"Frozen, a logistic regression on {frozen.chosen}: top-1 {frozen_top1:.2f} %")
-    report_accuracies(
-        options,
+    report.write_accuracies(
         "Fine-tuning, and a classifier on frozen features",
-        trunk,
         images,
         {**accuracies, f"frozen, {frozen.chosen}": frozen_top1},
         num_train=num_images,
-        num_tested=num_tested(options.out),
+        num_tested=num_tested(folder),
         result="fine-tuned",
         shown=predictions.shown,
         confusion=predictions.confusion(),
@@ -229,7 +234,11 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
 
 
 def classify_test_images(
-    options: argparse.Namespace, images: LabeledImages, display: Display
+    request: Request,
+    folder: Path,
+    device: torch.device,
+    images: LabeledImages,
+    display: Display,
 ) -> Predictions:
     """Return the predictions of the run's classifier for labeled, readable test images."""
     import torch
@@ -241,10 +250,10 @@ def classify_test_images(
     from pirl_plugin.evaluation.predictions import Predictions
     from pirl_plugin.images.classes import NO_CLASS
 
-    file = options.out / CLASSIFIER_FILE
+    file = folder / CLASSIFIER_FILE
     classifier = read_classifier(file)
     assert classifier is not None
-    trunk = load_trunk(file).to(usable_device(options.device))
+    trunk = load_trunk(file).to(device)
     labels = torch.from_numpy(images.test_labels)
     labeled_rows = (labels != NO_CLASS).nonzero()[:, 0]
     batches = compute_features(
@@ -252,8 +261,8 @@ def classify_test_images(
         images.test,
         trunk.network_config,
         labeled_rows.tolist(),
-        options.batch,
-        options.workers,
+        request.batch,
+        request.workers,
     )
     computed = collect(batches)
     rows = labeled_rows[computed.readable]

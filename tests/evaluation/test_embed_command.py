@@ -146,7 +146,7 @@ def test_nearest__knows_photos_of_a_subfolder_and_changed_photos(checkpoint, pho
 
 def test_nearest__reuses_features_of_the_same_images(checkpoint, photos, tmp_path, monkeypatch):
     file = embed(checkpoint, photos, tmp_path / "f.npz")
-    monkeypatch.setattr("pirl_plugin.evaluation.feature_store._BLOCK", 2)
+    monkeypatch.setattr("pirl_plugin.evaluation.feature_gallery._BLOCK", 2)
     embed(checkpoint, photos, tmp_path / "expected.npz")
     monkeypatch.setattr("pirl_plugin.evaluation.features.layer_features", None)
     embed(checkpoint, photos, tmp_path / "own.npz", "--nearest", str(file))

@@ -1,15 +1,13 @@
 """Results from a finished linear benchmark or its final checkpoint."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from pirl_plugin.evaluation.finished_runs import final_accuracy
-from pirl_plugin.evaluation.network_options import report_accuracies
 from pirl_plugin.evaluation.pictures import choose_display, show_images
+from pirl_plugin.evaluation.report import Report
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.reading import Reading
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.network_config import NetworkConfig
 from tests.helpers.host_tools import write_classes
 from tests.helpers.sweeps import finish
 
@@ -19,13 +17,13 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     (data / "val" / "class0" / "0.png").rename(
         data / "val" / "0.png"
     )  # unlabeled; leaves 2 and 3 images
-    options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 100.0}
     images = open_labeled(data)
-    shown = show_images(images.test, range(5), choose_display(images.test, Reading()))
-    trunk = ResNetTrunk(10, 0.25)
-    report_accuracies(options, "Title", trunk, images, accuracies, 7, 5, "res4", shown)
-    page = options.report.read_text()
+    display = choose_display(images.test, Reading())
+    shown = show_images(images.test, range(5), display)
+    report = Report(tmp_path / "r.html", "weights", NetworkConfig(), display)
+    report.write_accuracies("Title", images, accuracies, 7, 5, "res4", shown)
+    page = report.path.read_text()
     assert "chance, 40.0 %" in page
     assert "40.0 ± 32.5 % of 5 test images are classified correctly." in page
     assert f"7 in {data / 'train'}" in page  # not the folder's 4: trained on a fraction

@@ -160,16 +160,16 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
         assert npz["labels"].tolist() == [0] * 3 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
         assert npz["classes"].tolist() == ["class0", "class1", "class2"]
     with pytest.raises(ValueError, match=r"was computed for a different image size\. Choose"):
-        knn(checkpoint, folder, tmp_path, *kept[2:], "--size", "16")
+        knn(checkpoint, folder, tmp_path / "a", *kept[2:], "--size", "16")
     with pytest.raises(ValueError, match=r"for a different mean and std\. Choose"):
-        knn(checkpoint, folder, tmp_path, *kept, "--mean", "0.5", "0.5", "0.5")
+        knn(checkpoint, folder, tmp_path / "b", *kept, "--mean", "0.5", "0.5", "0.5")
     (folder / "val" / "class0" / "0.png").unlink()
     with pytest.raises(ValueError, match="for a different list of images and version of"):
         knn(checkpoint, folder, tmp_path, *kept)
     other = tmp_path / "other.npz"
     np.savez(other, features=np.zeros(3))
     with pytest.raises(ValueError, match=r"other\.npz is damaged, or another program wrote it"):
-        knn(checkpoint, data, tmp_path, *options, "--features", str(other))
+        knn(checkpoint, data, tmp_path / "c", *options, "--features", str(other))
 
 
 @pytest.mark.parametrize(

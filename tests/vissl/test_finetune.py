@@ -14,6 +14,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import final_accuracy
+from pirl_plugin.evaluation.request import Request
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -186,7 +187,9 @@ def test_overrides__take_batch_workers_and_device(tmp_path):
     words = ["--checkpoint", str(tmp_path / "train/class0/0.png"), "--data", str(tmp_path)]
     words += ["--pattern", r"(?P<label>[^/]+)/.*"]
     options = _parse([*words, "--batch", "5", "--workers", "0", "--device", "cpu"])
-    overrides = run_overrides(options, ResNetTrunk(10, 0.25), open_labeled(tmp_path))
+    request = Request.of_options(options)
+    trunk = ResNetTrunk(10, 0.25)
+    overrides = run_overrides(request, options.out, [], trunk, open_labeled(tmp_path))
     assert "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=5" in overrides
     assert "config.DATA.TRAIN.PATTERN='(?P<label>[^/]+)/.*'" in overrides
     assert "config.DATA.NUM_DATALOADER_WORKERS=0" in overrides

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.system.arguments import usable_device
@@ -12,11 +13,14 @@ from pirl_plugin.system.files import locked
 from pirl_plugin.vissl.host_config import quoted
 
 if TYPE_CHECKING:
+    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
-def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledImages) -> list[str]:
+def run_overrides(
+    request: Request, folder: Path, own: Sequence[str], trunk: AnyTrunk, images: LabeledImages
+) -> list[str]:
     """Return a run's overrides: weights, images, machine, the user's own, and the folder.
 
     VISSL finds the trunk in the checkpoint by itself, unless options select it: then the trunk is
@@ -24,10 +28,10 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
     """
     from pirl_plugin.checkpoints.write import save_trunk
 
-    weights = options.checkpoint
-    if options.trunk is not None or options.timm:
-        weights = options.out / "trunk.torch"
-        with locked(options.out, "--out"):
+    weights = request.checkpoint
+    if request.trunk is not None or request.timm:
+        weights = folder / "trunk.torch"
+        with locked(folder, "--out"):
             save_trunk(trunk, weights)
     # Images and classes for both splits.
     overrides = []
@@ -36,16 +40,16 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
             f"config.DATA.{split}.DATA_PATHS=[{source.path}]",
             f"config.DATA.{split}.DATA_SOURCES=[{source.registered_name}]",
             f"config.DATA.{split}.LABEL_SOURCES=[{source.registered_name}]",
-            f"config.DATA.{split}.BATCHSIZE_PER_REPLICA={options.batch}",
+            f"config.DATA.{split}.BATCHSIZE_PER_REPLICA={request.batch}",
         ]
     keys = ["image_column", "label_column"]
     if images.held_out_of is None:  # lists of held-out images need neither
         keys += ["group_column", "pattern"]
     for key in keys:  # also for the test images
-        value = getattr(options, key)
+        value = getattr(request, key)
         if value is not None:
             overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(value)}")
-    if options.rgb:
+    if request.rgb:
         overrides.append("+config.DATA.RGB=true")
     # The classifier, the image size and normalization for the trunk, and the folder.
     config = trunk.network_config
@@ -58,16 +62,16 @@ def run_overrides(options: argparse.Namespace, trunk: AnyTrunk, images: LabeledI
         f"config.DATA.STD={list(config.std)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={weights}",
     ]
-    for override in options.overrides:
+    for override in own:
         if override.lstrip("+").startswith("config.CHECKPOINT.DIR="):
             raise Refused(f"{override}: set the folder with --out.")
-    if not any("pirl/machines=" in override for override in options.overrides):
-        machine = "cpu" if usable_device(options.device) == "cpu" else "1gpu"
+    if not any("pirl/machines=" in override for override in own):
+        machine = "cpu" if usable_device(request.device) == "cpu" else "1gpu"
         overrides.append(f"+config/pirl/machines={machine}")
-    if options.workers is not None:
-        overrides.append(f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}")
+    if request.workers is not None:
+        overrides.append(f"config.DATA.NUM_DATALOADER_WORKERS={request.workers}")
     # The accuracies are read from this folder, whatever the user's overrides are.
-    return [*overrides, *options.overrides, f"config.CHECKPOINT.DIR={options.out}"]
+    return [*overrides, *own, f"config.CHECKPOINT.DIR={folder}"]
 
 
 def timm_overrides(trunk: AnyTrunk) -> list[str]:
