@@ -93,7 +93,7 @@ def test_trunk__must_be_named_if_several_match(tmp_path, caplog):
     first, second = small_trunk(), small_trunk(seed=1)
     networks = {**prefixed(first, "a."), **prefixed(second, "b."), "b.fc.bias": torch.zeros(9)}
     source = save(networks, tmp_path / "in.pth")
-    with pytest.raises(ValueError, match=r"2 networks, at a, b\. Choose one by"):
+    with pytest.raises(ValueError, match=r"2 networks, at a, b\. Choose one as"):
         export_checkpoint(source, tmp_path / "out.pth", "torchvision")
     export_checkpoint(source, tmp_path / "out.pth", "torchvision", trunk="b")
     assert same(torch.load(tmp_path / "out.pth"), bare(second))

@@ -99,6 +99,10 @@ def test_damaged_description__is_refused(record, tmp_path):
     torch.save(content, file)
     with pytest.raises(Refused, match=r"in\.torch: the network record is damaged"):
         load_trunk(file)
+
+
+@pytest.mark.parametrize("record", [1, {"architecture": NAME, "pretrained_cfg": 1}])
+def test_damaged_config_of_timm__is_refused(record, tmp_path):
     beside_safetensors(tmp_path, NAME, {})
     (tmp_path / "config.json").write_text(json.dumps(record))
     with pytest.raises(Refused, match=r"config\.json: the network record is damaged"):

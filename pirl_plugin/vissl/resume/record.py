@@ -241,7 +241,7 @@ def refuse_other_images(
 def write_run_config(config: str, folder: Path) -> None:
     """Write a run's configuration into its folder, as YAML for people to read."""
     values = json.loads(config)
-    del values[_AT_DEFAULT]
+    values.pop(_AT_DEFAULT, None)
     write_text(folder / RUN_CONFIG, yaml.safe_dump(values))
 
 

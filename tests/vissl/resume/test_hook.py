@@ -76,7 +76,7 @@ def run_of(folder, minutes=0, keep_last=0, **more):
     """Return a task, its hook and its exchange."""
     config = AttrDict(copy.deepcopy(CONFIG))
     config.CHECKPOINT.PIRL = AttrDict({"EVERY_MINUTES": minutes, "KEEP_LAST": keep_last})
-    config[RECORD] = Record(json.dumps(CONFIG), weights={})
+    config[RECORD] = Record(json.dumps(CONFIG), weights={}, origins={})
     exchange = ExchangeHook(1)
     hook = CheckpointHook(config, exchange)
     values = dict(
