@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -121,40 +121,56 @@ def write_trunk(trunk: AnyTrunk, out: Path, to: str, classifier: Classifier | No
         MissingPackage: a package for this format is not installed.
         Refused: the other program has no such network, or timm is not installed.
     """
-    config = trunk.network_config
-    if to in ("detectron2", "torchvision") and config.channels != 3:
+    _WRITERS[to](trunk, out, classifier)
+
+
+def _write_torchvision(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> None:
+    _require_three_channels(trunk, "torchvision")
+    with atomic_write(out) as file:
+        torch.save(_state(trunk, classifier), file)
+
+
+def _write_safetensors(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> None:
+    from safetensors.torch import save
+
+    metadata = {"format": "pt"}
+    if classifier is not None:
+        metadata["classes"] = json.dumps(classifier.classes)
+    content = save(_state(trunk, classifier), metadata)
+    with atomic_write(out) as file:
+        file.write(content)
+
+
+def _write_timm(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> None:
+    _write_timm_config(trunk, out, [] if classifier is None else classifier.classes)
+    _write_safetensors(trunk, out / TIMM_FILE, classifier)
+
+
+def _write_detectron2(trunk: AnyTrunk, out: Path, _classifier: Classifier | None) -> None:
+    _require_three_channels(trunk, "detectron2")
+    detectron2_options(trunk)  # refuses networks that Detectron2 lacks
+    with atomic_write(out) as file:
+        pickle.dump(_detectron2_content(trunk), file, protocol=4)
+
+
+def _require_three_channels(trunk: AnyTrunk, to: str) -> None:
+    channels = trunk.network_config.channels
+    if channels != 3:
         raise Refused(
-            f"The network reads {counted(config.channels, 'channel')}, but {to} needs 3. Export to "
+            f"The network reads {counted(channels, 'channel')}, but {to} needs 3. Export to "
             f"safetensors."
         )
-    if to == "timm":
-        _write_timm_config(trunk, out, [] if classifier is None else classifier.classes)
-        out = out / TIMM_FILE
-    if to == "vissl":
-        save_trunk(trunk, out, classifier)
-        return
-    if to == "onnx":
-        _write_onnx(ImageNetwork(trunk, classifier).eval(), out)
-        return
-    if to == "detectron2":
-        detectron2_options(trunk)  # refuses networks that Detectron2 lacks
+
+
+def _state(trunk: AnyTrunk, classifier: Classifier | None) -> dict[str, Tensor]:
+    """Return the other program's names → tensors."""
     # Copies, because otherwise other tensors' storage would be written too.
     state = {name: tensor.clone() for name, tensor in trunk.body.state_dict().items()}
-    metadata = {"format": "pt"}
     if classifier is not None:
         name = _classifier_name(trunk)
         state[f"{name}.weight"] = classifier.weight
         state[f"{name}.bias"] = classifier.bias
-        metadata["classes"] = json.dumps(classifier.classes)
-    with atomic_write(out) as file:
-        if to == "detectron2":
-            pickle.dump(_detectron2_content(trunk), file, protocol=4)
-        elif to in ("safetensors", "timm"):
-            from safetensors.torch import save
-
-            file.write(save(state, metadata))
-        else:
-            torch.save(state, file)
+    return state
 
 
 def _classifier_name(trunk: AnyTrunk) -> str:
@@ -170,8 +186,9 @@ def _classifier_name(trunk: AnyTrunk) -> str:
     return name
 
 
-def _write_onnx(network: ImageNetwork, out: Path) -> None:
+def _write_onnx(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> None:
     """Write a network that accepts any number of images of any size."""
+    network = ImageNetwork(trunk, classifier).eval()
     images = network.network_config.pixel_type
     # Different sizes, because torch.export would treat equal ones as the same size.
     example = torch.zeros(2, images.channels, 96, 128).to(images.dtype)
@@ -299,3 +316,13 @@ def _detectron2_content(trunk: AnyTrunk) -> dict[str, object]:
             arrays[to_detectron2(name)] = tensor.numpy()
     # With matching_heuristics, Detectron2 finds "res5.…" in any module.
     return {"model": arrays, "__author__": "pirl_plugin", "matching_heuristics": True}
+
+
+_WRITERS: dict[str, Callable[[AnyTrunk, Path, Classifier | None], None]] = {
+    "detectron2": _write_detectron2,
+    "onnx": _write_onnx,
+    "safetensors": _write_safetensors,
+    "timm": _write_timm,
+    "torchvision": _write_torchvision,
+    "vissl": save_trunk,
+}
