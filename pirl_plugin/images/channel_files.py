@@ -39,7 +39,8 @@ class ChannelFilesSource(ImageSource):
             for name in self.channel_names:
                 image = _single_channel(files[name], scaled_to)
                 images[name] = image.pixels.numpy()
-                values[name] = image.nodata
+                # NaN is missing in any case, and would differ from itself.
+                values[name] = None if np.isnan(image.nodata or 0) else image.nodata
         if len(set(values.values())) > 1:
             raise UnreadableImageError(f"its channels name different nodata values: {values}")
         pixels = torch.from_numpy(np.concatenate(list(self._equal_sizes(images))))

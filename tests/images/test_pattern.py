@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
@@ -74,6 +75,20 @@ def test_smaller_channels__are_resized_and_logged_once(tmp_path, caplog):
     assert pixels.shape == (3, 12, 16)
     assert pixels[0, 10:, 14:].tolist() == [[47, 47], [47, 47]]
     assert caplog.text.count("channels B1 are resized to the largest one") == 1
+
+
+@pytest.mark.parametrize("nodata", ["-9999", "nan"])
+def test_missing_pixels__are_those_that_each_file_names(tmp_path, nodata):
+    for number, band in enumerate(("B1", "B2", "B3")):
+        values = np.full((16, 12), 5.0 + number, np.float32)
+        values[number] = float(nodata)
+        if number == 2:
+            values = values[::2, ::2]  # with the missing row
+        tag = (42113, "s", 0, nodata, True)
+        tifffile.imwrite(tmp_path / f"a_{band}.tif", values, extratags=[tag])
+    pixels, is_readable = PatternSource(tmp_path, r".*_(?P<channel>B\d)\.tif")[0]
+    assert is_readable
+    assert (pixels == torch.tensor([5.0, 6.0, 7.0])[:, None, None]).all()
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "bmp"])
