@@ -85,7 +85,6 @@ def test_signal__ends_run_while_ranks_start(num_started, image_folder, tmp_path)
         assert gone(training)
 
 
-@pytest.mark.slow
 def test_failed_rank__is_named_with_traceback_in_file(image_folder, tmp_path):
     """Spawned ranks import this package without the ``.pth`` file."""
     overrides = settings(image_folder, tmp_path / "out", epochs=1, processes=2)
