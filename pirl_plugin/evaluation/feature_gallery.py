@@ -80,7 +80,8 @@ class Gallery:
     ) -> dict[str, NDArray[Any]]:
         """Return the columns ``nearest`` (a name) and ``similarity`` (the cosine).
 
-        Skips the file's entry for the same image, which has the same path.
+        Skips the file's entry for the same image, which has the same path. If there is no other,
+        the name is empty and the similarity NaN.
 
         Args:
             paths: paths of the M images, without symbolic links.
@@ -90,9 +91,11 @@ class Gallery:
         nearest, cosines = find_neighbors(torch.from_numpy(features), self.features, count)
         rows = nearest.numpy()  # numpy takes a tensor with one number for a number
         is_itself = self.paths[rows[:, 0]] == paths
-        choice = is_itself.astype(int) % count  # a file with one image has no other
+        choice = is_itself.astype(int) % count
         images = np.arange(len(paths))
+        chosen = rows[images, choice]
+        has_no_other = self.paths[chosen] == paths  # the file has only this image
         return {
-            "nearest": self.names[rows[images, choice]],
-            "similarity": cosines.numpy()[images, choice],
+            "nearest": np.where(has_no_other, "", self.names[chosen]),
+            "similarity": np.where(has_no_other, np.nan, cosines.numpy()[images, choice]),
         }

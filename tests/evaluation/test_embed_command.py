@@ -127,6 +127,11 @@ def test_nearest__finds_the_name_for_a_single_photo(checkpoint, photos, tmp_path
     table = pandas.read_csv(embed(checkpoint, tmp_path / "one", tmp_path / "one.csv", *words))
     (nearest,) = table["nearest"]
     assert nearest in {"1.png", "3.png", "4.png", "5.png", "6.png"}  # a link is the image itself
+    alone = embed(checkpoint, tmp_path / "one", tmp_path / "alone.npz")
+    words[1] = str(alone)
+    table = pandas.read_csv(embed(checkpoint, tmp_path / "one", tmp_path / "none.csv", *words))
+    assert table["nearest"].isna().all()
+    assert table["similarity"].isna().all()
 
 
 def test_nearest__knows_photos_of_a_subfolder_and_changed_photos(checkpoint, photos, tmp_path):
