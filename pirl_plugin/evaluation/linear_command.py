@@ -65,6 +65,8 @@ def main(argv: list[str]) -> None:
         f"pirl-plugin embed --checkpoint {shlex.quote(str(file))} --data PHOTOS --out photos.csv "
         f"--no-features --sort-into sorted"
     )
+    if options.pattern is not None:
+        next_command += f" --pattern {shlex.quote(options.pattern)}"
     print(f"To sort other photos:\n  {next_command}")
     if report is not None:
         _write_page(report, images, fitted, file, {"Sort other photos": next_command})

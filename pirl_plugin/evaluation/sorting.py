@@ -52,7 +52,7 @@ def claim_sorted(folder: Path, source: ImageSource, classifier: Classifier) -> N
             f"apart from it."
         )
     pixels = source.pixel_type
-    if pixels != RGB and not os.path.isfile(source.path_of(0)):
+    if pixels != RGB and not os.path.isfile(source.files_of(0)[0]):
         raise Refused(
             f"{source.path} holds {pixels}, for which there is no picture format. Omit --sort-into."
         )

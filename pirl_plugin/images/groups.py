@@ -60,18 +60,20 @@ def deal_groups(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray
 def hold_out_groups(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Choose groups for testing: the fold with most classes that training images have, too.
 
+    Among several, it is the one nearest to a fifth of the images.
+
     Returns:
         bool ``(N,)``. Each class keeps a group for training.
     """
     fold = deal_groups(labels, groups)
-    best = np.zeros(len(labels), bool)
-    most_classes = 0
+    candidates = []
     for number in range(fold.max() + 1):
         is_test = fold == number
         only_tested = np.setdiff1d(labels[is_test], labels[~is_test])
         is_test &= ~np.isin(groups, groups[np.isin(labels, only_tested)])
-        num_classes = len(np.unique(labels[is_test]))
-        if num_classes > most_classes:
-            most_classes = num_classes
-            best = is_test
-    return best
+        candidates.append(is_test)
+
+    def quality(is_test: NDArray[np.bool_]) -> tuple[int, float]:
+        return len(np.unique(labels[is_test])), -abs(float(is_test.mean()) - 1 / _MOST_FOLDS)
+
+    return max(candidates, key=quality)

@@ -190,7 +190,7 @@ def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
         is_test[is_labeled] = hold_out_groups(labels[is_labeled], groups[is_labeled])
         num_groups = len(np.unique(groups[is_test]))
         unit = "group"
-        print(f"{num_groups:,} of {len(np.unique(groups)):,} groups are held out for testing")
+        print(f"held out for testing: {num_groups:,} of {len(np.unique(groups)):,} groups")
     if not is_test.any():
         raise Refused(f"`data` = {folder} has only one {unit} per class. Add images.")
     print(

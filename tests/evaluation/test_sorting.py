@@ -9,6 +9,7 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted, sort_images
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
+from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.images import save_gray
 
@@ -33,6 +34,15 @@ def test_sort_images__links_images_with_equal_names(source, tmp_path):
     ]
     assert (folder / "cat" / "1.png").read_text() == "mine"
     assert (folder / "cat" / "1_3.png").resolve() == tmp_path / "photos" / "b" / "1.png"
+
+
+def test_sort_images__links_each_channel(tmp_path):
+    for channel in ("dapi", "actin"):
+        save_gray(tmp_path / "wells" / f"1_{channel}.png")
+    source = PatternSource(tmp_path / "wells", r"\d_(?P<channel>\w+)\.png")
+    sort_images(tmp_path / "sorted", source, [0], ["treated"])
+    links = sorted(path.name for path in (tmp_path / "sorted" / "treated").iterdir())
+    assert links == ["1_actin.png", "1_dapi.png"]
 
 
 def test_sort_images__copies_if_links_fail(source, tmp_path, monkeypatch):
