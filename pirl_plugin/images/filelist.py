@@ -80,7 +80,7 @@ class FileListSource(ChannelFilesSource):
         paths = []
         self._labels: list[object] = []
         groups: list[object] = []
-        self._channel_files: list[dict[str, str]] = []
+        channel_files: list[dict[str, str]] = []
         with open(file, "rb", opener=open_regular) as stream:
             header, rows = _read(stream, file)
             path_column = columns.find("image", header, file)
@@ -96,9 +96,10 @@ class FileListSource(ChannelFilesSource):
                 self._labels.append(row.get(label_column) if label_column else None)
                 groups.append(row.get(group_column) if group_column else None)
                 files = row.get(_CHANNELS)
-                self._channel_files.append(files if isinstance(files, dict) else {})
+                channel_files.append(files if isinstance(files, dict) else {})
         self._groups = group_names(groups) if group_column else None
-        self.channel_names = natural_order(set().union(*self._channel_files))
+        self.channel_names = natural_order(set().union(*channel_files))
+        self._channel_files = channel_files if self.channel_names else []  # loaders copy it
         used = ("", path_column, label_column, group_column, _CHANNELS)
         other_columns = [name for name in header if name not in used]
         if other_columns:  # otherwise there was no choice
@@ -118,7 +119,7 @@ class FileListSource(ChannelFilesSource):
 
     def channel_files(self, row: int) -> dict[str, str]:
         """Return channel → path for the files that an image has."""
-        files = self._channel_files[row]
+        files = self._channel_files[row] if self.channel_names else {}
         return {name: os.path.join(self._root, path) for name, path in files.items()}
 
     def group_names(self) -> list[str | None] | None:
