@@ -126,9 +126,9 @@ def test_given_values__and_rgb_are_kept(image_folder, tmp_path):
 BANDS = r"(?P<label>a|b)/(?P<group>\d{1})\d*'?_(?P<channel>[^_/]+)\.npy"
 
 
-def save_bands(root):
-    """Write each channel of :func:`save_arrays` as a file."""
-    for path in save_arrays(root, 2, np.uint16).rglob("*.npy"):
+def split_bands(root):
+    """Replace each array by one file per channel."""
+    for path in sorted(root.rglob("*.npy")):
         for number, band in enumerate(np.moveaxis(np.load(path), -1, 0)):
             np.save(path.with_name(f"{path.stem}_B{number}.npy"), band)
         path.unlink()
@@ -136,7 +136,7 @@ def save_bands(root):
 
 
 def test_pattern__is_followed_by_both_splits(tmp_path):
-    data = save_bands(tmp_path)
+    data = split_bands(save_arrays(tmp_path, 2, np.uint16))
     pattern = f"config.DATA.TRAIN.PATTERN={quoted(BANDS)}"
     _, datasets = opened(data, LINEAR, pattern)
     for split, count in (("train", 16), ("test", 4)):
@@ -148,23 +148,24 @@ def test_pattern__is_followed_by_both_splits(tmp_path):
 
 
 @pytest.mark.slow
-def test_run__with_missing_pixels_resumes_after_kill(tmp_path):
+def test_run__with_bands_and_missing_pixels_resumes_after_kill(tmp_path):
     """Also with values that change before the run resumes, because the record has the mean."""
     data = save_arrays(tmp_path, 7, np.uint16)
     for number, path in enumerate(sorted(data.rglob("*.npy"))):
         array = np.load(path)
         array[number : number + 20, 8:30, number % 7] = 65_535
         np.save(path, array)
+    split_bands(data)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    missing = "config.DATA.TRAIN.NODATA=65535"
-    printed = run(*settings(data, whole, epochs=2), missing).stdout
+    missing = ["config.DATA.TRAIN.NODATA=65535", f"config.DATA.TRAIN.PATTERN={quoted(BANDS)}"]
+    printed = run(*settings(data, whole, epochs=2), *missing).stdout
     assert "7 channels of uint16, 24 px" in printed
     assert "nodata 65535 (run)" in printed
     assert "max 249 249 249" in printed
     fault = {"FAULT_IN_STEP": "2:SIGUSR1", "PYTHONPATH": faults.__path__[0]}
-    stopped = run(*settings(data, killed, epochs=2), missing, environment=fault, check=False)
+    stopped = run(*settings(data, killed, epochs=2), *missing, environment=fault, check=False)
     assert stopped.returncode == 128 + signal.SIGUSR1, stopped.stderr[-2000:]
-    run(*settings(data, killed, epochs=2), missing)
+    run(*settings(data, killed, epochs=2), *missing)
     trunks = [load_trunk(out / "checkpoint.torch") for out in (whole, killed)]
     assert trunks[0].network_config == trunks[1].network_config
     assert trunks[0].network_config.nodata == 65_535
