@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import NO_CLASS, join_classes, require_class_names
 from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import TEST_FOLDERS, FolderSource, find_splits
 from pirl_plugin.images.groups import hold_out_groups
 from pirl_plugin.images.joined import JoinedSource
@@ -89,7 +90,7 @@ def open_labeled(
 
     Args:
         data: folder with ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each in
-            any format; or with class folders, from which test images are held out.
+            any format; or class folders or a list, from which labeled test images are held out.
         train: training images, in any format.
         val: test images.
         columns: columns in tables and data sets, or a pattern for folders.
@@ -100,7 +101,7 @@ def open_labeled(
             image has.
     """
     if data is not None:
-        splits = find_splits(data)
+        splits = find_splits(data) if data.is_dir() else None
         if splits is None:
             return _hold_out(data, columns)
         train, val = splits
@@ -172,12 +173,15 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
 def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
     """Hold out about a fifth of each class for testing; of groups, if there are any."""
     source = open_source(folder, columns=columns)
-    if not isinstance(source, (FolderSource, PatternSource)) or len(source.classes) < 2:
+    has_files = isinstance(source, (FolderSource, PatternSource, FileListSource))
+    if not has_files or len(source.classes) < 2:
         raise MissingFile(
-            f"`data` = {folder} has neither train/CLASS/* and val/CLASS/* nor two or more "
-            f"class folders. For other data, pass `train` and `val`."
+            f"`data` = {folder} has neither train/CLASS/* and val/CLASS/*, nor two or more class "
+            f"folders, nor is it a list with labels. For other data, pass `train` and `val`."
         )
     _check_class_folders(source)
+    if isinstance(source, FileListSource):
+        require_class_names(source.classes, source.path)
     groups = source.groups()
     _require_groups(source, columns)
     if groups is None:

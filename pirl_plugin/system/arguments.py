@@ -173,8 +173,8 @@ NETWORK: Options = {
 """Options for what a weights file may not record."""
 
 _FOLDER = (
-    "folder with train/CLASS/* and val/CLASS/* (or valid, validation, test), or with CLASS/*, of "
-    "which a fifth is held out for testing"
+    "folder with train/CLASS/* and val/CLASS/* (or valid, validation, test); or a folder with "
+    "CLASS/*, or a list with labels, of which a fifth is held out for testing"
 )
 _TRAIN = (
     "instead of --data, training images in any format: a folder, a list, tars, or a Hugging Face "
@@ -340,11 +340,6 @@ def parse_labeled(parser: Parser, arguments: list[str]) -> argparse.Namespace:
     paths = [options.data, options.train, options.val]
     if [path is not None for path in paths] not in ([True, False, False], [False, True, True]):
         parser.error("pass --data DIR, or both --train PATH and --val PATH")
-    if options.data and not options.data.is_dir():
-        parser.error(
-            f"--data: {options.data} is not a folder; for lists, tables and other data, pass "
-            f"--train PATH and --val PATH"
-        )
     return options
 
 

@@ -36,7 +36,7 @@ def test_train_and_val__may_differ_in_format(train, val, tmp_path):
 
 def test_open_labeled__refuses_images_without_class_folders(tmp_path):
     save_gray(tmp_path / "flat" / "1.png")
-    words = r"`data` = .*flat has neither train/CLASS/\* and val/CLASS/\* nor two"
+    words = r"`data` = .*flat has neither train/CLASS/\* and val/CLASS/\*, nor two"
     with pytest.raises(ValueError, match=words):
         open_labeled(tmp_path / "flat")
 
@@ -74,6 +74,19 @@ def contents(images):
             levels.setdefault(name, set()).add(int(source[row][0][0, 0, 0]))
         sides.append(levels)
     return sides
+
+
+def test_list__holds_out_labeled_images_only(photos, tmp_path):
+    """The unlabeled rows are those that embed sorts afterward."""
+    rows = ["path,label"]
+    for number, path in enumerate(sorted((photos / "none" / "in, here").iterdir())):
+        rows.append(f'"{path}",{("cat", "dog", "")[number % 3]}')
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    images = open_labeled(tmp_path / "list.csv")
+    assert images.classes == ["cat", "dog"]
+    assert len(images.train) + len(images.test) == 40
+    assert (images.train_labels == -1).sum() == 13
+    assert set(images.test_labels.tolist()) == {0, 1}
 
 
 def test_class_folders__hold_out_a_fifth_of_each_class(photos, capsys):

@@ -106,7 +106,6 @@ def test_train__refuses_wrong_paths_before_torch_is_imported(path, sentence):
         ([], "pass --data DIR, or both --train PATH and --val PATH"),
         (["--train", "."], "pass --data DIR, or both --train PATH and --val PATH"),
         (["--data", ".", "--val", "."], "pass --data DIR, or both --train PATH and --val PATH"),
-        (["--data", "a.csv"], "--data: a.csv is not a folder; for lists, tables and other data, "),
     ],
 )
 def test_labeled_data__is_one_folder_or_two_paths(words, sentence, tmp_path, monkeypatch, capsys):
