@@ -23,8 +23,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import pirl_plugin as pirl
-from pirl_plugin.system.arguments import Parser
 from pirl_plugin.evaluation.page import Accuracy
+from pirl_plugin.system.arguments import Parser
 
 # Views in multiples of the transformer's patches: 8 × 8 and 3 × 3 tokens of 8 px.
 VIEWS: dict[str, Any] = {
@@ -95,8 +95,7 @@ def run(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run whatever is missing in the output."""
-    parser = Parser(description=__doc__.partition("
-")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=40)
