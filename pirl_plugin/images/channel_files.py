@@ -2,91 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch.nn.functional import interpolate
 
 from pirl_plugin.images.decode import Decoded, UnreadableImageError, decode, read_file
-from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.views.pixels import is_rgb
 
 
-class ChannelFilesSource(ImageSource):
-    """A source whose images may have one file per channel.
+def join_channels(
+    path: str, names: Sequence[str], files: Mapping[str, str], scaled_to: int
+) -> Decoded:
+    """Decode an image's files to its channels.
 
-    A subclass sets :attr:`channel_names`, and overrides :meth:`channel_files`. If there are no
-    names, each image is one file.
+    Channels smaller than the largest are resized; their names are logged once. Each pixel is a copy
+    of the nearest one, because interpolation would mix missing pixels with their neighbors.
+
+    Args:
+        path: the source's path, for the log.
+        names: the channels in order.
+        files: channel → path.
+        scaled_to: as in :func:`~pirl_plugin.images.decode.decode`.
+
+    Raises:
+        UnreadableImageError: a file is missing or cannot be decoded, or types or proportions
+            differ.
     """
-
-    def files(self) -> list[str]:
-        """Return the paths of all files, in order."""
-        return list(chain.from_iterable(map(self.files_of, range(len(self)))))
-
-    def _read_image(self, row: int, scaled_to: int) -> Decoded:
-        if not self.channel_names:
-            return super()._read_image(row, scaled_to)
-        files = self.channel_files(row)
-        for name in self.channel_names:
-            if name not in files:
-                raise UnreadableImageError(f"it has no file for channel {name}")
-        with self.reading(row):
-            images = {}
-            values = {}
-            for name in self.channel_names:
-                image = _single_channel(files[name], scaled_to)
-                images[name] = image.pixels.numpy()
-                # NaN is missing in any case, and would differ from itself.
-                values[name] = None if np.isnan(image.nodata or 0) else image.nodata
-        if len(set(values.values())) > 1:
-            raise UnreadableImageError(f"its channels name different nodata values: {values}")
-        pixels = torch.from_numpy(np.concatenate(list(self._equal_sizes(images))))
-        return Decoded(pixels, values[self.channel_names[0]])
-
-    def _equal_sizes(
-        self, images: Mapping[str, NDArray[np.generic]]
-    ) -> Iterator[NDArray[np.generic]]:
-        """Resize channels ``(1, H, W)`` to the largest; log their names once.
-
-        Each pixel is a copy of the nearest one, because interpolation would mix missing pixels with
-        their neighbors.
-
-        Raises:
-            UnreadableImageError: their types or proportions differ.
-        """
-        types = {name: array.dtype for name, array in images.items()}
-        if len(set(types.values())) > 1:
-            listed = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
-            raise UnreadableImageError(f"its channels have different types: {listed}")
-        _, height, width = max((array.shape for array in images.values()), key=np.prod)
-        resized = []
-        for name, array in images.items():
-            _, rows, columns = array.shape
-            if (rows, columns) == (height, width):
-                yield array
-                continue
+    for name in names:
+        if name not in files:
+            raise UnreadableImageError(f"it has no file for channel {name}")
+    images = [_single_channel(files[name], scaled_to) for name in names]
+    types = {image.pixels.dtype for image in images}
+    if len(types) > 1:
+        listed = ", ".join(
+            f"{name} {image.pixels.numpy().dtype}"
+            for name, image in zip(names, images, strict=True)
+        )
+        raise UnreadableImageError(f"its channels have different types: {listed}")
+    height, width = max((image.pixels.shape[1:] for image in images), key=np.prod)
+    channels = []
+    resized = []
+    for name, image in zip(names, images, strict=True):
+        channel = image.pixels
+        _, rows, columns = channel.shape
+        if (rows, columns) != (height, width):
             if abs(rows * width - columns * height) > max(height, width):  # more than a pixel
                 raise UnreadableImageError(
                     f"channel {name} has {columns} × {rows} pixels, but another channel has "
                     f"{width} × {height}"
                 )
             resized.append(name)
-            yield array[:, _nearest(rows, height)][:, :, _nearest(columns, width)]
-        if resized:
-            warn_once(f"{self.path}: channels {' '.join(resized)} are resized to the largest one")
-
-
-def _nearest(size: int, larger: int) -> NDArray[np.int64]:
-    """Return the nearest of ``size`` pixels for each of ``larger`` ones.
-
-    Example:
-        >>> _nearest(2, 5).tolist()
-        [0, 0, 1, 1, 1]
-    """
-    return (2 * np.arange(larger) + 1) * size // (2 * larger)
+            copied = interpolate(channel[None].float(), (height, width), mode="nearest-exact")
+            channel = copied[0].to(channel.dtype)
+        channels.append(channel)
+    if resized:
+        warn_once(f"{path}: channels {' '.join(resized)} are resized to the largest one")
+    nodata = np.array([image.nodata for image in images], np.float64)  # NaN for None
+    return Decoded(torch.cat(channels), nodata[:, None, None])
 
 
 def _single_channel(path: str, scaled_to: int) -> Decoded:

@@ -12,7 +12,7 @@ import os
 import stat
 import struct
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -77,6 +77,10 @@ class UnreadableImageError(ValueError):
     """An image cannot be decoded; the message gives the reason."""
 
 
+READ_ERRORS = (OSError, UnreadableImageError, MemoryError)
+"""What reading and decoding an image may raise."""
+
+
 def open_regular(path: str, flags: int) -> int:
     """Open a regular file, as an ``opener`` for ``open``. Opening a pipe would wait for a writer.
 
@@ -104,22 +108,24 @@ class Decoded(NamedTuple):
     Attributes:
         pixels: ``(C, H, W)`` in uint8, uint16 or float32; ordinary images are RGB, uint8
             ``(3, H, W)``.
-        nodata: the value of missing pixels that the file names; None if it names none.
+        nodata: the value of missing pixels that the file names, or one per channel ``(C, 1, 1)``;
+            None if it names none.
     """
 
     pixels: torch.Tensor
-    nodata: float | None = None
+    nodata: Any = None
 
     def missing(self, nodata: float | None) -> NDArray[np.bool_] | None:
         """Return which values ``(C, H, W)`` are missing; None if the image marks none.
 
-        Values are missing if they are NaN or the file's value. RGB in uint8 needs every value, so
-        that only the user's counts.
+        Values are missing if they are NaN or the file's value. A photo, RGB in uint8 in one file,
+        needs every value, so that only the user's counts.
 
         Args:
             nodata: the user's value for missing pixels.
         """
-        named = None if is_rgb(self.pixels) else self.nodata
+        is_photo = is_rgb(self.pixels) and not isinstance(self.nodata, np.ndarray)
+        named = None if is_photo else self.nodata
         values = [value for value in (nodata, named) if value is not None]
         if not values and not self.pixels.is_floating_point():
             return None
@@ -127,7 +133,7 @@ class Decoded(NamedTuple):
         missing: NDArray[np.bool_] = np.isnan(array)
         with np.errstate(over="ignore"):  # the value may be the lowest in float64
             for value in values:
-                missing |= array == value
+                missing |= array == np.float32(value)
         return missing
 
 

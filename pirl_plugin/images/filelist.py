@@ -14,7 +14,6 @@ from typing import IO, Any, TextIO
 
 import numpy as np
 
-from pirl_plugin.images.channel_files import ChannelFilesSource
 from pirl_plugin.images.classes import (
     MISSING_VALUES,
     NO_CLASS,
@@ -28,6 +27,7 @@ from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
 from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, LISTS
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import counted
@@ -41,7 +41,7 @@ Rows = Iterable[Mapping[Any, object]]
 """The rows in a list: values by column."""
 
 
-class FileListSource(ChannelFilesSource):
+class FileListSource(ImageSource):
     """The images in a list; relative paths are relative to the list's folder.
 
     In a ``.txt``, a line is a path, or a path, a space or tab, and a label. Lines that begin with
@@ -78,9 +78,9 @@ class FileListSource(ChannelFilesSource):
                 f"data source {DISK_FOLDER}."
             )
         paths = []
-        self._labels: list[object] = []
-        groups: list[object] = []
-        channel_files: list[dict[str, str]] = []
+        groups = []
+        self._labels = []
+        channel_files = []
         with open(file, "rb", opener=open_regular) as stream:
             header, rows = _read(stream, file)
             path_column = columns.find("image", header, file)
@@ -93,13 +93,10 @@ class FileListSource(ChannelFilesSource):
                 if not image:
                     raise Refused(f"{file}: entry {number} has no {path_column!r}. Remove it.")
                 paths.append(new_prefix + image.removeprefix(remove_prefix))
-                self._labels.append(row.get(label_column) if label_column else None)
-                groups.append(row.get(group_column) if group_column else None)
+                groups.append(row.get(group_column))
+                self._labels.append(row.get(label_column))
                 files = row.get(_CHANNELS)
                 channel_files.append(files if isinstance(files, dict) else {})
-        self._groups = group_names(groups) if group_column else None
-        self.channel_names = natural_order(set().union(*channel_files))
-        self._channel_files = channel_files if self.channel_names else []  # loaders copy it
         used = ("", path_column, label_column, group_column, _CHANNELS)
         other_columns = [name for name in header if name not in used]
         if other_columns:  # otherwise there was no choice
@@ -107,7 +104,8 @@ class FileListSource(ChannelFilesSource):
             warn_once(f"{file}: paths from the column {path_column!r}{labels}")
         # An error names them if the table has no recognized label column.
         self._other_columns = other_columns if label_column is None else []
-        super().__init__(file, paths, os.path.dirname(file))
+        named_groups = group_names(groups) if group_column else None
+        super().__init__(file, paths, os.path.dirname(file), named_groups, channel_files)
         numbers = range(min(_FILES_TO_CHECK, len(self)))
         first = list(chain.from_iterable(map(self.files_of, numbers)))
         if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
@@ -116,15 +114,6 @@ class FileListSource(ChannelFilesSource):
                 f"{first[0]}. Write paths that are absolute or relative to the list's "
                 f"folder, with file extensions."
             )
-
-    def channel_files(self, row: int) -> dict[str, str]:
-        """Return channel → path for the files that an image has."""
-        files = self._channel_files[row] if self.channel_names else {}
-        return {name: os.path.join(self._root, path) for name, path in files.items()}
-
-    def group_names(self) -> list[str | None] | None:
-        """Return one group name per image; None if the user named no groups."""
-        return self._groups
 
     def _find_classes(self) -> Classes:
         """Return the classes from the labels or, without labels, from the images' folders.

@@ -7,11 +7,8 @@ from itertools import accumulate, chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from pirl_plugin.images.classes import Classes, name_classes, natural_order
-from pirl_plugin.images.decode import Decoded
-from pirl_plugin.images.reading import Reading
+from pirl_plugin.images.classes import Classes, name_classes
 from pirl_plugin.images.source import ImageSource
 
 
@@ -28,11 +25,17 @@ class JoinedSource(ImageSource):
         self, path: str, parts: Sequence[ImageSource], rows: Sequence[int] | None = None
     ) -> None:
         self._parts = parts
-        self.channel_names = parts[0].channel_names
         self._starts = np.array([0, *accumulate(map(len, parts))])
         total = int(self._starts[-1])
         self._rows = np.arange(total) if rows is None else np.array(rows, np.int64)
-        super().__init__(path, map(str, self._rows))
+        groups: list[str | None] | None = []
+        for part in parts:
+            names = part.group_names()
+            groups = None if groups is None or names is None else groups + names
+        if groups is not None:
+            groups = [groups[row] for row in self._rows]
+        super().__init__(path, map(str, self._rows), groups=groups)
+        self.channel_names = parts[0].channel_names
         self.nodata = next((part.nodata for part in parts if part.nodata is not None), None)
 
     def _locate(self, row: int) -> tuple[ImageSource, int]:
@@ -41,23 +44,10 @@ class JoinedSource(ImageSource):
         part = int(np.searchsorted(self._starts, joined_row, "right")) - 1
         return self._parts[part], joined_row - int(self._starts[part])
 
-    def try_read(
-        self, row: int, size: int, reading: Reading
-    ) -> tuple[torch.Tensor, NDArray[np.bool_] | None] | None:
-        """Read and decode one image: see :meth:`ImageSource.try_read`."""
-        part, part_row = self._locate(row)
-        with self.reading(row):
-            return part.try_read(part_row, size, reading)
-
     def report_unreadable(self, row: int, reason: str) -> None:
         """Count an unreadable image: see :meth:`ImageSource.report_unreadable`."""
         part, row = self._locate(row)
         part.report_unreadable(row, reason)
-
-    def _read_image(self, row: int, scaled_to: int) -> Decoded:
-        part, part_row = self._locate(row)
-        with self.reading(row):
-            return part._read_image(part_row, scaled_to)
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
         """Return the content of an image's file, or the pixels if it has no file."""
@@ -97,18 +87,5 @@ class JoinedSource(ImageSource):
         for part in self._parts:
             names = np.array([*part.classes, None], object)  # the last entry is for NO_CLASS, −1
             labels += names[part.labels()].tolist()
-        if len(self._parts) == 1:
-            order = self._parts[0].classes
-        else:
-            order = natural_order(set().union(*(part.classes for part in self._parts)))
+        order = list(chain.from_iterable(part.classes for part in self._parts))
         return name_classes([labels[row] for row in self._rows], order)
-
-    def group_names(self) -> list[str | None] | None:
-        """Return the group names in all parts; None if a part has no groups."""
-        names: list[str | None] = []
-        for part in self._parts:
-            names_of_part = part.group_names()
-            if names_of_part is None:
-                return None
-            names += names_of_part
-        return [names[row] for row in self._rows]

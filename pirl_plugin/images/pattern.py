@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import NamedTuple
 
-import numpy as np
-
-from pirl_plugin.images.channel_files import ChannelFilesSource
 from pirl_plugin.images.classes import Classes, name_classes, natural_order
 from pirl_plugin.images.folders import (
     ARRAY_EXTENSION,
@@ -20,22 +16,16 @@ from pirl_plugin.images.folders import (
     warn_skipped,
 )
 from pirl_plugin.images.names import DISK_FOLDER
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import Refused
 
-_NAMED_GROUPS = ("channel", "group", "label")
+_NAMED_GROUPS = {"channel", "group", "label"}
 _EXAMPLE = r"(?P<group>[^/]+)/.*_(?P<channel>B\d+)\.tif"
-_MARK = "//"  # stands for the channel; relative paths do not contain it
+_SKIPPED = "paths that do not match the pattern"
 
 
-class _Image(NamedTuple):
-    """What a path says about its image."""
-
-    group: str | None
-    label: str | None
-
-
-class PatternSource(ChannelFilesSource):
+class PatternSource(ImageSource):
     r"""The images below a folder whose relative paths match a regular expression.
 
     Paths are written with ``/``, and must match completely. The named groups give each path a
@@ -61,65 +51,41 @@ class PatternSource(ChannelFilesSource):
         check_folder(folder)
         has_channels = "channel" in expression.groupindex
         skipped: Counter[str] = Counter()
-        images: dict[str, _Image] = {}
-        channels_of_image: dict[str, set[str]] = {}
-        endings = (*IMAGE_EXTENSIONS, ARRAY_EXTENSION)
-        for found in find_images(folder, skipped, endings):
-            name = found.replace(os.sep, "/")
+        meanings: dict[str, dict[str, str | None]] = {}  # image → named group → text
+        files: dict[str, dict[str, str]] = {}  # image → channel → path
+        for name in find_images(folder, skipped, (*IMAGE_EXTENSIONS, ARRAY_EXTENSION)):
             match = expression.fullmatch(name)
-            if match is None or (has_channels and match["channel"] is None):
-                skipped["paths that do not match the pattern"] += 1
+            meaning = match.groupdict() if match else {}
+            channel = meaning.pop("channel", None)
+            if match is None or (has_channels and channel is None):
+                skipped[_SKIPPED] += 1
                 example = name
                 continue
-            meaning = match.groupdict()
-            if has_channels:
+            image = name
+            if channel is not None:
                 start, end = match.span("channel")
-                name = f"{name[:start]}{_MARK}{name[end:]}"
-                channels_of_image.setdefault(name, set()).add(match["channel"])
-            image = _Image(meaning.get("group"), meaning.get("label"))
-            if images.setdefault(name, image) != image:
+                image = f"{name[:start]}*{name[end:]}"
+                files.setdefault(image, {})[channel] = name
+            if meanings.setdefault(image, meaning) != meaning:
                 raise Refused(
-                    f"`pattern` = {pattern}: the channels of {name.replace(_MARK, '*')} have "
-                    f"different groups or labels. Separate them from the channel."
+                    f"`pattern` = {pattern}: the channels of {image} have different groups or "
+                    f"labels. Separate them from the channel."
                 )
         if skipped:
             warn_skipped(folder, skipped)
-        if not images and "paths that do not match the pattern" in skipped:
+        if not meanings and _SKIPPED in skipped:
             raise Refused(f"`pattern` = {pattern} matches no path in {folder}, such as {example}.")
-        super().__init__(folder, images)
-        self._has_labels = "label" in expression.groupindex
-        self._labels = [image.label for image in images.values()]
-        self._groups = None
-        if "group" in expression.groupindex:
-            self._groups = [image.group for image in images.values()]
-        self.channel_names = natural_order(set().union(*channels_of_image.values()))
-        sets = [channels_of_image.get(name, set()) for name in images]
-        self._has_channel = np.array([[c in some for c in self.channel_names] for some in sets])
-        if has_channels:
+        columns: dict[str, list[str | None]] = {}
+        for column in expression.groupindex.keys() - {"channel"}:
+            columns[column] = [meaning[column] for meaning in meanings.values()]
+        self._labels = columns.get("label")
+        super().__init__(folder, meanings, None, columns.get("group"), list(files.values()))
+        if files:
             warn_once(f"{folder}: channels {' '.join(self.channel_names)}")
-
-    def channel_files(self, row: int) -> dict[str, str]:
-        """Return channel → path for the files that an image has."""
-        template = super().path_of(row)
-        files = {}
-        for name, is_present in zip(self.channel_names, self._has_channel[row], strict=True):
-            if is_present:
-                before, _, after = template.rpartition(_MARK)
-                files[name] = f"{before}{name}{after}"
-        return files
-
-    def path_of(self, row: int) -> str:
-        """Return an image's path, with ``*`` for the channel."""
-        before, mark, after = super().path_of(row).rpartition(_MARK)
-        return f"{before}*{after}" if mark else after
-
-    def group_names(self) -> list[str | None] | None:
-        """Return one group name per image; None if the user named no groups."""
-        return self._groups
 
     def _find_classes(self) -> Classes:
         """Return the classes in the labels or, without these, the first-level subfolders."""
-        if not self._has_labels:
+        if self._labels is None:
             return classes_of_folders(self._images)
         return name_classes(self._labels, order=natural_order(filter(None, self._labels)))
 
@@ -134,7 +100,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         expression = re.compile(pattern)
     except re.error as error:
         raise Refused(f"`pattern` = {pattern} is not a regular expression: {error}.") from None
-    unknown = expression.groupindex.keys() - set(_NAMED_GROUPS)
+    unknown = expression.groupindex.keys() - _NAMED_GROUPS
     if unknown or not expression.groupindex:
         has = f"the unknown group {min(unknown)}" if unknown else "no named group"
         raise Refused(

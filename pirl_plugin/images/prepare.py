@@ -42,7 +42,6 @@ from pirl_plugin.system.files import (
 from pirl_plugin.system.loader import reading
 from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.watcher import resumable
-from pirl_plugin.views.layout import MOST_USUAL
 from pirl_plugin.views.pixels import as_image, is_rgb
 
 _PROBLEMS = "unreadable.txt"
@@ -178,9 +177,9 @@ class _Copies(Dataset[tuple[bool, str]]):
             image = decode(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
         pixels = image.pixels
         height, width = pixels.shape[1:]
-        if min(height, width) <= size or MOST_USUAL < size <= len(pixels):
-            return data  # with more channels than pixels, their axis could not be told
         scale = size / min(height, width)
+        if scale >= 1:
+            return data
         smaller_height = max(size, round(height * scale))
         smaller_width = max(size, round(width * scale))
         missing = image.missing(nodata)
@@ -191,7 +190,8 @@ class _Copies(Dataset[tuple[bool, str]]):
             )
             resized.save(file, "JPEG", quality=self._options.quality)
             return file.getvalue()
-        in_file = None if pixels.is_floating_point() or nodata is not None else image.nodata
-        marker = in_file if nodata is None else nodata
-        array = shrink(pixels, missing, (smaller_height, smaller_width), marker)
-        return encode(array, in_file)
+        in_file = None
+        if nodata is None and not pixels.is_floating_point():
+            in_file = image.nodata
+            nodata = image.nodata
+        return encode(shrink(pixels, missing, (smaller_height, smaller_width), nodata), in_file)

@@ -46,8 +46,11 @@ def shrink(
 
 
 def encode(array: NDArray[np.generic], nodata: float | None) -> bytes:
-    """Return an array ``(C, H, W)`` as a file: a ``.npy``, or a TIFF that names ``nodata``."""
-    if nodata is not None:
+    """Return an array ``(C, H, W)`` as a file: a ``.npy`` or, to name ``nodata`` or axes, a TIFF.
+
+    A ``.npy`` with more channels than pixels on a side would be read with other axes.
+    """
+    if nodata is not None or len(array) >= min(array.shape[1:]):
         return encode_tiff(array, nodata)
     file = io.BytesIO()
     np.save(file, np.moveaxis(array, 0, -1))

@@ -5,22 +5,18 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from pirl_plugin.images.classes import Classes, NoLabels
-from pirl_plugin.images.decode import (
-    NEEDED_SIDE,
-    Decoded,
-    UnreadableImageError,
-    decode,
-    read_file,
-)
+from pirl_plugin.images.channel_files import join_channels
+from pirl_plugin.images.classes import Classes, NoLabels, natural_order
+from pirl_plugin.images.decode import NEEDED_SIDE, READ_ERRORS, Decoded, decode, read_file
 from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.images.statistics import Statistics, measure
 from pirl_plugin.system.console import warn, warn_once
@@ -52,8 +48,11 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         path: the user's folder or file.
         images: image paths, relative to ``root``.
         root: folder that the paths are relative to; ``path`` itself if None.
+        groups: one group name per image; None: no images belong together.
+        channel_files: for images with one file per channel, channel → path for each image.
 
     Attributes:
+        channel_names: the channels in order; empty if each image is one file.
         nodata: the user's value for missing pixels, if the images were opened with one.
 
     Raises:
@@ -64,16 +63,25 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """The data format, for messages."""
     registered_name: str
     """For sources that a path suggests: the name in ``names.SOURCES``, for a configuration."""
-    channel_names: Sequence[str] = ()
-    """The channels' names; empty if the source has none."""
 
     def __init__(
-        self, path: str | os.PathLike[str], images: Iterable[str], root: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        images: Iterable[str],
+        root: str | None = None,
+        groups: list[str | None] | None = None,
+        channel_files: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self.path = os.fspath(path)
         self._root = self.path if root is None else root
-        # An array of bytes, because forked workers would copy a list's strings.
+        # Arrays of bytes, because forked workers would copy a list's strings.
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
+        self._groups = groups
+        self.channel_names = natural_order(set().union(*channel_files))
+        self._channel_files = {
+            name: np.array([os.fsencode(files.get(name, "")) for files in channel_files], np.bytes_)
+            for name in self.channel_names
+        }
         if len(self._images) == 0:
             raise Refused(f"{self.path} contains no images.")
         self.nodata: float | None = None
@@ -125,7 +133,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """Read and decode one image, as :meth:`Reading.select` returns it; None: unreadable."""
         try:
             return reading.select(self._read_image(row, round(NEEDED_SIDE * size / 224)))
-        except (OSError, UnreadableImageError, MemoryError) as error:
+        except READ_ERRORS as error:
             self.report_unreadable(row, str(error) or "too little memory")
         return None
 
@@ -148,7 +156,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             try:
                 pixels = self._read_image(row, scaled_to=1).pixels
                 counts[PixelType(len(pixels), pixels.dtype)] += 1
-            except (OSError, UnreadableImageError, MemoryError) as error:
+            except READ_ERRORS as error:
                 errors.append(f"{self.path_of(row)}: {error or 'too little memory'}")
         if not counts:
             raise Refused(f"None of {len(errors)} images could be read. {errors[0]}")
@@ -183,14 +191,14 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         if reading not in self._statistics:
             rows = evenly_spaced(len(self), _STATISTICS_SAMPLE)
             images = filter(None, (self.try_read(row, 224, reading) for row in rows))
-            try:
-                self._statistics[reading] = measure(images, reading.pixel_type.white)
-            except Refused as error:
-                raise Refused(f"{self.path}: {error}.") from None
+            self._statistics[reading] = measure(images, reading.pixel_type.white, self.path)
         return self._statistics[reading]
 
     def _read_image(self, row: int, scaled_to: int) -> Decoded:
         with self.reading(row):
+            if self.channel_names:
+                files = self.channel_files(row)
+                return join_channels(self.path, self.channel_names, files, scaled_to)
             image = self.read(row)
             return Decoded(image) if isinstance(image, torch.Tensor) else decode(image, scaled_to)
 
@@ -230,7 +238,11 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     def channel_files(self, row: int) -> dict[str, str]:
         """Return channel → path for the files that an image has; empty if it is one file."""
-        return {}
+        files = {}
+        for name, paths in self._channel_files.items():
+            if path := os.fsdecode(paths[row]):
+                files[name] = os.path.join(self._root, path)
+        return files
 
     def files_of(self, row: int) -> list[str]:
         """Return the paths of an image's files; several if each has a channel."""
@@ -253,7 +265,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
         Their sizes and times show whether images have changed, see :meth:`fingerprint`.
         """
-        return self.paths()
+        return list(chain.from_iterable(map(self.files_of, range(len(self)))))
 
     def fingerprint(self) -> tuple[str, str]:
         """Return two digests: image names, and sizes and times of their files, in order.
@@ -306,15 +318,13 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         names = self.group_names()
         if names is None:
             return None
-        number_of_name: dict[object, int] = {}
-        numbers = []
-        for row, name in enumerate(names):
-            numbers.append(number_of_name.setdefault(row if name is None else name, row))
+        first_row: dict[object, int] = {}
+        numbers = [first_row.setdefault(name or row, row) for row, name in enumerate(names)]
         return np.array(numbers, np.int64)
 
     def group_names(self) -> list[str | None] | None:
-        """Return one group name per image, or None; a subclass with groups overrides this."""
-        return None
+        """Return one group name per image; None if the user named no groups."""
+        return self._groups
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found by this process and its loader workers."""

@@ -29,13 +29,14 @@ class Statistics(NamedTuple):
 
 
 def measure(
-    images: Iterable[tuple[torch.Tensor, NDArray[np.bool_] | None]], white: int
+    images: Iterable[tuple[torch.Tensor, NDArray[np.bool_] | None]], white: int, path: str
 ) -> Statistics:
     """Return the statistics of images, which count equally, by their shares of valid pixels.
 
     Args:
         images: pixels ``(C, H, W)``, and which are missing; None: none are.
         white: the level that counts as 1.
+        path: where the images are, for messages.
 
     Raises:
         Refused: there are no images, or a channel has no valid pixel.
@@ -48,11 +49,11 @@ def measure(
         moments = [share, values.mean(1), (values**2).mean(1), values.min(1), values.max(1)]
         per_image.append(np.ma.stack(moments))
     if not per_image:
-        raise Refused("none of the images could be read; see the warnings above")
+        raise Refused(f"{path}: none of the images could be read; see the warnings above.")
     shares, means, squares, low, high = np.ma.stack(per_image, axis=1)
     mean = np.ma.average(means, 0, shares)
     if np.ma.is_masked(mean):
-        raise Refused("a channel has no valid pixel in the images that were tried")
+        raise Refused(f"{path}: a channel has no valid pixel in the images that were tried.")
     variance = np.ma.average(squares, 0, shares) - mean**2
     std = np.where(variance > 0, np.sqrt(np.maximum(variance, 0)), 1)
     columns = (mean, std, low.min(0), high.max(0))

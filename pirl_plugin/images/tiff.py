@@ -69,6 +69,17 @@ def fits_pil(data: bytes | bytearray) -> bool:
     return not (has_other_bands or is_stack or has_larger_page or is_misread)
 
 
+def _import_tifffile() -> Any:
+    try:
+        import tifffile
+    except ImportError:
+        raise MissingPackage(
+            "a TIFF with several bands or pages, or of another type than PIL's, needs tifffile: "
+            "pip install 'pirl-plugin[tiff]'"
+        ) from None
+    return tifffile
+
+
 def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor, float | None]:
     """Decode the largest image in a TIFF, upright; pages of equal size become channels.
 
@@ -83,13 +94,7 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
         Refused: the image is too large, or incomplete, or has more axes; or tifffile is not
             installed.
     """
-    try:
-        import tifffile
-    except ImportError:
-        raise MissingPackage(
-            "it is a TIFF with several bands or pages, or of another type, which PIL does not "
-            "read. To read it, pip install 'pirl-plugin[tiff]'"
-        ) from None
+    tifffile = _import_tifffile()
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = _largest_images(file.series)
         first = series[0]
@@ -113,14 +118,14 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
     return torch.from_numpy(np.ascontiguousarray(turned)), nodata
 
 
-def encode_tiff(array: NDArray[np.generic], nodata: float) -> bytes:
-    """Return an array ``(C, H, W)`` as a TIFF that names the value of missing pixels."""
-    import tifffile
-
-    tag = (_NODATA, "s", 0, f"{nodata:.17g}", True)
-    options: Any = {"photometric": "minisblack", "metadata": {"axes": "CYX"}, "extratags": [tag]}
+def encode_tiff(array: NDArray[np.generic], nodata: float | None) -> bytes:
+    """Return an array ``(C, H, W)`` as a TIFF that names its axes and the missing pixels' value."""
+    tifffile = _import_tifffile()
+    tags = [] if nodata is None else [(_NODATA, "s", 0, f"{nodata:.17g}", True)]
     file = io.BytesIO()
-    tifffile.imwrite(file, array, **options)
+    tifffile.imwrite(
+        file, array, photometric="minisblack", metadata={"axes": PAGES_FIRST}, extratags=tags
+    )
     return file.getvalue()
 
 

@@ -150,18 +150,25 @@ def test_pattern__needs_a_folder(scenes):
             ImageDataset(images, JigsawViews(), pattern=BANDS)
 
 
-def test_missing_pixels__stay_missing_in_each_channel(tmp_path, caplog):
+@pytest.mark.parametrize(
+    "bands", [("B02", "B8A"), ("B02", "B03", "B04"), ("B02", "B03", "B04", "B8A")]
+)
+def test_missing_pixels__stay_missing_in_each_channel(tmp_path, bands):
+    """Three bands in uint8 are no photo, whose black pixels would count."""
     tifffile = pytest.importorskip("tifffile", reason="needs pip install pirl-plugin[tiff]")
     for image in range(2):
-        for number, band in enumerate(("B02", "B8A")):
-            array = np.full((12, 16), 100 + number, np.uint16)
+        for number, band in enumerate(bands):
+            array = np.full((12, 16), 100 + number, np.uint8)
             array[number] = 0  # another line in each channel
-            tag = (42113, "s", 0, "0" if image == 0 or number == 0 else "9", True)
+            value = 9 if image == 1 and number == 1 else 0
+            tag = (42113, "s", 0, str(value), True)
             tifffile.imwrite(tmp_path / f"{image}_{band}.tif", array, extratags=[tag])
     source = PatternSource(tmp_path, r"\d_(?P<channel>B\w+)\.tif")
-    assert source.statistics().mean == (100, 101)
-    pixels, is_readable = source[0]
-    assert is_readable
-    assert [channel.unique().tolist() for channel in pixels] == [[100], [101]]
-    assert not source[1][1]
-    assert "different nodata values: {'B02': 0.0, 'B8A': 9.0}" in caplog.text
+    levels = [round(255 * mean) for mean in source.statistics().mean]
+    for row in range(2):
+        pixels, is_readable = source[row]
+        assert is_readable
+        for number in range(len(bands)):
+            line = 0 if row == 1 and number == 1 else levels[number]
+            assert pixels[number, number].unique().tolist() == [line]
+            assert pixels[number, number + 1].unique().tolist() == [100 + number]
