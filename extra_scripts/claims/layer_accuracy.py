@@ -127,8 +127,9 @@ def accuracies(
         rows = labeled_rows(train_labels, fraction, seed)
         for name, layer in train_layers.items():
             fit = fit_logistic(layer[rows], train_labels[rows])
-            chosen_from[name] = torch.from_numpy(fit.held_out_right)
-            right[name] = fit.predict(test_layers[name]) == test_labels
+            chosen_from[name] = fit.held_out_right
+            predicted, _ = fit.predict(test_layers[name])
+            right[name] = predicted.numpy() == test_labels
         measure = "linear" if fraction == 1 else f"linear_{fraction}"
         measured[measure] = last_and_best(right, choose_layer(chosen_from, len(rows)))
     return measured

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.files import locked_file
+from pirl_plugin.system.files import locked, locked_file
 from pirl_plugin.system.loader import prepare_workers
 
 if TYPE_CHECKING:
@@ -33,12 +33,11 @@ def main(argv: list[str]) -> None:
     """
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.features", options.workers)
-    results_file = None if options.out is None else options.out / RESULTS
-    outputs = {"--out": results_file, "--features": options.features}
     with ExitStack() as locks:
-        for option, file in outputs.items():
-            if file is not None:
-                locks.enter_context(locked_file(file, option))
+        if options.out is not None:
+            locks.enter_context(locked(options.out, "--out"))
+        if options.features is not None:
+            locks.enter_context(locked_file(options.features, "--features"))
         _evaluate(options)
 
 
@@ -95,10 +94,11 @@ def _evaluate(options: argparse.Namespace) -> None:
         measured = _features_of_file(options, request, networks, images)
     else:
         measured, compared = _compute(options, request, networks, images)
-    measured.warn_about_equal_images(images)
+    measured.warn_about_equal_images()
 
     answers = {}
-    for name, (train, test) in zip(networks, measured.features, strict=True):
+    for name, features in zip(networks, measured.features, strict=True):
+        train, test = measured.split(features)
         answers[name] = classify(
             test, train, measured.train_labels, options.k, options.temperature, device
         )
@@ -163,7 +163,7 @@ def _features_of_file(
     trunks = list(networks.values())
     names = ["features", "untrained"][: len(trunks)]
     description = request.identify_features(trunks[0], layer)
-    file = FeatureFile(options.features, description, images.joined(), request.data, names)
+    file = FeatureFile(options.features, description, images.joined, request.data, names)
     fill(file, trunks, layer, request.batch, request.workers)
     arrays = file.features
     # The file has all readable images, including unlabeled ones.
@@ -173,7 +173,7 @@ def _features_of_file(
     digests = torch.from_numpy(file.digests)[is_labeled]
     if not file.is_complete:
         file.write({}, arrays)
-    return LabeledFeatures.of_rows(images, rows[is_labeled], features, digests)
+    return LabeledFeatures(images, rows[is_labeled], features, digests)
 
 
 def _accuracies(
@@ -235,8 +235,6 @@ def _write_page(
     charts: list[Chart],
 ) -> None:
     """Write ``--report``, with these charts after the first one."""
-    import torch
-
     from pirl_plugin.evaluation.image_map import draw_map, take_images
     from pirl_plugin.evaluation.page import show_neighbors
     from pirl_plugin.evaluation.predictions import Predictions
@@ -246,7 +244,7 @@ def _write_page(
     result = next(iter(bars))
     if results["untrained_top1"] is not None:
         bars[f"untrained, k = {results['k']}"] = results["untrained_top1"]
-    shown = measured.shown(images, report.display)
+    shown = measured.show(report.display)
     queries = range(num_train, len(shown.rows))
     predicted = next(iter(answers.predicted.values()))
     voters = answers.rows[:, : results["k"]]
@@ -261,7 +259,7 @@ def _write_page(
         result=result,
         shown=shown,
         charts=charts,
-        map=draw_map(take_images(shown, torch.cat(measured.features[0])), predictions),
+        map=draw_map(take_images(shown, measured.features[0]), predictions),
         neighbors=show_neighbors(shown, queries, {"": answers.rows}),
         pictures=[predictions.disagreements("Most confident mistakes", text)],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,90 +21,78 @@ from pirl_plugin.system.failures import Refused
 
 @dataclass(frozen=True)
 class LabeledFeatures:
-    """Features for N training and M test images, which are labeled and readable.
+    """Features for N training images and then M test images, all labeled and readable.
 
     Attributes:
-        features: ``(N, D)`` and ``(M, D)`` for each layer of each network, with the first network's
-            features first.
-        train_rows: int64 ``(N,)``, rows in the training source.
-        test_rows: int64 ``(M,)``, rows in the test source.
-        train_labels: int64 ``(N,)``.
-        test_labels: int64 ``(M,)``.
-        is_shared: bool ``(M,)``, whether a test image's pixels equal a training image's.
-        is_contradicted: bool ``(N + M,)``, whether an equal image has another label.
+        images: the images, which may include unlabeled and unreadable ones.
+        rows: int64 ``(N + M,)``, sorted rows in ``images.joined``.
+        features: ``(N + M, D)`` for each layer of each network, with the first network's features
+            first.
+        digests: int64 ``(N + M,)``, equal for images with equal pixels.
+
+    Raises:
+        Refused: there are no training images, or no test images.
     """
 
-    features: list[tuple[Tensor, Tensor]]
-    train_rows: Tensor
-    test_rows: Tensor
-    train_labels: Tensor
-    test_labels: Tensor
-    is_shared: Tensor
-    is_contradicted: Tensor
+    images: LabeledImages
+    rows: Tensor
+    features: Sequence[Tensor]
+    digests: Tensor
 
-    @classmethod
-    def of_rows(
-        cls, images: LabeledImages, rows: Tensor, features: Sequence[Tensor], digests: Tensor
-    ) -> LabeledFeatures:
-        """Combine features with labels.
-
-        Args:
-            images: training and test images.
-            rows: int64 ``(N + M,)``, sorted rows of labeled, readable images, the training images
-                first.
-            features: ``(N + M, D)`` for each layer of each network.
-            digests: int64 ``(N + M,)``.
-
-        Raises:
-            Refused: there are no training images, or no test images.
-        """
-        num_train = int((rows < len(images.train)).sum())
-        if num_train in (0, len(rows)):
+    def __post_init__(self) -> None:
+        num_test = len(self.rows) - self.num_train
+        if self.num_train == 0 or num_test == 0:
             raise Refused(
-                f"{images.train.path} has {num_train} labeled, readable images, and "
-                f"{images.test.path} has {len(rows) - num_train}. Both need at least one."
+                f"{self.images.train.path} has {self.num_train} labeled, readable images, and "
+                f"{self.images.test.path} has {num_test}. Both need at least one."
             )
-        train_rows, test_rows = rows.tensor_split([num_train])
-        labels = torch.from_numpy(images.labels)[rows]
-        train_labels, test_labels = labels.tensor_split([num_train])
-        pairs = []
-        for part in features:
-            train, test = part.tensor_split([num_train])
-            pairs.append((train, test))
-        train_digests, test_digests = digests.tensor_split([num_train])
-        different = torch.stack([digests, labels]).unique(dim=1)
-        values, num_labels = different[0].unique(return_counts=True)
-        return cls(
-            features=pairs,
-            train_rows=train_rows,
-            test_rows=test_rows - len(images.train),
-            train_labels=train_labels,
-            test_labels=test_labels,
-            is_shared=torch.isin(test_digests, train_digests),
-            is_contradicted=torch.isin(digests, values[num_labels > 1]),
-        )
 
-    def shown(self, images: LabeledImages, display: Display) -> ShownImages:
-        """Return the N training images and then the M test images, for a page."""
-        rows = torch.cat([self.train_rows, self.test_rows + len(images.train)])
-        labels = torch.cat([self.train_labels, self.test_labels])
-        return ShownImages(images.joined(), rows.tolist(), labels, images.classes, display)
+    @cached_property
+    def num_train(self) -> int:
+        """N."""
+        return int((self.rows < len(self.images.train)).sum())
 
-    def warn_about_equal_images(self, images: LabeledImages) -> None:
+    @cached_property
+    def labels(self) -> Tensor:
+        """int64 ``(N + M,)``, indices into ``images.classes``."""
+        return torch.from_numpy(self.images.labels)[self.rows]
+
+    @property
+    def train_labels(self) -> Tensor:
+        """int64 ``(N,)``."""
+        return self.labels[: self.num_train]
+
+    @property
+    def test_labels(self) -> Tensor:
+        """int64 ``(M,)``."""
+        return self.labels[self.num_train :]
+
+    def split(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Divide ``(N + M, D)`` between training and test images."""
+        return features[: self.num_train], features[self.num_train :]
+
+    def show(self, display: Display) -> ShownImages:
+        """Return the N + M images, for a page."""
+        images = self.images
+        return ShownImages(images.joined, self.rows.tolist(), self.labels, images.classes, display)
+
+    def warn_about_equal_images(self) -> None:
         """Log the numbers of test images in the training set, and of images with two labels."""
-        rows = self.test_rows[self.is_shared].tolist()
-        if rows:
+        path_of = self.images.joined.path_of
+        train_digests, test_digests = self.split(self.digests)
+        shared = self.rows[self.num_train :][torch.isin(test_digests, train_digests)].tolist()
+        if shared:
             warn(
-                f"{len(rows)} of {len(self.test_rows)} test images are also training images, so "
-                f"accuracies are too high (first: {images.test.path_of(rows[0])})."
+                f"{len(shared)} of {len(test_digests)} test images are also training images, so "
+                f"accuracies are too high (first: {path_of(shared[0])})."
             )
-        of_train, of_test = self.is_contradicted.tensor_split([len(self.train_rows)])
-        contradicted = [images.train.path_of(row) for row in self.train_rows[of_train].tolist()]
-        contradicted += [images.test.path_of(row) for row in self.test_rows[of_test].tolist()]
+        labeled_digests = torch.stack([self.digests, self.labels]).unique(dim=1)
+        values, num_labels = labeled_digests[0].unique(return_counts=True)
+        contradicted = self.rows[torch.isin(self.digests, values[num_labels > 1])].tolist()
         if contradicted:
             warn(
-                f"{len(contradicted)} of {len(self.is_contradicted)} images have the same pixels "
-                f"as an image with another label (first: {contradicted[0]})."
+                f"{len(contradicted)} of {len(self.rows)} images have the same pixels as an image "
+                f"with another label (first: {path_of(contradicted[0])})."
             )
 
 
@@ -121,8 +110,7 @@ def labeled_features(
         networks: networks of the same architecture, in evaluation mode, on one device.
         layers: layer names.
         images: training and test images.
-        rows: sorted rows of labeled images, where test images are counted after all training
-            images; None: all labeled images.
+        rows: sorted rows of labeled images in ``images.joined``; None: all labeled images.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
 
@@ -132,6 +120,6 @@ def labeled_features(
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
     config = networks[0].network_config
-    batches = compute_features(networks, images.joined(), config, rows, batch, workers, layers)
+    batches = compute_features(networks, images.joined, config, rows, batch, workers, layers)
     features, readable, digests = collect(batches)
-    return LabeledFeatures.of_rows(images, torch.tensor(rows)[readable], features, digests)
+    return LabeledFeatures(images, torch.tensor(rows)[readable], features, digests)

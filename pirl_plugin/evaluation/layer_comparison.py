@@ -99,16 +99,18 @@ def compare_layers(
     measured = labeled_features(trunks, layers, images, rows, batch, workers)
     train_labels = measured.train_labels
     groups = images.train.groups()
-    own = None if groups is None else torch.from_numpy(groups)[measured.train_rows]
+    train_rows_read = measured.rows[: measured.num_train]
+    train_groups = None if groups is None else torch.from_numpy(groups)[train_rows_read]
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
     answers: dict[str, Tensor] = {}  # for the first network, leave-one-out
-    for number, (gallery, queries) in enumerate(measured.features):
+    for number, features in enumerate(measured.features):
         layer = layers[number % len(layers)]
+        gallery, queries = measured.split(features)
         neighbors = find_neighbors(queries, gallery, k)
         is_right = vote(*neighbors, train_labels, temperature) == measured.test_labels
         top1[layer].append(percent_right(is_right))
         if number < len(layers) and len(gallery) > 1:
-            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True, groups=own)
+            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True, groups=train_groups)
             answers[layer] = vote(*neighbors, train_labels, temperature) == train_labels
     pooled = None
     if len(rows) == int((images.labels != NO_CLASS).sum()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.files import locked, write_json
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.logistic import LogisticFits
     from pirl_plugin.evaluation.report import Report
-    from pirl_plugin.images.labeled import LabeledImages
 
 _MOST_CLASSES = 30  # listed on the console
 
@@ -29,36 +28,22 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS
     from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.evaluation.page import Accuracy
     from pirl_plugin.evaluation.report import open_report
     from pirl_plugin.evaluation.request import Request
 
     request = Request.of_options(options)
-    trunk, images = request.open_labeled("linear", options.out)
-    report = open_report(options.report, options.show, images.train, request.weights, trunk)
-    layers = trunk.layers if request.layer is None else (request.layer,)
     file = options.out / CLASSIFIER_FILE
     with locked(options.out, "--out"):
+        trunk, images = request.open_labeled("linear", options.out)
+        report = open_report(options.report, options.show, images.train, request.weights, trunk)
+        layers = trunk.layers if request.layer is None else (request.layer,)
         fitted = fit_layers(trunk, images, layers, request.batch, request.workers, options.fit_all)
         saved = fitted.saved
         names = [printable(images.classes[label]) for label in saved.labels]
         classifier = Classifier(saved.weight.float(), saved.bias.float(), names, fitted.chosen)
         save_trunk(trunk.cpu(), file, classifier)
-        results = {**fitted.results(), "near_equal": images.near_equal}
-        write_json(options.out / RESULTS, results)
-    print(fitted.table())
-    by_class = fitted.accuracy_by_class()
-    measured = Accuracy(fitted.chosen, fitted.test_top1(fitted.chosen), len(fitted.test_labels))
-    mean = sum(top1 for top1, _ in by_class.values()) / len(by_class)
-    print(
-        f"{fitted.chosen}: {measured.percent:.2f} ± {measured.error:.2f} % (95 % interval for "
-        f"{measured.count:,} test images), mean over classes {mean:.2f} %, chance "
-        f"{fitted.chance_top1:.2f} %"
-    )
-    print("Accuracy (%) and number of test images by class, the least accurate first:")
-    for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
-        top1, count = by_class[label]
-        print(f"  {top1:6.2f} {count:7,}  {images.classes[label]}")
+        write_json(options.out / RESULTS, {**_results(fitted), "near_equal": images.near_equal})
+    _print_accuracies(fitted)
     images_used = "all labeled images" if options.fit_all else "the training images"
     print(f"{file}: the network with a classifier on {fitted.chosen}, fitted to {images_used}")
     next_command = (
@@ -69,18 +54,56 @@ def main(argv: list[str]) -> None:
         next_command += f" --pattern {shlex.quote(options.pattern)}"
     print(f"To sort other photos:\n  {next_command}")
     if report is not None:
-        _write_page(report, images, fitted, file, {"Sort other photos": next_command})
+        _write_page(report, fitted, file, {"Sort other photos": next_command})
 
 
-def _write_page(
-    report: Report,
-    images: LabeledImages,
-    fitted: LogisticFits,
-    file: Path,
-    commands: dict[str, str],
-) -> None:
-    import torch
+def _results(fitted: LogisticFits) -> dict[str, Any]:
+    """Return the content of ``results.json``.
 
+    ``right`` has a digit for each labeled, readable test image, in order: 1 if its predicted class
+    is correct.
+    """
+    layers = {}
+    for layer, fit in fitted.fits.items():
+        layers[layer] = {
+            "held_out_top1": fit.held_out_top1,
+            "test_top1": fitted.test_top1(layer),
+            "C": fit.cost,
+            "right": "".join(map(str, fitted.is_right[layer].int().tolist())),
+        }
+    return {"chosen": fitted.chosen, "chance_top1": fitted.chance_top1, "layers": layers}
+
+
+def _print_accuracies(fitted: LogisticFits) -> None:
+    """Print one line per layer, the chosen layer's accuracy, and one line per class."""
+    from pirl_plugin.evaluation.page import Accuracy
+
+    measured = fitted.measured
+    num_test = len(measured.test_labels)
+    print(
+        f"Logistic regression, top-1 in percent ({measured.num_train:,} training and {num_test:,} "
+        f"test images; C and the layer are chosen on {len(fitted.best.held_out_right):,} held-out "
+        f"training images):\n  {'':8}{'held out':>10}{'test':>8}{'C':>10}"
+    )
+    for layer, fit in fitted.fits.items():
+        chosen = "  chosen" if layer == fitted.chosen else ""
+        top1 = fitted.test_top1(layer)
+        print(f"  {layer:8}{fit.held_out_top1:10.2f}{top1:8.2f}{fit.cost:10g}{chosen}")
+    accuracy = Accuracy(fitted.chosen, fitted.test_top1(fitted.chosen), num_test)
+    by_class = fitted.accuracy_by_class()
+    mean = sum(top1 for top1, _ in by_class.values()) / len(by_class)
+    print(
+        f"{fitted.chosen}: {accuracy.percent:.2f} ± {accuracy.error:.2f} % (95 % interval for "
+        f"{num_test:,} test images), mean over classes {mean:.2f} %, chance "
+        f"{fitted.chance_top1:.2f} %"
+    )
+    print("Accuracy (%) and number of test images by class, the least accurate first:")
+    for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
+        top1, count = by_class[label]
+        print(f"  {top1:6.2f} {count:7,}  {measured.images.classes[label]}")
+
+
+def _write_page(report: Report, fitted: LogisticFits, file: Path, commands: dict[str, str]) -> None:
     from pirl_plugin.evaluation.page import Accuracy, Chart
     from pirl_plugin.evaluation.pictures import ShownImages
     from pirl_plugin.evaluation.predictions import Predictions
@@ -90,23 +113,24 @@ def _write_page(
     accuracies = {}
     for name in fitted.fits:
         accuracies[chosen if name == layer else name] = fitted.test_top1(name)
+    measured = fitted.measured
+    images = measured.images
     classes = [*map(printable, images.classes)]
     bars = [
         Accuracy(classes[label], top1, count)
         for label, (top1, count) in fitted.accuracy_by_class().items()
     ]
-    labels = torch.from_numpy(fitted.test_labels)
-    shown = ShownImages(
-        images.test, fitted.test_rows.tolist(), labels, images.classes, report.display
-    )
-    names = [classes[label] for label in fitted.predicted[layer]]
+    test_rows = measured.rows[measured.num_train :].tolist()
+    labels = measured.test_labels
+    shown = ShownImages(images.joined, test_rows, labels, images.classes, report.display)
+    names = [classes[label] for label in fitted.predicted]
     of_number = dict(enumerate(zip(names, fitted.probability.tolist(), strict=True)))
     predictions = Predictions(shown, of_number, classes)
     report.write_accuracies(
         "Linear classifiers on frozen features",
         images,
         accuracies,
-        num_train=fitted.num_train,
+        num_train=measured.num_train,
         num_tested=len(labels),
         result=chosen,
         shown=shown,

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.evaluation.knn import chance_top1
-from pirl_plugin.evaluation.labeled_features import labeled_features
+from pirl_plugin.evaluation.knn import chance_top1, percent_right
+from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, sample_rows
 from pirl_plugin.images.groups import deal_groups
 from pirl_plugin.images.labeled import LabeledImages
@@ -42,22 +42,19 @@ class LogisticFit:
 
     weight: Tensor
     bias: Tensor
-    labels: NDArray[np.int64]
+    labels: Tensor
     cost: float
-    held_out_right: NDArray[np.bool_]
+    held_out_right: Tensor
 
-    def scores(self, features: Tensor) -> Tensor:
-        """Return scores for the C classes, float64 ``(M, C)``, for features ``(M, D)``."""
-        return features.double() @ self.weight.T + self.bias
-
-    def predict(self, features: Tensor) -> NDArray[np.int64]:
-        """Return the predicted labels, int64 ``(M,)``, for features ``(M, D)``."""
-        return self.labels[self.scores(features).argmax(dim=1).numpy()]
+    def predict(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return labels, int64 ``(M,)``, and their probabilities for features ``(M, D)``."""
+        scores = features.double() @ self.weight.T + self.bias
+        return self.labels[scores.argmax(dim=1)], scores.softmax(dim=1).amax(dim=1)
 
     @property
     def held_out_top1(self) -> float:
         """Accuracy on held-out training images, percent."""
-        return round(100 * float(self.held_out_right.mean()), 2)
+        return percent_right(self.held_out_right)
 
 
 def fit_logistic(
@@ -127,9 +124,9 @@ def fit_logistic(
     return LogisticFit(
         weight=weight,
         bias=bias - weight @ mean,
-        labels=model.classes_,
+        labels=torch.from_numpy(model.classes_),
         cost=cost,
-        held_out_right=np.concatenate(is_right),
+        held_out_right=torch.from_numpy(np.concatenate(is_right)),
     )
 
 
@@ -211,26 +208,22 @@ class LogisticFits:
     """Logistic regressions on a network's layers.
 
     Attributes:
+        measured: the images' features.
         fits: layer → regression.
-        predicted: layer → int64 ``(M,)``, predicted label for each test image.
+        is_right: layer → bool ``(M,)``, whether each test image is classified correctly.
         chosen: the layer chosen by the held-out training images.
-        probability: float64 ``(M,)``, probability of each prediction on the chosen layer.
-        num_train: number of labeled, readable training images.
-        test_rows: int64 ``(M,)``, rows of the labeled, readable test images in their source.
-        test_labels: int64 ``(M,)``.
-        chance_top1: accuracy of always predicting the class most frequent in training, percent.
+        predicted: int64 ``(M,)``, the chosen layer's label for each test image.
+        probability: float64 ``(M,)``, their probabilities.
         saved: the regression to save: the chosen layer's, or with ``fit_all``, one that is fitted
             to the test images too.
     """
 
+    measured: LabeledFeatures
     fits: dict[str, LogisticFit]
-    predicted: dict[str, NDArray[np.int64]]
+    is_right: dict[str, Tensor]
     chosen: str
-    probability: NDArray[np.float64]
-    num_train: int
-    test_rows: NDArray[np.int64]
-    test_labels: NDArray[np.int64]
-    chance_top1: float
+    predicted: Tensor
+    probability: Tensor
     saved: LogisticFit
 
     @property
@@ -238,52 +231,22 @@ class LogisticFits:
         """The regression on the chosen layer."""
         return self.fits[self.chosen]
 
-    def test_right(self, layer: str) -> NDArray[np.bool_]:
-        """Return whether each test image is classified correctly, bool ``(M,)``."""
-        return self.predicted[layer] == self.test_labels
+    @property
+    def chance_top1(self) -> float:
+        """Accuracy of always predicting the class most frequent in training, percent."""
+        return chance_top1(self.measured.train_labels, self.measured.test_labels)
 
     def test_top1(self, layer: str) -> float:
         """Return the accuracy on the test images, percent."""
-        return round(100 * float(self.test_right(layer).mean()), 2)
-
-    def table(self) -> str:
-        """Format one line per layer."""
-        lines = [
-            f"Logistic regression, top-1 in percent ({self.num_train:,} training and "
-            f"{len(self.test_labels):,} test images; C and the layer are chosen on "
-            f"{len(self.best.held_out_right):,} held-out training images):",
-            f"  {'':8}{'held out':>10}{'test':>8}{'C':>10}",
-        ]
-        for layer, fit in self.fits.items():
-            chosen = "  chosen" if layer == self.chosen else ""
-            lines.append(
-                f"  {layer:8}{fit.held_out_top1:10.2f}{self.test_top1(layer):8.2f}{fit.cost:10g}"
-                f"{chosen}"
-            )
-        return "\n".join(lines)
-
-    def results(self) -> dict[str, Any]:
-        """Return the content of ``results.json``.
-
-        ``right`` has a digit for each labeled, readable test image, in order: 1 if its predicted
-        class is correct.
-        """
-        layers = {}
-        for layer, fit in self.fits.items():
-            layers[layer] = {
-                "held_out_top1": fit.held_out_top1,
-                "test_top1": self.test_top1(layer),
-                "C": fit.cost,
-                "right": "".join(map(str, self.test_right(layer).astype(int))),
-            }
-        return {"chosen": self.chosen, "chance_top1": self.chance_top1, "layers": layers}
+        return percent_right(self.is_right[layer])
 
     def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
         """Return label → the chosen layer's accuracy in percent, and the number of test images."""
+        labels = self.measured.test_labels
         accuracies = {}
-        for label in np.unique(self.test_labels).tolist():
-            is_right = self.test_right(self.chosen)[self.test_labels == label]
-            accuracies[label] = (100 * float(is_right.mean()), len(is_right))
+        for label in labels.unique().tolist():
+            is_right = self.is_right[self.chosen][labels == label]
+            accuracies[label] = (100 * float(is_right.double().mean()), len(is_right))
         return accuracies
 
 
@@ -303,7 +266,7 @@ def fit_layers(
         layers: layer names.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
-        fit_all: also fit the chosen layer's regression to all images, for :attr:`saved`.
+        fit_all: also fit the chosen layer's regression to all images, for ``saved``.
 
     Raises:
         MissingPackage: scikit-learn is not installed.
@@ -311,40 +274,27 @@ def fit_layers(
     """
     require_scikit_learn()
     measured = labeled_features([trunk], layers, images, batch=batch, workers=workers)
-    train_labels = measured.train_labels.numpy()
-    groups = images.train.groups()
+    labels = measured.labels.numpy()
+    groups = images.joined.groups()
+    train_groups = None
     if groups is not None:
-        groups = groups[measured.train_rows.numpy()]
+        groups = groups[measured.rows]
+        train_groups = groups[: measured.num_train]
+    train_labels = labels[: measured.num_train]
     fits = {}
-    predicted = {}
-    held_out_right: dict[str, Tensor] = {}
-    for layer, (train, test) in zip(layers, measured.features, strict=True):
-        print(f"logistic regression on {layer}, {train.shape[1]:,} dimensions", flush=True)
-        fit = fit_logistic(train, train_labels, groups)
-        fits[layer] = fit
-        predicted[layer] = fit.predict(test)
-        held_out_right[layer] = torch.from_numpy(fit.held_out_right)
-    measured.warn_about_equal_images(images)
-    chosen = choose_layer(held_out_right, _num_independent(train_labels, groups))
-    train, test = measured.features[layers.index(chosen)]
-    saved = fits[chosen]
-    if fit_all:
-        labels = torch.cat([measured.train_labels, measured.test_labels]).numpy()
-        of_test = images.test.groups()
-        if groups is not None and of_test is not None:
-            groups = np.concatenate([groups, of_test[measured.test_rows.numpy()]])
-        saved = fit_logistic(torch.cat([train, test]), labels, groups)
-    return LogisticFits(
-        fits=fits,
-        predicted=predicted,
-        chosen=chosen,
-        probability=fits[chosen].scores(test).softmax(dim=1).amax(dim=1).numpy(),
-        num_train=len(train_labels),
-        test_rows=measured.test_rows.numpy(),
-        test_labels=measured.test_labels.numpy(),
-        chance_top1=chance_top1(measured.train_labels, measured.test_labels),
-        saved=saved,
-    )
+    is_right = {}
+    for layer, features in zip(layers, measured.features, strict=True):
+        print(f"logistic regression on {layer}, {features.shape[1]:,} dimensions", flush=True)
+        train, test = measured.split(features)
+        fits[layer] = fit_logistic(train, train_labels, train_groups)
+        is_right[layer] = fits[layer].predict(test)[0] == measured.test_labels
+    measured.warn_about_equal_images()
+    held_out_right = {layer: fit.held_out_right for layer, fit in fits.items()}
+    chosen = choose_layer(held_out_right, _num_independent(train_labels, train_groups))
+    features = measured.features[layers.index(chosen)]
+    predicted, probability = fits[chosen].predict(measured.split(features)[1])
+    saved = fit_logistic(features, labels, groups) if fit_all else fits[chosen]
+    return LogisticFits(measured, fits, is_right, chosen, predicted, probability, saved)
 
 
 def choose_layer(held_out_right: dict[str, Tensor], num_train: int) -> str:
@@ -354,7 +304,7 @@ def choose_layer(held_out_right: dict[str, Tensor], num_train: int) -> str:
     than 1,000 images or groups, the last layer is kept unless another is clearly better.
 
     Args:
-        held_out_right: layer → bool ``(H,)``, from :class:`LogisticFit`.
+        held_out_right: layer → bool ``(H,)``, see :class:`LogisticFit`.
         num_train: number of training images, or of their groups.
     """
     last = [*held_out_right][-1]

@@ -49,7 +49,7 @@ def count_near_equal(
     tested = labeled[is_test]
     tested = tested[evenly_spaced(len(tested), _MOST_TESTED)]
     rows = torch.cat([labeled[~is_test], tested])
-    crops = Crops(images.joined(), _SIDE, config.reading)
+    crops = Crops(images.joined, _SIDE, config.reading)
     thumbnails = []
     readable = []
     for pixels, valid, _ in read_crops(crops, rows.tolist(), "comparison", batch, workers):

@@ -18,7 +18,7 @@ from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.failures import Refused, check_name
-from pirl_plugin.system.files import claim_folder, locked
+from pirl_plugin.system.files import claim_folder
 
 _COMPUTING = ("batch", "workers", "device")
 
@@ -115,7 +115,7 @@ class Request:
 
         Args:
             command: the command's name.
-            out: the output folder, which then belongs to this request.
+            out: the locked output folder, which then belongs to this request.
             free: fields that may differ from those of an earlier command in this folder.
 
         Raises:
@@ -124,9 +124,8 @@ class Request:
         images = open_labeled(self.data, self.train, self.val, self.columns)
         trunk = self.load_network(images.train)
         if out is not None:
-            with locked(out, "--out"):
-                claim_folder(out, {"command": command, **self.identity(free)})
-                images = save_split(images, out)
+            claim_folder(out, {"command": command, **self.identity(free)})
+            images = save_split(images, out)
         print(images.summary(), flush=True)
         if images.held_out_of is not None and images.train.groups() is None:
             config = trunk.network_config

@@ -28,12 +28,11 @@ class JoinedSource(ImageSource):
         self._starts = np.array([0, *accumulate(map(len, parts))])
         total = int(self._starts[-1])
         self._rows = np.arange(total) if rows is None else np.array(rows, np.int64)
-        groups: list[str | None] | None = []
-        for part in parts:
-            names = part.group_names()
-            groups = None if groups is None or names is None else groups + names
-        if groups is not None:
-            groups = [groups[row] for row in self._rows]
+        groups = None
+        if any(part.group_names() for part in parts):
+            names = [part.group_names() or [None] * len(part) for part in parts]
+            names_of_all = list(chain.from_iterable(names))
+            groups = [names_of_all[row] for row in self._rows]
         super().__init__(path, map(str, self._rows), groups=groups)
         self.channel_names = parts[0].channel_names
         self.nodata = next((part.nodata for part in parts if part.nodata is not None), None)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,9 @@ class LabeledImages:
         """One class per test image, int64 (M,)."""
         return self.labels[len(self.train) :]
 
+    @cached_property
     def joined(self) -> JoinedSource:
-        """Return all images as one source, training images first."""
+        """All images as one source, training images first."""
         return JoinedSource("the images", [self.train, self.test])
 
     def summary(self) -> str:

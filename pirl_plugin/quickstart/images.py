@@ -95,10 +95,12 @@ def measure_labeled(
     trunks = list(networks.values())
     compared = compare_layers(dict(zip(titles, trunks, strict=True)), images, workers=0)
     measured = compared.pooled or labeled_features(trunks, [LAST], images, workers=0)
-    features = dict(zip(networks, measured.features, strict=True))
+    features = {}
+    for name, part in zip(networks, measured.features, strict=True):
+        features[name] = measured.split(part)
     display = choose_display(images.train, trunks[0].network_config.reading)
-    shown = measured.shown(images, display)
-    return Evaluated(shown, len(measured.test_rows), features, compared)
+    shown = measured.show(display)
+    return Evaluated(shown, len(measured.test_labels), features, compared)
 
 
 def read_unlabeled(source: ImageSource, networks: Mapping[str, AnyTrunk]) -> Evaluated:

@@ -244,7 +244,7 @@ def _accuracies(evaluated: Evaluated) -> dict[str, dict[str, Any]]:
         rows, cosines = find_neighbors(test, train, 20)
         is_right["knn_top1"][name] = vote(rows, cosines, train_labels) == test_labels
         classifier = fit_logistic(train, train_labels.numpy())
-        predicted = torch.from_numpy(classifier.predict(test))
+        predicted, _ = classifier.predict(test)
         is_right["linear_top1"][name] = predicted == test_labels
         results[name] = {
             measure: round(100 * of_network[name].double().mean().item(), 2)

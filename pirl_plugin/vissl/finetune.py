@@ -47,7 +47,8 @@ def main(argv: list[str]) -> int:
 
     request = Request.of_options(options)
     # A run may continue with a copy of its images elsewhere; it compares them itself.
-    trunk, images = request.open_labeled("finetune", options.out, free=("data", "train", "val"))
+    with locked(options.out, "--out"):
+        trunk, images = request.open_labeled("finetune", options.out, ("data", "train", "val"))
     report = open_report(options.report, options.show, images.train, request.weights, trunk)
     print(_UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)

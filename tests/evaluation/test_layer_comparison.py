@@ -32,7 +32,7 @@ def test_compare_layers__covers_every_layer_and_network(images):
     assert all(len(accuracies) == 2 for accuracies in compared.top1.values())
     assert compared.top1["conv1"] == [100, 100]  # color suffices
     assert (compared.k, compared.num_train, compared.num_test) == (3, 11, 6)
-    assert [(len(train), len(test)) for train, test in compared.pooled.features] == [(11, 6)] * 2
+    assert [len(features) for features in compared.pooled.features] == [17] * 2
     bars = compared.chart().accuracies
     assert [(bar.name, bar.is_reference) for bar in bars[:2]] == [
         ("conv1 a", False),

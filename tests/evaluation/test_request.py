@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.logistic import LogisticFits
+from pirl_plugin.evaluation import linear_command
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -38,7 +38,7 @@ def test_linear__keeps_classifier_for_other_data(checkpoint, data, tmp_path, mon
     with pytest.raises(ValueError, match=r"the run with layer last .now res3"):
         run([*command[:-1], "res3", "--data", str(data)])
     assert file.read_bytes() == written
-    monkeypatch.setattr(LogisticFits, "results", lambda fits: {"again": True})
+    monkeypatch.setattr(linear_command, "_results", lambda fits: {"again": True})
     assert run([*command, "--data", str(data), "--batch", "2", "--workers", "0"]) == 0
     assert "again" in (file.parent / "results.json").read_text()
 

@@ -82,7 +82,7 @@ def inputs(tmp_path_factory):
 
 MEASURE = ["--checkpoint", "IN/trunk.torch", "--data", "IN/data"]
 WRITING = {  # option -> command, and the output that the option names
-    "knn out": (["knn", *MEASURE, "--out", "OUT"], "OUT/results.json"),
+    "knn out": (["knn", *MEASURE, "--out", "OUT"], "OUT"),
     "knn report": (["knn", *MEASURE, "--report", "OUT/a.html"], "OUT/a.html"),
     "knn features": (["knn", *MEASURE, "--features", "OUT/a.npz"], "OUT/a.npz"),
     "embed": (
@@ -105,7 +105,7 @@ def test_command__is_refused_while_output_is_locked(name, inputs, tmp_path):
     for place, path in places.items():
         words = [word.replace(place, path) for word in words]
         output = output.replace(place, path)
-    is_folder = name in ("prepare", "quickstart")
+    is_folder = name in ("knn out", "prepare", "quickstart")
     code = (
         f"import pathlib, time\nfrom pirl_plugin.system import files\n"
         f"path = pathlib.Path({output!r})\n"
