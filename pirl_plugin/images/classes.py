@@ -113,16 +113,14 @@ def name_classes(
             f"{context}: an image has the label {several!r}, but classification needs one class "
             f"per image."
         ) from None
-    ordered = {label: _normalized(label) or label for label in order}
-    name_of_label: dict[Any, str | None] = {}
+    name_of_label: dict[Any, str | None] = {None: None}
     for label in counts:
-        if label in ordered:
-            name_of_label[label] = ordered[label]
-        else:
-            name_of_label[label] = class_name(label, missing)
-    used = set(filter(None, name_of_label.values()))
-    names = [name for name in dict.fromkeys(ordered.values()) if name in used]
-    names += natural_order(used.difference(names))
+        name_of_label[label] = class_name(label, missing)
+    for label in counts.keys() & set(order):
+        name_of_label[label] = _normalized(label) or label
+    in_order = [name_of_label[label] for label in order if label in counts]
+    names = list(dict.fromkeys(filter(None, in_order)))
+    names += natural_order(set(filter(None, name_of_label.values())).difference(names))
     index_of_name: dict[str | None, int] = {None: NO_CLASS}
     for index, name in enumerate(names):
         index_of_name[name] = index

@@ -36,7 +36,7 @@ class Columns:
     pattern: str | None = None
 
     def find(
-        self, kind: str, columns: Sequence[str], context: str, of_type: Sequence[str] = ()
+        self, kind: str, columns: Sequence[str], context: str, of_type: Sequence[Any] = ()
     ) -> Any:
         """Return a column, or None if no name is recognized.
 

@@ -120,12 +120,10 @@ def check_folder(folder: str, all_splits: bool = False) -> None:
 
 def classes_of_folders(names: NDArray[np.bytes_]) -> Classes:
     """Return classes by the first folder in each image's relative path."""
-    folders: list[str | None] = []
-    for name in map(os.fsdecode, names):
-        folder, separator, _ = name.partition(os.sep)
-        folders.append(folder if separator else None)
+    parents = map(os.path.dirname, map(os.fsdecode, names))
+    folders = [parent.split(os.sep)[0] or None for parent in parents]
     if not any(folders):
-        return Classes([], np.full(len(names), NO_CLASS, np.int64), Counter())
+        return Classes([], np.full(len(names), NO_CLASS), Counter())
     return name_classes(folders, order=sorted(set(filter(None, folders))))
 
 
@@ -168,7 +166,7 @@ def find_images(
 
     Args:
         folder: an existing folder.
-        skipped: counts skipped files by extension and skipped folders by name, during the walk.
+        skipped: counts skipped files by extension and skipped folders by name.
         endings: image extensions, in lower case.
 
     Yields:
@@ -178,26 +176,22 @@ def find_images(
         OSError: ``folder`` cannot be listed, or a subfolder for another reason than permission.
     """
     skipped = Counter() if skipped is None else skipped
+    classes, files = _list(folder, skipped)
+    for name in classes:
+        for _, files_in_folder in sorted(_walk(os.path.join(folder, name), skipped)):
+            files += files_in_folder
     start = len(os.path.join(folder, ""))
-    top = next(_walk(folder, skipped))  # the folder itself
-    _, class_names, _ = top
-    # Class by class, with folders sorted by their full path, as in torchvision.
-    for subfolder in ["", *class_names]:
-        walk = sorted(_walk(os.path.join(folder, subfolder), skipped)) if subfolder else [top]
-        for path, _, names in walk:
-            for name in sorted(names):
-                if name.startswith("."):
-                    continue
-                if name.lower().endswith(endings):
-                    yield os.path.join(path, name)[start:]
-                else:
-                    skipped[os.path.splitext(name)[1].lower() or "no extension"] += 1
+    for file in files:
+        if file.lower().endswith(endings):
+            yield file[start:]
+        else:
+            skipped[os.path.splitext(file)[1].lower() or "no extension"] += 1
 
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the sorted names of the class folders: first-level subfolders, without system ones."""
-    _, subfolders, _ = next(_walk(os.fspath(folder), Counter()))
-    return subfolders
+    names, _ = _list(os.fspath(folder), Counter())
+    return names
 
 
 def find_splits(root: str | os.PathLike[str]) -> tuple[Path, Path] | None:
@@ -209,52 +203,45 @@ def find_splits(root: str | os.PathLike[str]) -> tuple[Path, Path] | None:
     return None
 
 
-def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk like ``os.walk``, in sorted order, without folders that :func:`_is_read` excludes.
-
-    Yields:
-        A folder's path, and the names of its subfolders and files.
-    """
-
-    def fail(error: OSError) -> None:
-        raise error  # otherwise a class would be missing
-
-    walk = os.walk(top, onerror=fail, followlinks=True)
-    while True:
-        with opening(top):
-            entries = next(walk, None)
-        if entries is None:
-            return
-        path, folders, files = entries
-        names = sorted(folders)
-        folders.clear()  # os.walk continues with the folders in this list, in its order
-        for name in names:
-            if name.startswith("."):
-                continue
-            if _is_read(path, name):
-                folders.append(name)
-            else:
-                skipped[f"{name}{os.sep}"] += 1
-        yield path, folders, files
+def _walk(folder: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each readable folder in a folder, itself included, with the paths of its files."""
+    try:
+        subfolders, files = _list(folder, skipped)
+    except PermissionError:
+        skipped[f"{os.path.basename(folder)}{os.sep}"] += 1
+        return
+    yield folder, files
+    for name in subfolders:
+        yield from _walk(os.path.join(folder, name), skipped)
 
 
-def _is_read(path: str, name: str) -> bool:
-    """Return whether a folder is read: no system folder, readable, and no link back.
-
-    A link leads back if it points to a folder on the path, which may itself contain links.
-    """
-    if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
-        return False
-    folder = Path(path, name)
+def _list(folder: str, skipped: Counter[str]) -> tuple[list[str], list[str]]:
+    """Return the names of a folder's subfolders and the paths of its files, both sorted."""
+    subfolders = []
+    files = []
     with opening(folder):
-        try:
-            os.scandir(folder).close()
-        except PermissionError:
-            return False
-        if not folder.is_symlink():
-            return True
-        target = folder.resolve()
-        return not any(parent.resolve().is_relative_to(target) for parent in folder.parents)
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if entry.name.startswith("."):
+                continue
+            if not entry.is_dir():
+                files.append(entry.path)
+            elif _is_system_folder(entry.name) or _leads_back(entry):
+                skipped[f"{entry.name}{os.sep}"] += 1
+            else:
+                subfolders.append(entry.name)
+    return subfolders, files
+
+
+def _is_system_folder(name: str) -> bool:
+    return name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS
+
+
+def _leads_back(entry: os.DirEntry[str]) -> bool:
+    """Return whether a folder is a link to a folder on its path, which may contain links."""
+    if not entry.is_symlink():
+        return False
+    target = Path(entry).resolve()
+    return any(parent.resolve().is_relative_to(target) for parent in Path(entry).parents)
 
 
 def opening(path: str | os.PathLike[str]) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ import glob
 import json
 import os
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 from textwrap import shorten
 from typing import Any
 
@@ -23,7 +23,6 @@ from pirl_plugin.images.classes import (
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
 from pirl_plugin.images.decode import UnreadableImageError
-from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import DISK_HF
 from pirl_plugin.system.console import warn_once
@@ -58,7 +57,6 @@ class HuggingFaceSource(MapSource):
                 f"and pass an image transform as the views."
             )
         self._key = self._find_column("image")
-        self._group_column = self._columns.find("group", list(dataset.features), self.path)
         self._items = self._rows_of(self._key)
 
     def _rows_of(self, column: str) -> Any:
@@ -68,6 +66,9 @@ class HuggingFaceSource(MapSource):
         column that a file declares as such.
         """
         return self.dataset.with_format("arrow").select_columns([column])
+
+    def _values_of(self, column: str) -> list[Any]:
+        return self._rows_of(column)[:].column(0).to_pylist()
 
     def _image_in(self, item: Any) -> Any:
         """Return the image in a row: the content of a file, or an array.
@@ -115,11 +116,9 @@ class HuggingFaceSource(MapSource):
         warn_once(f"{self.path}: {kind}s from the column {column!r}")
         return column
 
-    def group_names(self) -> list[str | None] | None:
-        """Return one group name per image; None if the user named no groups."""
-        if self._group_column is None:
-            return None
-        return group_names(self._rows_of(self._group_column)[:].column(0).to_pylist())
+    def _group_values(self, name: str) -> list[Any]:
+        self._columns.find("group", list(self.dataset.features), self.path)
+        return self._values_of(name)
 
     def _find_classes(self) -> Classes:
         """Return the classes in the label column.
@@ -138,7 +137,7 @@ class HuggingFaceSource(MapSource):
                 f"{self.path}: the column {column!r} has values of type {shorten(str(kind), 60)}, "
                 f"but classification needs one class per image."
             )
-        values = self._rows_of(column)[:].column(0).to_pylist()
+        values = self._values_of(column)
         if not is_named:
             return name_classes(values, context=self.path, missing=MISSING_VALUES)
         names = list(map(str, kind.names))
@@ -227,15 +226,15 @@ def _arrow_files(folder: Path) -> list[str]:
     """Return the Arrow files from ``save_to_disk`` in row order."""
     try:
         entries = json.loads((folder / STATE).read_bytes())["_data_files"]
-        names = [entry["filename"] for entry in entries]
+        paths = [PurePath(entry["filename"]) for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise Refused(f"{folder / STATE} is damaged ({error}). Save the data set again.") from None
-    if not names:
+    if not paths:
         raise Refused(f"{folder / STATE} names no files. Save the data set again.")
-    for name in names:
-        if not isinstance(name, str) or os.path.basename(name) != name:
-            raise Refused(f"{folder / STATE} names {name}, outside its own folder.")
-    return [str(folder / name) for name in names]
+    for path in paths:
+        if path.name != str(path):
+            raise Refused(f"{folder / STATE} names {path}, outside its own folder.")
+    return [str(folder / path) for path in paths]
 
 
 def open_data_files(files: list[str]) -> Any:

@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
-from pirl_plugin.images.decode import UnreadableImageError, read_file
+from pirl_plugin.images.decode import READ_ERRORS, UnreadableImageError, read_file
 from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
@@ -68,6 +68,8 @@ class MapSource(ImageSource):
         self._items = dataset
         self._columns = columns
         self._key: Any = columns.image
+        if columns.group is not None:
+            self._groups = group_names(self._group_values(columns.group))
 
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""
@@ -94,12 +96,11 @@ class MapSource(ImageSource):
             if isinstance(image, (bytes, bytearray)):
                 return image
             return as_pixels(image)
-        except (OSError, UnreadableImageError, MemoryError, WrongItems):
+        except (*READ_ERRORS, WrongItems):
             raise
-        except Refused as error:
-            raise UnreadableImageError(str(error)) from error
         except Exception as error:  # data sets and their decoders raise any
-            raise UnreadableImageError(f"{type(error).__name__}: {error}") from error
+            name = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
+            raise UnreadableImageError(f"{name}{error}") from error
 
     def _image_in(self, item: Any) -> Any:
         """Return the image in an item: pixels, or the content of the file.
@@ -132,30 +133,25 @@ class MapSource(ImageSource):
         """Return the key for the image in an item."""
         if self._key is not None:
             return self._key
+        paths = [key for key in item if isinstance(item[key], (str, os.PathLike))]
+        images = [key for key in item if _is_image(item[key])] or paths
         names = [name for name in item if isinstance(name, str)]
-        key: Any = self._columns.find("image", names, self.path)
+        key = self._columns.find("image", names, self.path, images)
+        if key is None and images:
+            raise WrongItems(f"{self.path}: {column_hint('image', images)}")
         if key is None:
-            paths = [key for key in item if isinstance(item[key], (str, os.PathLike))]
-            images = [key for key in item if _is_image(item[key])] or paths
-            if not images:
-                raise UnreadableImageError("the item has no image")
-            if len(images) > 1:
-                raise WrongItems(f"{self.path}: {column_hint('image', images)}")
-            (key,) = images
+            raise UnreadableImageError("the item has no image")
         return key
 
-    def group_names(self) -> list[str | None] | None:
+    def _group_values(self, name: str) -> list[Any]:
         """Return the values in the data set's attribute with the group column's name."""
-        name = self._columns.group
-        if name is None:
-            return None
         values = getattr(self.dataset, name, None)
         if values is None or len(values) != len(self):
             raise Refused(
                 f"`group_column` = {name} is not an attribute of {self.path} with one value per "
                 f"item."
             )
-        return group_names(np.asarray(values).tolist())
+        return list(np.asarray(values).tolist())
 
     def _find_classes(self) -> Classes:
         """Return the classes in ``targets`` or ``labels``, as in torchvision's data sets.

@@ -71,7 +71,7 @@ class ShardSource(ImageSource):
         skipped: Counter[str] = Counter()
         for number, tar in enumerate(self._tars):
             contents, label_of_key = scan_tar(tar, skipped)
-            for name in _images_of_keys(contents, skipped, columns.image, tar):
+            for name in _choose_images(contents, skipped, columns.image, tar):
                 names.append(name)
                 locations.append((number, contents[name].offset_data, contents[name].size))
                 stem = os.path.splitext(name)[0].lower()
@@ -166,7 +166,7 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
     return contents, labels
 
 
-def _images_of_keys(
+def _choose_images(
     names: Collection[str], skipped: Counter[str], chosen: int | str | None, tar: str
 ) -> list[str]:
     """Return the image names in a tar, one per key, and count the others.
@@ -188,44 +188,39 @@ def _images_of_keys(
     extensions: tuple[str, ...] = IMAGE_EXTENSIONS
     if not any(name.lower().endswith(extensions) for name in names):
         extensions = (ARRAY_EXTENSION,)
-    rank_of_image = {}
+    images_of_key: dict[str, dict[str, str]] = {}  # key → column → image
     for name in names:
+        key, column = _key_and_column(name)
         suffix = os.path.splitext(name)[1].lower()
         if suffix in extensions:
-            rank_of_image[name] = extensions.index(suffix)
+            images_of_key.setdefault(key, {})[column] = name
         elif suffix != ".cls":
             skipped[suffix or "no extension"] += 1
-    columns_of_key: dict[str, dict[str, str]] = {}  # key → column → image
-    for name in sorted(rank_of_image, key=rank_of_image.__getitem__):
-        key, column = _key_and_column(name)
-        columns_of_key.setdefault(key, {})[column] = name
-    columns = sorted(set().union(*columns_of_key.values()))
-    if chosen is not None:
-        wanted = str(chosen).lower()
-        columns = [name for name in columns if wanted in (name, os.path.splitext(name)[0])]
-        if not columns:
-            listed = ", ".join(sorted(set().union(*columns_of_key.values())))
-            raise Refused(
-                f"`image_column` = {chosen} is not a column of images in {tar}. Choose one of "
-                f"{listed}."
-            )
-    used: set[str] = set()
-    for images in columns_of_key.values():
-        plain = [column for column in images if "." not in column]
+    columns = sorted(set().union(*images_of_key.values()))
+    wanted = [name for name in columns if str(chosen).lower() in (name, os.path.splitext(name)[0])]
+    if chosen is not None and not wanted:
+        raise Refused(
+            f"`image_column` = {chosen} is not a column of images in {tar}. Choose one of "
+            f"{', '.join(columns)}."
+        )
+    used = []
+    for images in images_of_key.values():
+        plain = [name for name in images if f".{name}" in extensions]
         if chosen is not None:
-            used.update(images[column] for column in columns if column in images)
+            selected = [name for name in wanted if name in images]
         elif plain:
-            used.add(images[plain[0]])
-        elif len(images) > 1 and len(columns) < len(columns_of_key):
+            selected = [min(plain, key=lambda name: extensions.index(f".{name}"))]
+        elif len(images) > 1 and len(columns) < len(images_of_key):
             raise Refused(
                 f"{tar} has several images with one key, such as {truncate(list(images.values()))}."
                 f" Choose one of the columns {truncate(columns)} as `image_column`."
             )
         else:
-            used.update(images.values())
-    if num_others := len(rank_of_image) - len(used):
-        skipped["images beside an image with the same key"] += num_others
-    return [name for name in names if name in used]
+            selected = list(images)
+        if len(images) > len(selected):
+            skipped["images beside an image with the same key"] += len(images) - len(selected)
+        used += [images[name] for name in selected]
+    return used
 
 
 def _key_and_column(name: str) -> tuple[str, str]:
