@@ -35,28 +35,26 @@ def join_channels(
         if name not in files:
             raise UnreadableImageError(f"it has no file for channel {name}")
     images = [_single_channel(files[name], scaled_to) for name in names]
-    types = {image.pixels.dtype for image in images}
-    if len(types) > 1:
-        listed = ", ".join(
-            f"{name} {image.pixels.numpy().dtype}"
-            for name, image in zip(names, images, strict=True)
-        )
-        raise UnreadableImageError(f"its channels have different types: {listed}")
+    first = images[0].pixels.dtype
     height, width = max((image.pixels.shape[1:] for image in images), key=np.prod)
     channels = []
     resized = []
     for name, image in zip(names, images, strict=True):
         channel = image.pixels
         _, rows, columns = channel.shape
+        if channel.dtype != first:
+            raise UnreadableImageError(
+                f"its channels have different types: {names[0]} {first}, {name} {channel.dtype}"
+            )
+        if abs(rows * width - columns * height) > max(height, width):  # more than a pixel
+            raise UnreadableImageError(
+                f"channel {name} has {columns} × {rows} pixels, but another channel has "
+                f"{width} × {height}"
+            )
         if (rows, columns) != (height, width):
-            if abs(rows * width - columns * height) > max(height, width):  # more than a pixel
-                raise UnreadableImageError(
-                    f"channel {name} has {columns} × {rows} pixels, but another channel has "
-                    f"{width} × {height}"
-                )
             resized.append(name)
             copied = interpolate(channel[None].float(), (height, width), mode="nearest-exact")
-            channel = copied[0].to(channel.dtype)
+            channel = copied[0].to(first)
         channels.append(channel)
     if resized:
         warn_once(f"{path}: channels {' '.join(resized)} are resized to the largest one")

@@ -137,16 +137,6 @@ class Decoded(NamedTuple):
         return missing
 
 
-def decode_image(
-    data: bytes | bytearray,
-    scaled_to: int | None = None,
-    *,
-    max_pixels: int = MAX_PIXELS,
-) -> torch.Tensor:
-    """Decode an image, as :func:`decode` does, and return only the pixels."""
-    return decode(data, scaled_to, max_pixels=max_pixels).pixels
-
-
 def decode(
     data: bytes | bytearray,
     scaled_to: int | None = None,

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from pirl_plugin.images.classes import (
     natural_order,
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
-from pirl_plugin.images.decode import open_regular
+from pirl_plugin.images.decode import read_file
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
 from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, LISTS
@@ -33,7 +33,7 @@ from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.system.text import counted
 
 _DELIMITERS = (",", ";", "\t")
-_FILES_TO_CHECK = 8
+_IMAGES_TO_CHECK = 8
 _CHANNELS = "channels"
 """Key in a ``.jsonl`` for the files of an image's channels: name → path."""
 
@@ -81,22 +81,21 @@ class FileListSource(ImageSource):
         groups = []
         self._labels = []
         channel_files = []
-        with open(file, "rb", opener=open_regular) as stream:
-            header, rows = _read(stream, file)
-            path_column = columns.find("image", header, file)
-            if path_column is None:
-                raise Refused(f"{file}: {column_hint('image', header)}")
-            label_column = columns.find("label", header, file)
-            group_column = columns.find("group", header, file)
-            for number, row in enumerate(rows, 1):
-                image = str(row.get(path_column) or "").strip()
-                if not image:
-                    raise Refused(f"{file}: entry {number} has no {path_column!r}. Remove it.")
-                paths.append(new_prefix + image.removeprefix(remove_prefix))
-                groups.append(row.get(group_column))
-                self._labels.append(row.get(label_column))
-                files = row.get(_CHANNELS)
-                channel_files.append(files if isinstance(files, dict) else {})
+        header, rows = _read(file)
+        path_column = columns.find("image", header, file)
+        if path_column is None:
+            raise Refused(f"{file}: {column_hint('image', header)}")
+        label_column = columns.find("label", header, file)
+        group_column = columns.find("group", header, file)
+        for number, row in enumerate(rows, 1):
+            image = str(row.get(path_column) or "").strip()
+            if not image:
+                raise Refused(f"{file}: entry {number} has no {path_column!r}. Remove it.")
+            paths.append(new_prefix + image.removeprefix(remove_prefix))
+            groups.append(row.get(group_column))
+            self._labels.append(row.get(label_column))
+            files = row.get(_CHANNELS)
+            channel_files.append(files if isinstance(files, dict) else {})
         used = ("", path_column, label_column, group_column, _CHANNELS)
         other_columns = [name for name in header if name not in used]
         if other_columns:  # otherwise there was no choice
@@ -106,8 +105,8 @@ class FileListSource(ImageSource):
         self._other_columns = other_columns if label_column is None else []
         named_groups = group_names(groups) if group_column else None
         super().__init__(file, paths, os.path.dirname(file), named_groups, channel_files)
-        numbers = range(min(_FILES_TO_CHECK, len(self)))
-        first = list(chain.from_iterable(map(self.files_of, numbers)))
+        rows_to_check = range(len(self))[:_IMAGES_TO_CHECK]
+        first = list(chain.from_iterable(map(self.files_of, rows_to_check)))
         if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
             raise MissingFile(
                 f"The first {counted(len(first), 'file')} in {file} cannot be found, such as "
@@ -158,25 +157,24 @@ class FileListSource(ImageSource):
                 )
 
 
-def _read(stream: IO[bytes], file: str) -> tuple[list[str], Rows]:
+def _read(file: str) -> tuple[list[str], Rows]:
     """Return a list's columns and its remaining rows."""
     kind = os.path.splitext(file)[1].lower()
     if kind == ".npy":
         return ["path"], _rows_of_array(file)
-    lines = io.StringIO(_text(stream.read(), file), newline="")
+    if kind not in LISTS:
+        raise Refused(f"{file} is not an image list. Lists end in {', '.join(LISTS)}.")
+    lines = io.StringIO(_text(read_file(file), file), newline="")
     if kind == ".txt":
         return ["path", "label"], _rows_of_text(lines)
-    if kind in (".csv", ".tsv"):
-        return _table(lines, file)
     if kind == ".jsonl":
-        keys = chain.from_iterable(_rows_of_json(lines, file))
-        columns_of_any_row = list(dict.fromkeys(keys))
+        columns = dict.fromkeys(chain.from_iterable(_rows_of_json(lines, file)))
         lines.seek(0)
-        return columns_of_any_row, _rows_of_json(lines, file)
-    raise Refused(f"{file} is not an image list. Lists end in {', '.join(LISTS)}.")
+        return list(columns), _rows_of_json(lines, file)
+    return _table(lines, file)
 
 
-def _text(content: bytes, file: str) -> str:
+def _text(content: bytearray, file: str) -> str:
     """Decode a list: UTF-8, perhaps with the byte-order mark that editors on Windows write."""
     try:
         return content.decode("utf-8-sig")

@@ -46,7 +46,6 @@ from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
-_TABLES = (".arrow", ".parquet")
 _METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
 
 
@@ -65,10 +64,9 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
         FileNotFoundError: the path does not exist.
         ValueError: there are no images, or a pattern is used without a folder.
     """
-    if columns.pattern is not None:
-        if not isinstance(images, (str, os.PathLike)):
-            raise Refused("`pattern` needs a single folder, because it reads relative paths.")
-        return open_named(DISK_FOLDER, os.fspath(images), columns=columns)
+    is_path = isinstance(images, (str, os.PathLike))
+    if columns.pattern is not None and not is_path:
+        raise Refused("`pattern` needs a single folder, because it reads relative paths.")
     if isinstance(images, ImageSource):
         return images
     own_source = getattr(images, "source", None)
@@ -83,10 +81,12 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
         return JoinedSource("ConcatDataset", parts)
     if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, os.PathLike)):
         return _source_of_paths(images)
-    if not isinstance(images, (str, os.PathLike)):
+    if not is_path:
         source = HuggingFaceSource if is_hugging_face(images) else MapSource
         return source(images, columns)
     path = os.path.expanduser(images)
+    if columns.pattern is not None:
+        return open_named(DISK_FOLDER, path, columns=columns)
     with opening(path):
         if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
             return _source_of_paths([path])
@@ -120,7 +120,7 @@ def open_named(
     """
     path = os.path.expanduser(path)
     if columns.pattern is not None:
-        if name != DISK_FOLDER or os.path.isfile(path):
+        if name != DISK_FOLDER:
             raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
         return PatternSource(path, columns.pattern)
     if (
@@ -147,8 +147,7 @@ def open_named(
 
 def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     """Open a list of folders or images."""
-    # A few paths show whether the list contains folders or images.
-    first = paths[:8]
+    first = paths[:8]  # a few show whether the list contains folders or images
     if not any(map(os.path.exists, first)):
         raise MissingFile(f"{paths[0]} does not exist.")
     images: Iterable[str] = map(os.fspath, paths)
@@ -159,6 +158,7 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
 
 def _infer_source(path: str) -> tuple[str, str]:
     """Return the name of the source that fits a path, and the path."""
+    ending = path.lower()
     if os.path.isdir(path):
         names = os.listdir(path)
         if STATE in names or SAVED_SPLITS in names:
@@ -169,18 +169,18 @@ def _infer_source(path: str) -> tuple[str, str]:
         # A tar beside images, for example with masks, does not determine the format.
         if any(name.lower().endswith(".tar") for name in names) and not any(find_images(path)):
             return DISK_SHARDS, path
-        return DISK_FOLDER, path
-    if path.lower().endswith(".tar"):
+    elif ending.endswith(".tar"):
         return DISK_SHARDS, path
-    if path.endswith(_TABLES):
+    elif ending.endswith((".arrow", ".parquet")):
         return DISK_HF, path
-    if path.lower().endswith(LISTS):
+    elif ending.endswith(LISTS):
         return DISK_FILELIST, path
-    if os.path.exists(path):
-        remedy = " Unzip it, and pass its folder." if path.lower().endswith(".zip") else ""
-        advice = advice_on([os.path.splitext(path)[1].lower()])
+    elif os.path.exists(path):
+        advice = advice_on([os.path.splitext(ending)[1]])
+        if ending.endswith(".zip"):
+            advice = ". Unzip it, and pass its folder"
         raise Refused(
             f"{path} is not an image, a folder, a .parquet file or an image list "
-            f"({', '.join(LISTS)}){advice}.{remedy}"
+            f"({', '.join(LISTS)}){advice}."
         )
-    return DISK_FOLDER, path  # which reports that nothing exists
+    return DISK_FOLDER, path  # which reports if nothing exists

@@ -66,9 +66,12 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
             f"OUT = {out} contains files that this command did not write. Choose a new or empty "
             f"folder."
         )
-    run = {"source": str(source), "size": options.size, "quality": options.quality}
-    if options.nodata is not None:
-        run["nodata"] = options.nodata
+    run = {
+        "source": str(source),
+        "size": options.size,
+        "quality": options.quality,
+        "nodata": options.nodata,
+    }
     claim_folder(out, run)
     try:
         with resumable():

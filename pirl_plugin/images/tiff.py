@@ -108,7 +108,7 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
             array = np.stack([each.asarray() for each in series])
             axes = f"I{axes}"
         if page.photometric == _WHITE_IS_ZERO and array.dtype.kind == "u":
-            array = np.iinfo(array.dtype).max - array
+            array = ~array
         orientation = page.tags.valueof(_ORIENTATION, 1)
         nodata = _number(page.tags.valueof(_NODATA))
     pixels = as_pixels(array, axes, PAGES_FIRST)
@@ -131,10 +131,8 @@ def encode_tiff(array: NDArray[np.generic], nodata: float | None) -> bytes:
 
 def _largest_images(series: list[TiffPageSeries]) -> list[TiffPageSeries]:
     """Return the images of the largest size that have the same axes and type."""
-    areas = [each.keyframe.imagewidth * each.keyframe.imagelength for each in series]
-    first = series[areas.index(max(areas))]
-    kind = (first.shape, first.dtype)
-    return [each for each in series if (each.shape, each.dtype) == kind]
+    first = max(series, key=lambda each: each.keyframe.imagewidth * each.keyframe.imagelength)
+    return [each for each in series if (each.shape, each.dtype) == (first.shape, first.dtype)]
 
 
 def check_size(width: int, height: int, max_pixels: int) -> None:

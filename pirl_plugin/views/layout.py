@@ -65,18 +65,15 @@ def _name_axes(shape: tuple[int, ...], usual: str) -> str:
     """Return the axes of an image, ``YX``, ``YXC`` or ``CYX``, from their lengths."""
     if len(shape) == 2:
         return _IMAGE_AXES
-    unusual = PAGES_FIRST if usual == CHANNELS_LAST else CHANNELS_LAST
     if shape[usual.index("C")] <= MOST_USUAL:
         return usual
     shortest = min(shape)
-    if shape.count(shortest) == 1:
-        if shape[usual.index("C")] == shortest:
-            return usual
-        if shape[unusual.index("C")] == shortest:
-            if shortest > 1:
-                order = ", ".join(unusual).replace("Y", "H").replace("X", "W")
-                warn_once(f"Some images have the axes {order}: the shortest is the channels.")
-            return unusual
+    order = {0: PAGES_FIRST, 2: CHANNELS_LAST}.get(shape.index(shortest))
+    if order is not None and shape.count(shortest) == 1:
+        if order != usual and shortest > 1:
+            listed = ", ".join(order).replace("Y", "H").replace("X", "W")
+            warn_once(f"Some images have the axes {listed}: the shortest is the channels.")
+        return order
     first, middle, last = shape
     raise Refused(
         f"the image has shape {shape}: {last} channels of {first} × {middle} px, or {first} "

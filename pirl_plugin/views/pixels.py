@@ -180,12 +180,8 @@ def random_resized_crop_box(
             left = int(left_draw * (width - crop_w + 1))
             return top, left, crop_h, crop_w
     # None fits: take the largest center crop.
-    crop_h = height
-    crop_w = width
-    if width < _RATIO[0] * height:
-        crop_h = max(1, round(width / _RATIO[0]))
-    elif width > _RATIO[1] * height:
-        crop_w = max(1, round(height * _RATIO[1]))
+    crop_h = min(height, max(1, round(width / _RATIO[0])))
+    crop_w = min(width, max(1, round(height * _RATIO[1])))
     return (height - crop_h) // 2, (width - crop_w) // 2, crop_h, crop_w
 
 

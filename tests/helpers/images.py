@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
+
+from pirl_plugin.images.decode import decode
 
 
 def save_gray(path: Path, level: int = 0, size: tuple[int, int] = (12, 8)) -> None:
@@ -23,3 +26,8 @@ def encoded(
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
+
+
+def decode_image(data: bytes, *arguments: Any, **options: Any) -> torch.Tensor:
+    """Return only the pixels of a decoded image."""
+    return decode(data, *arguments, **options).pixels

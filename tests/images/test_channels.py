@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset
 
-from pirl_plugin.images.decode import UnreadableImageError, decode_image
+from pirl_plugin.images.decode import UnreadableImageError
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.views.base import ImageViews
-from tests.helpers.images import save_gray
+from tests.helpers.images import decode_image, save_gray
 from tests.helpers.kinds import add_member
 
 tifffile = pytest.importorskip("tifffile", reason="needs pip install pirl-plugin[tiff]")

@@ -8,11 +8,11 @@ from PIL import Image
 
 from pirl_plugin.images.decode import (
     UnreadableImageError,
-    decode_image,
     decode_jpeg,
     read_file,
 )
 from pirl_plugin.images.folders import FolderSource
+from tests.helpers.images import decode_image
 
 
 @pytest.mark.skipif(decode_jpeg is None, reason="this torchvision has no image operators")

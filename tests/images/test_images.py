@@ -15,7 +15,7 @@ from torchvision.transforms.v2 import CenterCrop
 
 from pirl_plugin.images import names
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.decode import UnreadableImageError, decode_image
+from pirl_plugin.images.decode import UnreadableImageError
 from pirl_plugin.images.folders import FolderSource, find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.opening import open_named, open_source
@@ -23,7 +23,7 @@ from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.views.rotation import RotationTask
-from tests.helpers.images import encoded
+from tests.helpers.images import decode_image, encoded
 
 VIEWS = ImageViews(image_size=16)
 

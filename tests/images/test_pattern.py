@@ -107,7 +107,7 @@ def _remove(folder):
 
 def _change_type(folder):
     save_bands(folder, "sea/tile2_a", ["B10"], np.uint8)
-    return "B02 uint16, B10 uint8, B8A uint16"
+    return "B02 torch.uint16, B10 torch.uint8"
 
 
 def _add_channels(folder):

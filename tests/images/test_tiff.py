@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.images.decode import UnreadableImageError, decode, decode_image
+from pirl_plugin.images.decode import UnreadableImageError, decode
+from tests.helpers.images import decode_image
 
 tifffile = pytest.importorskip("tifffile", reason="needs pip install pirl-plugin[tiff]")
 
