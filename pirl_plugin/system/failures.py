@@ -12,7 +12,6 @@ import datetime
 import errno
 import math
 import re
-import shutil
 import sys
 import tempfile
 import traceback
@@ -51,8 +50,11 @@ class MissingPackage(Refused, ModuleNotFoundError):
     """A required package is not installed."""
 
 
+ENOUGH_SHARED_MEMORY = (
+    "If /dev/shm is full, enlarge it, as with docker run --shm-size 8g, or use no loader processes"
+)
+"""Advice on errors in loader processes, which send images through shared memory."""
 _LONGEST = 200  # characters of a value in a message
-_LITTLE_MB = 64  # a container's shared memory by default
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -140,6 +142,8 @@ def sentence(error: BaseException, spell: Callable[[str], str] | None = None) ->
     text = str(error).strip()
     if "Original Traceback" in text:  # an error in a loader worker: the last line has the cause
         text = re.sub(rf"^(\w+\.)*{type(error).__name__}: ", "", text.splitlines()[-1])
+        if type(error) is RuntimeError:  # as torch raises
+            text += f". {ENOUGH_SHARED_MEMORY}"
     text = re.sub(r"^\[Errno \d+\] ", "", text)
     first_paragraph = text.split("\n\n")[0]
     text = printable(" ".join(first_paragraph.split()))
@@ -148,23 +152,9 @@ def sentence(error: BaseException, spell: Callable[[str], str] | None = None) ->
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return f"{text}. Use a smaller batch."
-    shared_mb = _shared_memory_mb()
-    if isinstance(error, RuntimeError) and shared_mb <= _LITTLE_MB:
-        text += (
-            f". If shared memory ran out: /dev/shm has {shared_mb:.2g} MB; enlarge it, as with "
-            f"docker run --shm-size 8g, or use no loader processes"
-        )
     if text and (_is_of_configuration(error) or isinstance(error, _CLEAR)):
         return text
     return f"{type(error).__name__}: {text}".removesuffix(": ")
-
-
-def _shared_memory_mb() -> float:
-    """Return the size of Linux's shared memory, through which loader processes send images."""
-    try:
-        return shutil.disk_usage("/dev/shm").total / 2**20
-    except OSError:
-        return math.inf
 
 
 def record(text: str, details: str, folder: Path | None) -> str | None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.cores import usable_cores
-from pirl_plugin.system.failures import FailedProcess, sentence
+from pirl_plugin.system.failures import ENOUGH_SHARED_MEMORY, FailedProcess, sentence
 from pirl_plugin.system.processes import (
     kill_workers,
     killed_worker,
@@ -111,7 +111,7 @@ def _send_error(queue: Any, error: Exception, item: tuple[int, object]) -> None:
 
     cause = FailedProcess(
         f"A loader process cannot send images: {error}. Check the length of the temporary folder's "
-        f"path ({tempfile.gettempdir()}), and the free space in /dev/shm."
+        f"path ({tempfile.gettempdir()}). {ENOUGH_SHARED_MEMORY}."
     )
     number, _ = item
     queue.put((number, ExceptionWrapper((FailedProcess, cause, error.__traceback__))))
@@ -144,7 +144,7 @@ def reading(
     try:
         yield batches
     except BaseException:
-        if current() is not None:
+        if current().is_active:
             kill_workers()
         raise
 

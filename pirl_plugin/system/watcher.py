@@ -8,6 +8,7 @@ Rows *signal*, *ignored signal* and *second signal* of "How a command ends" (doc
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import select
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from multiprocessing import resource_tracker, util
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pirl_plugin.system.failures import PREFIX, record
 from pirl_plugin.system.processes import GRACE_S, kill_workers
@@ -37,7 +38,7 @@ THREAD = "pirl_plugin watcher"
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # One Ctrl-C reaches launcher and ranks, and the launcher forwards it to the ranks again.
 _SAME_SIGNAL_S = 2.0
-_END_OF_THREAD = b"\0"  # no signal has this number
+_END_OF_THREAD = 0  # no signal has this number
 
 
 class Interrupted(SystemExit):
@@ -50,7 +51,6 @@ class Interrupted(SystemExit):
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
-        self.code: int = 128 + number
         self.number = number
         self.resumes = False
 
@@ -61,12 +61,9 @@ class Interrupted(SystemExit):
         return f"{text}. Run the same command again to resume." if self.resumes else text
 
 
-class _Signal(NamedTuple):
-    """A signal's number, time in seconds, and what the main thread then waited for."""
-
-    number: int
-    time: float
-    wait: Wait | None
+def _print_at_once(text: str) -> None:
+    """Print a sentence even if the main thread holds the lock of ``sys.stderr``."""
+    os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
 
 
 @dataclass(eq=False)
@@ -74,26 +71,25 @@ class Watcher:
     """Handles a process's stopping signals, and watches its main thread from another thread.
 
     Attributes:
-        pipe: the reading end. Python's C code writes each signal's number to the other end, even
-            while the main thread runs no handler.
+        is_active: whether this process is watched.
+        report: prints a sentence; in a spawned rank, sends it to the launcher.
         requested: number of the signal that asked this process to end; 0 for none.
         polled: whether training reads ``requested`` after each step; then no signal interrupts it.
         waits: what the main thread waits for: a batch, and within it an image.
         limit: how long it may wait.
         commands: child processes from ``subprocess`` that handle signals themselves.
         temporary_files: files to remove if this process ends at once.
-        report: prints a sentence; in a spawned rank, sends it to the launcher.
     """
 
-    pipe: int
-    report: Callable[[str], None]
+    is_active: bool = False
+    report: Callable[[str], None] = _print_at_once
     requested: int = 0
     polled: bool = False
     waits: list[Wait] = field(default_factory=list)
     limit: Limit = field(default_factory=Limit)
     commands: list[subprocess.Popen[Any]] = field(default_factory=list)
     temporary_files: set[Path] = field(default_factory=set)
-    _first_signal: _Signal | None = None
+    _first_signal: tuple[int, float] = (0, math.inf)  # its number, and its time in seconds
     _last_progress: tuple[Wait, object] | None = None
     _waited_s: float = 0.0
 
@@ -119,15 +115,20 @@ class Watcher:
         ranks = [child for child in multiprocessing.active_children() if not child.daemon]
         return [*ranks, *self.commands]
 
-    def watch(self) -> None:
-        """Watch signals and waits until :func:`watching` ends this thread."""
-        while True:
-            is_readable, _, _ = select.select([self.pipe], [], [], PAUSE_S)
+    def watch(self, pipe: int) -> None:
+        """Watch signals and waits until :func:`watching` ends this thread.
+
+        Args:
+            pipe: the reading end. Python's C code writes each signal's number to the other end,
+                even while the main thread runs no handler.
+        """
+        number = None
+        while number != _END_OF_THREAD:
+            is_readable, _, _ = select.select([pipe], [], [], PAUSE_S)
             if is_readable:
-                byte = os.read(self.pipe, 1)
-                if byte == _END_OF_THREAD:
-                    return
-                self._end_on_second_signal(byte[0])
+                number = os.read(pipe, 1)[0]
+                if number in STOPPING:  # not SIGCHLD, for which torch's loaders have a handler
+                    self._end_on_second_signal(number)
             else:
                 self._end_without_progress()
             self._end_on_ignored_signal()
@@ -139,15 +140,13 @@ class Watcher:
 
     def _end_on_second_signal(self, number: int) -> None:
         """End the process on a second signal."""
-        if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
-            return
         now = time.monotonic()
-        if self._first_signal is None:
-            self._first_signal = _Signal(number, now, self.current_wait())
-        elif number in _ENDING and now - self._first_signal.time >= _SAME_SIGNAL_S:
-            until = now + GRACE_S
+        first_number, first_time = self._first_signal
+        if not first_number:
+            self._first_signal = (number, now)
+        elif number in _ENDING and now - first_time >= _SAME_SIGNAL_S:
             waits_for_children = bool(self.children())  # they got the signal too
-            while self.children() and time.monotonic() < until:
+            while self.children() and time.monotonic() < now + GRACE_S:
                 time.sleep(PAUSE_S)
             if waits_for_children and not self.children():
                 return  # the main thread waited for them only, and ends the process
@@ -159,12 +158,12 @@ class Watcher:
 
         No signal interrupts a read from a lost network disk.
         """
-        first = self._first_signal
-        if first is None or self.polled or time.monotonic() - first.time < GRACE_S:
+        number, signal_time = self._first_signal
+        if self.polled or time.monotonic() - signal_time < GRACE_S:
             return
-        is_same_wait = first.wait is not None and first.wait is self.current_wait()
-        if is_same_wait or not self.requested:  # the handler did not run
-            self.end_process(Interrupted(first.number).sentence, 128 + first.number)
+        handler_ran = self.requested != 0
+        if not handler_ran or self.current_wait() is not None:
+            self.end_process(Interrupted(number).sentence, 128 + number)
 
     def _end_without_progress(self) -> None:
         """End the process if it waits too long, and write its stack to ``failure.txt``.
@@ -203,23 +202,16 @@ class Watcher:
         os._exit(status)
 
 
-def current() -> Watcher | None:
-    """Return the watcher that :func:`watching` started in this process; None without one."""
+def current() -> Watcher:
+    """Return the watcher that :func:`watching` started in this process, or one without a thread."""
     handler = signal.getsignal(signal.SIGTERM)
-    return handler if isinstance(handler, Watcher) else None
-
-
-def requested() -> int:
-    """Return the number of the signal that asked this process to end; 0 for none."""
-    watcher = current()
-    return watcher.requested if watcher is not None else 0
+    return handler if isinstance(handler, Watcher) else Watcher()
 
 
 @contextmanager
 def waiting(wait: Wait) -> Iterator[None]:
     """Limit how long a block may wait for a batch, an image or a folder, if there is a watcher."""
-    watcher = current()
-    waits = [] if watcher is None else watcher.waits
+    waits = current().waits
     waits.append(wait)
     try:
         yield
@@ -238,7 +230,7 @@ def deferring() -> Iterator[None]:
         Interrupted: after the block.
     """
     watcher = current()
-    if watcher is None:
+    if not watcher.is_active:
         yield
         return
     # With Python 3.11 and 3.12, starting the tracker unblocks signals.
@@ -271,8 +263,7 @@ def resumable(resumes: Callable[[], bool] = lambda: True) -> Iterator[None]:
 @contextmanager
 def removed_at_end(path: Path) -> Iterator[None]:
     """Remove a file after a block, also if the watcher ends this process within it."""
-    watcher = current()
-    files = set() if watcher is None else watcher.temporary_files
+    files = current().temporary_files
     files.add(path)
     try:
         yield
@@ -280,11 +271,6 @@ def removed_at_end(path: Path) -> Iterator[None]:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         files.discard(path)
-
-
-def _print_at_once(text: str) -> None:
-    """Print a sentence even if the main thread holds the lock of ``sys.stderr``."""
-    os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
 
 
 @contextmanager
@@ -304,19 +290,19 @@ def watching(report: Callable[[str], None] = _print_at_once) -> Iterator[None]:
     Raises:
         Interrupted: a signal arrived outside training, and no child process handles it.
     """
-    if current() is not None or threading.current_thread() is not threading.main_thread():
+    if current().is_active or threading.current_thread() is not threading.main_thread():
         yield
         return
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)  # set_wakeup_fd requires it
-    watcher = Watcher(reader, report)
+    watcher = Watcher(is_active=True, report=report)
     previous = {}
     for number in STOPPING:
         previous[number] = signal.signal(number, watcher)
     previous_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    thread = threading.Thread(target=watcher.watch, name=THREAD, daemon=True)
+    thread = threading.Thread(target=watcher.watch, args=(reader,), name=THREAD, daemon=True)
     thread.start()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # see deferring()
@@ -335,7 +321,7 @@ def watching(report: Callable[[str], None] = _print_at_once) -> Iterator[None]:
         # The thread must not outlive the interpreter: freeing tensors then would abort the process.
         # Closing the pipe would not end it, because forked workers have the pipe open too.
         os.set_blocking(writer, True)
-        os.write(writer, _END_OF_THREAD)
+        os.write(writer, bytes([_END_OF_THREAD]))
         thread.join()
         os.close(reader)
         os.close(writer)
@@ -357,14 +343,10 @@ def run_command(command: Sequence[str], **options: Any) -> int:
         command: the program and its arguments.
         **options: options for ``subprocess.Popen``.
     """
-    watcher = current()
-    commands = [] if watcher is None else watcher.commands
+    commands = current().commands
     with subprocess.Popen(command, **options) as process:
         commands.append(process)
         try:
             return process.wait()
-        except BaseException:  # without a watcher, such as KeyboardInterrupt
-            process.terminate()
-            raise
         finally:
             commands.remove(process)

@@ -69,8 +69,8 @@ def test_signals__interrupt_at_once_unless_polled():
     with watcher.watching():
         watcher.current().polled = True  # as in training
         signal.raise_signal(signal.SIGINT)
-        assert watcher.requested() == signal.SIGINT
-    assert watcher.requested() == 0  # nothing is being watched anymore
+        assert watcher.current().requested == signal.SIGINT
+    assert watcher.current().requested == 0  # nothing is being watched anymore
     # A thread freeing the run's tensors during interpreter shutdown would abort the process.
     assert watcher.THREAD not in {thread.name for thread in threading.enumerate()}
 

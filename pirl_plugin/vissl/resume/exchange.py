@@ -114,7 +114,7 @@ class ExchangeHook(QuietHook):
 
     def _own_request(self, task: Task) -> int:
         """Return this rank's request: a signal, ``SAVE`` on rank 0 when it is time, or 0."""
-        number = watcher.requested()
+        number = watcher.current().requested
         # Rank 0 decides, because clocks differ between ranks. Nothing is saved during a test.
         if number or not task.train or rank() != 0:
             return number

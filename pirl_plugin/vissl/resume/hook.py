@@ -102,8 +102,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         scaler = active_scaler(task)
         if scaler is not None and _SCALER in section:
             scaler.load_state_dict(section[_SCALER])
-        if process_watcher := watcher.current():
-            process_watcher.polled = True  # from now on, signals wait for the next step
+        watcher.current().polled = True  # from now on, signals wait for the next step
 
     def _record_run(self, task: Task, folder: Path, section: Mapping[str, Any]) -> None:
         """Compare images with the checkpoint's, make the run's record, and tidy the run's folder.
@@ -161,8 +160,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
 
     def on_end(self, task: Task) -> None:
         """Let signals end the process at once again, because no more steps poll them."""
-        if process_watcher := watcher.current():
-            process_watcher.polled = False
+        watcher.current().polled = False
 
     def _checkpoint_model(self, task: Task, *args: Any, **kwargs: Any) -> None:
         """Save if VISSL 0.1.6 would, by its method of this name. Collective."""

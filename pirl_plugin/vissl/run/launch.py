@@ -26,8 +26,8 @@ from pirl_plugin.system.processes import GRACE_S, describe_exit, sharing_import_
 from pirl_plugin.system.watcher import (
     STOPPING,
     Interrupted,
+    current,
     deferring,
-    requested,
     resumable,
     watching,
 )
@@ -74,12 +74,11 @@ def launch_distributed(
         stack.enter_context(sharing_import_path())
         # End on a signal, or with one sentence on any error.
         stack.enter_context(watching())
-        stack.enter_context(in_one_sentence())
         output = Path(cfg.CHECKPOINT.DIR)
+        stack.enter_context(in_one_sentence(output))
         with naming_failures(output):  # VISSL would hide the reason
             output.mkdir(parents=True, exist_ok=True)
         folder = Path(host.get_checkpoint_folder(cfg))
-        stack.enter_context(in_one_sentence(folder))
         resumes = cfg.CHECKPOINT.AUTO_RESUME
         stack.enter_context(resumable(lambda: resumes and any(folder.glob("model_*.torch"))))
         lock = None
@@ -92,8 +91,11 @@ def launch_distributed(
         host.setup_logging(host.__name__)
         point = resume_point(cfg, folder)
         if not point.is_finished:
-            arguments = (engine_name, point.path, folder, hook_generator)
-            _run_ranks(cfg, node_id, local_rank, *arguments, lock)
+            checkpoint = None if point.path is None else str(point.path)
+            if checkpoint:
+                logging.info(f"Resume from file: {checkpoint}")
+            work = (engine_name, checkpoint, str(folder), hook_generator)
+            _run_ranks(cfg, node_id, local_rank, lock, work)
         elif is_first and point.path is not None:
             link_checkpoint(point.path)  # the run may have been killed before it did so
 
@@ -114,11 +116,8 @@ def _run_ranks(
     config: AttrDict,
     node_id: int,
     local_rank: int | None,
-    engine_name: str,
-    resumed: Path | None,
-    folder: Path,
-    hook_generator: Callable[[Any], Any],
     lock: IO[str] | None,
+    work: tuple[Any, ...],
 ) -> None:
     """Run this node's ranks in separate processes, or a single rank in this process.
 
@@ -126,30 +125,24 @@ def _run_ranks(
         config: VISSL's configuration.
         node_id: this node's number.
         local_rank: the rank that torchrun started here; None without torchrun.
-        engine_name: ``train`` or ``extract_features``.
-        resumed: the checkpoint to resume from; None for a new run.
-        folder: the run's folder.
-        hook_generator: returns VISSL's hooks for a configuration.
         lock: the folder's lock; None on other nodes than the first.
+        work: arguments for :func:`run_rank`, from ``engine_name`` to ``hook_generator``.
     """
     from vissl.utils import distributed_launcher as host
 
-    checkpoint = None if resumed is None else str(resumed)
-    if checkpoint:
-        logging.info(f"Resume from file: {checkpoint}")
     section = config.DISTRIBUTED
     if section.NUM_NODES == 1:
         # By default, gloo looks up the machine's name, which may have no address.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # Linux's loopback interface
     host.set_env_vars(local_rank or 0, node_id, config)
     run_id = host.get_dist_run_id(config, section.NUM_NODES)
-    arguments = (config, node_id, run_id, engine_name, checkpoint, str(folder), hook_generator)
+    arguments = (config, node_id, run_id, *work)
     host._copy_to_local(config)
     try:
         if local_rank is not None or section.NUM_PROC_PER_NODE == 1:
             run_rank(local_rank or 0, *arguments)
         else:
-            _start_ranks(config, node_id, arguments, lock)
+            _start_ranks(section.NUM_PROC_PER_NODE, node_id, lock, arguments)
     finally:
         host._cleanup_local_dir(config)
         os.environ.pop("WORLD_SIZE", None)  # which VISSL has set; a later run would see a launcher
@@ -157,15 +150,9 @@ def _run_ranks(
 
 
 def _start_ranks(
-    config: AttrDict, node_id: int, arguments: tuple[Any, ...], lock: IO[str] | None
+    number: int, node_id: int, lock: IO[str] | None, arguments: tuple[Any, ...]
 ) -> None:
-    """Start the ranks on this node, each in its own process, and wait for them.
-
-    Args:
-        config: VISSL's configuration.
-        node_id: this node's number.
-        arguments: for :func:`run_rank`, after the rank's number and before ``launcher``.
-        lock: the folder's lock, which the ranks share.
+    """Start ``number`` ranks, each in its own process that shares the lock, and wait for them.
 
     Raises:
         SystemExit: a rank failed; with the cause.
@@ -176,7 +163,6 @@ def _start_ranks(
 
     # It would warn about each rank that it ends.
     logging.getLogger("torch.multiprocessing").setLevel(logging.ERROR)
-    number = config.DISTRIBUTED.NUM_PROC_PER_NODE
     reader, writer = multiprocessing.Pipe(duplex=False)
     # A connection can be sent to a process: the rank gets the same open file.
     shared = None if lock is None else Connection(os.dup(lock.fileno()))
@@ -220,8 +206,8 @@ def _end(exit_code: int, rank: int, failures: Sequence[Failure]) -> NoReturn:
         if not failure.is_consequence:
             raise SystemExit(failure.sentence) from None
     # No rank failed by itself. After a signal, a rank may lose another one that has ended.
-    if requested():
-        raise Interrupted(requested()) from None
+    if current().requested:
+        raise Interrupted(current().requested) from None
     if failures and exit_code > 0:
         raise SystemExit(failures[0].sentence) from None
     raise SystemExit(f"{PREFIX}rank {rank} {describe_exit(exit_code)}") from None

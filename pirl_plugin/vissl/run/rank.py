@@ -100,9 +100,7 @@ def run_rank(
     with contextlib.ExitStack() as stack:
         if launcher is not None:
             stack.enter_context(watching(functools.partial(_send, launcher)))
-        watcher = current()
-        if watcher is not None:
-            watcher.limit = Limit(minutes, TIMEOUT, Path(folder))
+        current().limit = Limit(minutes, TIMEOUT, Path(folder))
         try:
             prepare_run_workers(config)
             for engine in (train, extract_features):  # the environment may contain secrets

@@ -157,7 +157,7 @@ def test_fill__stops_on_too_many_unreadable_images(filling):
 def test_fill__ends_after_current_batch_on_signal(filling, monkeypatch):
     exchange = ExchangeHook(1.0)
     filling.datasets = {"train": range(4)}
-    monkeypatch.setattr(watcher, "requested", lambda: signal.SIGTERM)
+    monkeypatch.setattr(watcher, "current", lambda: watcher.Watcher(requested=signal.SIGTERM))
     with pytest.raises(SystemExit) as ended:
         MemoryBankHook(exchange).on_phase_start(filling)
     assert ended.value.code == 128 + signal.SIGTERM

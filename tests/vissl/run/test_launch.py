@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pirl_plugin.method.settings import unpack_state
-from pirl_plugin.system.watcher import Interrupted
+from pirl_plugin.system.watcher import Interrupted, Watcher
 from pirl_plugin.vissl.run import launch
 from pirl_plugin.vissl.run.rank import Failure
 from tests.helpers.forks import fork_command, wait_for
@@ -36,7 +36,7 @@ def test_torchrun__restarts_failed_run(image_folder, tmp_path):
 @pytest.mark.parametrize("code", [1, -signal.SIGUSR1, -signal.SIGABRT])
 def test_signal__ends_launcher_however_ranks_end(code, monkeypatch):
     """A rank loses its peer, does not listen yet, or is aborted by gloo at exit."""
-    monkeypatch.setattr(launch, "requested", lambda: signal.SIGUSR1)
+    monkeypatch.setattr(launch, "current", lambda: Watcher(requested=signal.SIGUSR1))
     with pytest.raises(Interrupted) as interrupted:
         launch._end(code, 1, [Failure("rank 1: another rank ended", is_consequence=True)])
     assert interrupted.value.code == 128 + signal.SIGUSR1
