@@ -96,8 +96,9 @@ class OutputFile:
             folder = folder.parent
         # Report this now, not after hours of computing.
         if not folder.is_dir() or not os.access(folder, os.W_OK):
-            reason = "read-only" if folder.is_dir() else "a file"
-            raise argparse.ArgumentTypeError(f"{text}: {folder} is {reason}; choose another path")
+            raise argparse.ArgumentTypeError(
+                f"{text}: {folder} is not a writable folder; choose another path"
+            )
         return path
 
 
@@ -264,7 +265,7 @@ class Parser(argparse.ArgumentParser):
     def check_options(self, arguments: Sequence[str]) -> None:
         """Refuse unknown options, with a similar name, and repeated ones."""
         known = self._option_string_actions
-        given: set[argparse.Action] = set()
+        used: set[argparse.Action] = set()
         for word in takewhile("--".__ne__, arguments):
             name = word.partition("=")[0]
             if not re.fullmatch(r"--?[A-Za-z][\w-]*", name):  # a value, such as -0.5
@@ -274,9 +275,9 @@ class Parser(argparse.ArgumentParser):
                 similar = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
                 hint = "".join(f"; did you mean {option}?" for option in similar)
                 self.error(f"unknown option {name}{hint}")
-            if action in given and not isinstance(action, argparse._AppendAction):
+            if action in used and not isinstance(action, argparse._AppendAction):
                 self.error(f"{action.option_strings[-1]} is given twice; keep one")
-            given.add(action)
+            used.add(action)
 
 
 REPORT: Options = {

@@ -139,8 +139,14 @@ def reading(
     Raises:
         FailedProcess: a worker was killed.
     """
-    with _hidden_script():
+    script = sys.modules["__main__"]
+    # Workers would import the user's script, and so run all of it again if it is not protected by
+    # ``if __name__ == "__main__":``. What it defines, or a notebook, cannot be pickled without it.
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
         batches = Batches(_loader(data, workers, options), new_wait)
+    finally:
+        sys.modules["__main__"] = script
     try:
         yield batches
     except BaseException:
@@ -202,21 +208,6 @@ def _loader(data: Any, workers: int, options: dict[str, Any]) -> DataLoader[Any]
             options["worker_init_fn"] = start_worker
             options["multiprocessing_context"] = "forkserver"
     return DataLoader(data, **options)
-
-
-@contextmanager
-def _hidden_script() -> Iterator[None]:
-    """Keep the user's script from workers that are started in a block.
-
-    They would import it, and so run all of it again if it is not protected by
-    ``if __name__ == "__main__":``. What it defines, or a notebook, cannot be pickled in the block.
-    """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
 
 
 def _obstacle(data: Any) -> str:

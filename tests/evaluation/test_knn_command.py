@@ -185,7 +185,10 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
         (["knn", "--report", "pages.html"], "--report: pages.html is a folder; choose another"),
         (["knn", "--timm-option", "size"], "--timm-option: size: expected KEY=VALUE, in YAML"),
         (["knn", "--timm-option", "a=["], "--timm-option: a=[: expected KEY=VALUE, in YAML"),
-        (["knn", "--report", "/proc/page.html"], "--report: /proc/page.html: /proc is read-only"),
+        (
+            ["knn", "--report", "/proc/page.html"],
+            "--report: /proc/page.html: /proc is not a writable folder",
+        ),
         (["export", "--out", "run/log.txt"], "--out: run/log.txt exists in a run's folder; "),
     ],
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,8 +64,7 @@ class PIRLDiskDataset:
 
     Raises:
         FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
-        ValueError: it holds no image, or cannot be read, or a test image has a class that no
-            training image has.
+        ValueError: it holds no image, or cannot be read.
     """
 
     def __init__(
@@ -79,19 +78,13 @@ class PIRLDiskDataset:
         options = cfg["DATA"][split]
         transforms = options.get("TRANSFORMS") or [{}]
         self.path = path
-        self._labels: NDArray[np.int64] | None = None
+        self._cfg = cfg
+        self._split = split
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         self.source = _open(cfg, data_source, path, split)
         self.reading = Reading(RGB, bool(cfg["DATA"].get("RGB")), options.get("NODATA"))
-        label_sources = options.get("LABEL_SOURCES") or []
-        if set(label_sources) & set(names.SOURCES):  # once here, rather than in each worker
-            self._labels = self.source.labels()
-            # Number test classes as in training.
-            names_of_training = training_classes(cfg) if split == "TEST" else None
-            if names_of_training is not None:
-                self._labels = join_classes(names_of_training, self.source.named_classes, path)
         self._size = size_of_transforms(transforms) or 224
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
 
@@ -117,10 +110,17 @@ class PIRLDiskDataset:
 
         Raises:
             NoLabels: the source has no labels.
+            ValueError: a test image has a class that no training image has.
         """
-        if self._labels is None:
-            self._labels = self.source.labels()
         return self._labels
+
+    @functools.cached_property
+    def _labels(self) -> NDArray[np.int64]:
+        names_of_training = training_classes(self._cfg) if self._split == "TEST" else None
+        if names_of_training is None:
+            return self.source.labels()
+        # Number test classes as in training.
+        return join_classes(names_of_training, self.source.named_classes, self.path)
 
     def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image | torch.Tensor, bool]:
         """Read and decode one image.
@@ -271,7 +271,7 @@ class PIRLOwn(PIRLTransform):
         elif isinstance(own, type):
             self.views = CallableViews(own(**parameters))
         else:
-            self.views = CallableViews(partial(own, **parameters))
+            self.views = CallableViews(functools.partial(own, **parameters))
 
 
 class PredictJigsaw(PIRLTransform):

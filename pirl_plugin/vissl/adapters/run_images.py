@@ -133,36 +133,31 @@ def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
         config: VISSL's complete configuration.
     """
     data = config["DATA"]
-    transforms = data["TRAIN"]["TRANSFORMS"]
-    section = config["HOOKS"].get("PIRL_INPUT") or {}
-    # In this order: our hook, a Normalize transform, VISSL's defaults.
-    mean = section.get("mean")
-    std = section.get("std")
-    for transform in transforms:
-        if transform["name"] == "Normalize":
-            mean = mean or transform.get("mean")
-            std = std or transform.get("std")
-    mean = mean or data.get("MEAN") or None
+    # Our hook comes before a Normalize transform, and that before VISSL's defaults.
+    values = {"mean": data.get("MEAN"), "std": data.get("STD")}
+    for section in reversed(list(_normalizations(config))):
+        values |= {key: section[key] for key in values if section.get(key)}
     measured = data.get("MEASURED") or {}
+    if measured.get("low") and measured["mean"] == values["mean"]:
+        values["statistics"] = "measured"
     images = network_config_of(model).with_values(
         "run",
-        size=size_of_transforms(transforms),
-        mean=mean,
-        std=std or data.get("STD") or None,
+        size=size_of_transforms(data["TRAIN"]["TRANSFORMS"]),
         low=measured.get("low"),
         high=measured.get("high"),
-        dtype=data.get("DTYPE") or "uint8",
+        dtype=data.get("DTYPE", "uint8"),
         nodata=data["TRAIN"].get("NODATA"),
-        statistics="measured" if measured.get("low") and measured["mean"] == mean else None,
+        **values,
     )
     return replace(images, rgb=bool(data.get("RGB")))
 
 
-def _normalizations(config: AttrDict) -> Iterator[dict[str, Any]]:
+def _normalizations(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the sections with a mean and a standard deviation that the run reads."""
-    if "PIRL_INPUT" in config.HOOKS:
-        yield config.HOOKS.PIRL_INPUT
+    section = config["HOOKS"].get("PIRL_INPUT")
+    if section is not None:
+        yield section
     for split in ("TRAIN", "TEST"):
-        for transform in config.DATA[split].TRANSFORMS:
+        for transform in config["DATA"][split]["TRANSFORMS"]:
             if transform["name"] == "Normalize":
                 yield transform

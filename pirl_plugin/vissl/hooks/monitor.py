@@ -20,7 +20,6 @@ from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
-    from pirl_plugin.method.bank import MemoryBank
     from pirl_plugin.method.loss import PIRLLoss
     from pirl_plugin.vissl.sections import MonitorSettings
     from pirl_plugin.vissl.task import Task
@@ -77,28 +76,17 @@ class PIRLReportHook(QuietHook):
         loss: PIRLLoss = task.loss
         if not task.train or loss.step % self._every:
             return
-        values = _mean_terms(loss) | {"rows visited": _share_visited(loss.bank)}
+        values = {}
+        for name, term in loss.last_terms.items():
+            values[name] = float(sum_over_ranks(term.clone())) / world_size()  # summed in place
+        visited = loss.bank.visited.count_nonzero()
+        if not loss.bank.replicated:  # each rank counts its own rows
+            visited = sum_over_ranks(visited)
+        values["rows visited"] = int(visited) / loss.bank.num_rows
         if rank() == 0:
             phrases = [f"{name}: {value:.4f}" for name, value in values.items()]
             logging.info(f"PIRL: {'; '.join(phrases)}")
             self._outputs.write_scalars("PIRL", values, loss.step)
-
-
-def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
-    """Return each loss term, averaged over all ranks. Collective."""
-    means = {}
-    for name, term in loss.last_terms.items():
-        total = sum_over_ranks(term.clone())  # summed in place
-        means[name] = float(total / world_size())
-    return means
-
-
-def _share_visited(bank: MemoryBank) -> float:
-    """Return the fraction of rows that have been updated. Collective."""
-    count = bank.visited.count_nonzero()
-    if not bank.replicated:  # each rank counts its own rows
-        count = sum_over_ranks(count)
-    return int(count) / bank.num_rows
 
 
 class MonitorHook(QuietHook):
@@ -116,9 +104,6 @@ class MonitorHook(QuietHook):
         super().__init__()
         self.settings = settings
         self._outputs = outputs
-        self._rows = torch.empty(0, dtype=torch.int64)
-        self._labels: Tensor | None = None
-        self._groups: Tensor | None = None
         self._loss = torch.tensor(0.0)
 
     def on_update(self, task: Task) -> None:
@@ -131,20 +116,18 @@ class MonitorHook(QuietHook):
         if not task.train or (task.train_phase_idx + 1) % self.settings.every:
             return
         bank = task.loss.bank
-        if len(self._rows) == 0:  # the first time
-            self._rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
-            if rank() == 0:
-                self._labels = read_labels(task.datasets["train"], self._rows)
-                self._groups = read_groups(task.datasets["train"], self._rows)
-        sample = bank.lookup(self._rows.to(bank.rows.device))
+        rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
+        sample = bank.lookup(rows.to(bank.rows.device))
         if rank() == 0:
-            measured = measure_bank(sample, self._labels, self.settings.k, self._groups)
-            self._report(task, measured)
+            data = task.datasets["train"]
+            labels = read_labels(data, rows)
+            groups = read_groups(data, rows)
+            self._report(task, measure_bank(sample, labels, self.settings.k, groups), len(rows))
 
-    def _report(self, task: Task, measured: Mapping[str, Measure]) -> None:
-        """Write the measures, and warn about a collapse."""
+    def _report(self, task: Task, measured: Mapping[str, Measure], num_rows: int) -> None:
+        """Write the measures of some rows, and warn about a collapse."""
         epoch = task.train_phase_idx
-        rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
+        rows = f"{num_rows:,} of {task.loss.bank.num_rows:,} rows"
         phrases = []
         scalars: dict[str, float] = {}
         for name, (value, chance) in measured.items():
@@ -191,6 +174,5 @@ def read_labels(data: Any, rows: Tensor) -> Tensor | None:
 
 def read_groups(data: Any, rows: Tensor) -> Tensor | None:
     """Return groups for some images, int64 ``(N,)``; None if the source has none."""
-    disk = getattr(data, "disk", None)  # a source of this plugin
-    groups = None if disk is None else disk.source.groups()
+    groups = None if data.disk is None else data.disk.source.groups()
     return None if groups is None else torch.from_numpy(groups)[rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ _SHARDS = "memory_bank"  # folder with a folder of shards for each step
 
 # If one of these is missing, VISSL starts with a new state instead.
 _PARTS = {"classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num"}
-_Opened = dict[Path, Mapping[str, Any]]  # a checkpoint's path → its content
 
 
 @dataclass(frozen=True)
@@ -101,29 +100,21 @@ def resume_point(config: AttrDict, folder: Path) -> ResumePoint:
         )
     if point.path is None or not point.is_final:
         return point
-    if config.TEST_MODEL and _is_last_test_unfinished(point.path, point.content):
+    # The run may have been stopped after its final checkpoint, before its last test ended.
+    finished_phases = read_json_lines(folder / "metrics.json") or [{"phase_idx": -1}]
+    if config.TEST_MODEL and finished_phases[-1]["phase_idx"] <= point.content["phase_idx"]:
         return point
-    _refuse_other_images(config, point.path, section_of(point.content))
-    logging.warning(f"{point.path}: this run is finished. For another run, choose another folder.")
-    return replace(point, is_finished=True)
-
-
-def _refuse_other_images(config: AttrDict, checkpoint: Path, section: Mapping[str, Any]) -> None:
-    """Compare a finished run's images; a resumed run compares them when it opens them."""
+    # A resumed run compares its images when it opens them; this one does not open them.
     from pirl_plugin.vissl.adapters.dataset import open_datasets
 
-    datasets = open_datasets(config, section.get("images") or {})
-    images = {split.upper(): dataset.identity() for split, dataset in datasets.items()}
-    refuse_other_images(images, section, checkpoint)
-
-
-def _is_last_test_unfinished(checkpoint: Path, content: Mapping[str, Any]) -> bool:
-    """Return whether a run was stopped after its final checkpoint, before its test ended.
-
-    ``metrics.json`` has a line for each finished phase.
-    """
-    lines = read_json_lines(checkpoint.with_name("metrics.json"))
-    return not lines or int(lines[-1]["phase_idx"]) <= int(content["phase_idx"])
+    recorded = section_of(point.content)
+    images = {}
+    for split, dataset in open_datasets(config, recorded.get("images") or {}).items():
+        images[split.upper()] = dataset.identity()
+    refuse_other_images(images, recorded, point.path)
+    logging.warning(f"{point.path}: this run is finished. For another run, choose another folder.")
+    point.is_finished = True
+    return point
 
 
 def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumePoint:
@@ -134,14 +125,30 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
         nth: 1 for the newest one, 2 for the one before it, …; at most the oldest one.
         skip_final: skip a finished run's final checkpoint.
     """
-    opened, skipped = _opened(folder, skip_final)
-    point = ResumePoint(skipped=skipped)
-    for path, content in reversed(opened.items()):
+    point = ResumePoint()
+    opened = []
+    for path in folder.glob("model_*.torch"):
+        name = CheckpointName.parse(path.name)
+        if name is None or (skip_final and name.is_final):
+            continue
+        try:
+            content = open_checkpoint(path)
+            if "config" not in section_of(content):
+                raise ValueError("this plugin did not write it, so a run cannot resume from it")
+            if missing := _PARTS - content.keys():
+                raise ValueError(f"it has no {min(missing)}, so a run cannot resume from it")
+            # At the same iteration, the checkpoint after the epoch is the newer one.
+            age = (int(content["iteration"]), name.kind == "phase")
+        except (KeyError, TypeError, ValueError) as error:
+            point.skipped[path.name] = str(error)
+            continue
+        opened.append((age, path, content))
+    for _, path, content in sorted(opened, key=itemgetter(0), reverse=True):
         try:
             verify_checksums(path)
             _check_shards(folder, content)
         except ValueError as error:
-            skipped[path.name] = str(error)
+            point.skipped[path.name] = str(error)
             continue
         point.path = path
         point.content = content
@@ -219,48 +226,18 @@ class RunFolder:
         return parts.is_final or is_nth_epoch
 
 
-def _opened(folder: Path, skip_final: bool = False) -> tuple[_Opened, dict[str, str]]:
-    """Return all readable checkpoints, oldest first, and name → fault for the others."""
-    opened = []
-    skipped = {}
-    for path in folder.glob("model_*.torch"):
-        name = CheckpointName.parse(path.name)
-        if name is None or (skip_final and name.is_final):
-            continue
-        try:
-            content = open_checkpoint(path)
-            if "config" not in section_of(content):
-                raise ValueError("this plugin did not write it, so a run cannot resume from it")
-            if missing := _PARTS - content.keys():
-                raise ValueError(f"it has no {min(missing)}, so a run cannot resume from it")
-            # At the same iteration, the checkpoint after the epoch is the newer one.
-            age = (int(content["iteration"]), name.kind == "phase")
-        except (KeyError, TypeError, ValueError) as error:
-            skipped[path.name] = str(error)
-            continue
-        opened.append((age, path, content))
-    opened.sort(key=itemgetter(0))
-    return {path: content for _, path, content in opened}, skipped
-
-
-def _shards_of(content: Mapping[str, Any]) -> str | None:
-    """Return the folder with a checkpoint's shards, relative to the run's folder; None if none."""
-    if not section_of(content).get("shards"):
-        return None
-    return shards_of_step(int(unpack_state(content["loss"]["_extra_state"])["step"]))
-
-
 def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
     """Compare memory bank shards with the checksums in the checkpoint.
 
     Raises:
         ValueError: a shard is missing or differs; the message names it.
     """
-    folder = _shards_of(content)
-    if folder is None:
+    shards = section_of(content).get("shards")
+    if not shards:
         return
-    for name, digest in section_of(content)["shards"].items():
-        file = run / folder / name
+    step = int(unpack_state(content["loss"]["_extra_state"])["step"])
+    for name, digest in shards.items():
+        file = run / shards_of_step(step) / name
         if not file.is_file():
             raise ValueError(f"memory bank file {file} is missing")
         if sha256_of(file) != digest:

@@ -125,11 +125,9 @@ def compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     first_config, first_name = ranks[0]
     free = [key for key in RESUMING if key != GLOBAL_BATCH]
     for number, (other_config, other_name) in enumerate(ranks):
-        differing = None
-        if other_config != first_config:
-            differing = run_differences(other_config, first_config, free)
-        if differing:
-            text = format_differences(differing, "{key} = {value} (on rank 0 {expected})")
+        differs = run_differences(other_config, first_config, free)
+        if differs:
+            text = format_differences(differs, "{key} = {value} (on rank 0 {expected})")
             raise Refused(f"rank {number}: {text}. Run the same command on each node.")
         if other_name != first_name:
             raise Refused(

@@ -15,7 +15,11 @@ VIEWS = [{"name": "PIRLJigsaw", "image_size": 96, "patch_size": 32}]
 
 def config(data=None, transforms=(), hooks=None):
     return {
-        "DATA": {**(data or {}), "TRAIN": {"TRANSFORMS": list(transforms)}},
+        "DATA": {
+            **(data or {}),
+            "TRAIN": {"TRANSFORMS": list(transforms)},
+            "TEST": {"TRANSFORMS": []},
+        },
         "HOOKS": hooks or {},
     }
 

@@ -36,7 +36,8 @@ class Lines:
 
 def make_task(loss):
     source = SimpleNamespace(get_labels=lambda: LABELS)
-    data = type("Data", (list,), {"data_objs": [source], "data_limit": -1})([None] * ROWS)
+    attributes = {"data_objs": [source], "data_limit": -1, "disk": None}
+    data = type("Data", (list,), attributes)([None] * ROWS)
     return FakeTask(loss=loss, train=True, datasets={"train": data}, iteration=0, train_phase_idx=0)
 
 
