@@ -226,8 +226,7 @@ def locked(folder: Path, key: str) -> Iterator[IO[str]]:
     Raises:
         Refused: another process holds the lock.
     """
-    with _open_lock(folder / LOCK) as lock:
-        _lock(lock, folder, key)
+    with _lock(folder / LOCK, folder, key) as lock:
         yield lock
 
 
@@ -244,8 +243,7 @@ def locked_file(path: Path, key: str) -> Iterator[None]:
     """
     lock_path = path.with_name(f".{path.name}{LOCK}")
     while True:
-        with _open_lock(lock_path) as lock:
-            _lock(lock, path, key)
+        with _lock(lock_path, path, key) as lock:
             # The previous process may have removed this file after it was opened here.
             if not _is_same_file(lock, lock_path):
                 continue
@@ -254,30 +252,30 @@ def locked_file(path: Path, key: str) -> Iterator[None]:
             return
 
 
-def _open_lock(path: Path) -> IO[str]:
-    with naming_failures(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return open(path, "a+", opener=open_itself)
-
-
 def _is_same_file(lock: IO[str], path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(lock.fileno()), os.stat(path))
+        return os.path.samefile(lock.fileno(), path)
     except FileNotFoundError:
         return False
 
 
-def _lock(lock: IO[str], path: Path, key: str) -> None:
-    """Lock an open file, or refuse the path that it stands for."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Refused(
-            f"{key} = {path}: another process is writing to it. Wait for it, stop it, or choose "
-            f"another path."
-        ) from None
-    except OSError as error:
-        warn(
-            f"The file system cannot lock {lock.name} ({error.strerror}). Do not start a second "
-            f"process that writes there."
-        )
+@contextmanager
+def _lock(lock_path: Path, path: Path, key: str) -> Iterator[IO[str]]:
+    """Open a file and lock it in a block, or refuse the path that it stands for."""
+    with naming_failures(lock_path.parent):
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(lock_path, "a+", opener=open_itself)
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"{key} = {path}: another process is writing to it. Wait for it, stop it, or "
+                f"choose another path."
+            ) from None
+        except OSError as error:
+            warn(
+                f"The file system cannot lock {lock_path} ({error.strerror}). Do not start a "
+                f"second process that writes there."
+            )
+        yield lock

@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     print(_UNCHECKED, flush=True)
     num_images, limit = limit_images(images, options.fraction)
     overrides = [
-        *network_overrides(trunk),
+        *labeled_run.network_overrides(trunk),
         *limit,
         *length_overrides(num_images, request.batch),
         *labeled_run.run_overrides(request, options.out, options.overrides, trunk, images),
@@ -121,16 +121,6 @@ def _write_page(
             predictions.disagreements("Most confident mistakes", "Of the fine-tuned network.")
         ],
     )
-
-
-def network_overrides(trunk: AnyTrunk) -> list[str]:
-    """Return the overrides for fine-tuning a trunk."""
-    from pirl_plugin.models.resnet import ResNetTrunk
-
-    config = "config=benchmark/pirl/finetune"
-    if isinstance(trunk, ResNetTrunk):
-        return [config, "+config/pirl/finetune=resnet18", *labeled_run.resnet_overrides(trunk)]
-    return [config, "+config/pirl/finetune=timm", *labeled_run.timm_overrides(trunk)]
 
 
 def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, list[str]]:

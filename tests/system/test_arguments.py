@@ -93,9 +93,10 @@ def test_commands__refuse_missing_paths_before_torch_is_imported(command, name):
     [("gone", "gone does not exist"), ("/", "/ is a folder, not a list of images. Omit")],
 )
 def test_train__refuses_wrong_paths_before_torch_is_imported(path, sentence):
+    script = FIRST_WORDS.replace("SystemExit", "ValueError")
     config = ["config=pretrain/pirl/quick_jigsaw", "+config/pirl/datasets=filelist"]
     words = ["train", *config, f"config.DATA.TRAIN.DATA_PATHS=[{path}]"]
-    ended = run_python("-c", FIRST_WORDS, *words, check=False)
+    ended = run_python("-c", script, *words, check=False)
     assert f"config.DATA.TRAIN.DATA_PATHS: {sentence}" in ended.stderr.splitlines()[-1]
 
 

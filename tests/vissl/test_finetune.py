@@ -26,11 +26,10 @@ from pirl_plugin.vissl.finetune import (
     drawn_images,
     length_overrides,
     limit_images,
-    network_overrides,
     write_classifier,
 )
 from pirl_plugin.vissl.resume.record import write_run_config
-from pirl_plugin.vissl.run.labeled_run import run_overrides
+from pirl_plugin.vissl.run.labeled_run import network_overrides, run_overrides
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint, write_classes

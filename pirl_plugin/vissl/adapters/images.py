@@ -222,10 +222,9 @@ def check_views(trunk: torch.nn.Module, transform: Any, pixel_type: PixelType) -
         return
     size = getattr(first.views, "image_size", 224)
     image = torch.zeros(pixel_type.channels, size, size, dtype=pixel_type.dtype)
+    views = first.views(image, np.random.default_rng(0))
     inputs = {}
-    for name, view in first.views(image, np.random.default_rng(0)).items():
-        if isinstance(view, torch.Tensor) and view.ndim == 3:
-            view = torch.stack([view, view])
+    for name, view in collate_views([views, views]).items():
         if isinstance(view, torch.Tensor) and view.ndim == 4:
             inputs[name] = view.float()
     feature_width(trunk, inputs)

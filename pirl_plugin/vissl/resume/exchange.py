@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -86,10 +86,14 @@ class ExchangeHook(QuietHook):
         Raises:
             Refused: too many images in the window are unreadable; all ranks raise it.
         """
+        # Rank 0 asks to save, because clocks differ between ranks. Nothing is saved during a test.
+        request = watcher.current().requested
+        is_due = time.monotonic() - self.saved_at >= self.save_after_s
+        if not request and is_due and task.train and rank() == 0:
+            request = SAVE
         # One sum of integers: the image counts, and the number of ranks with each request.
         requests = torch.tensor(_REQUESTS)
-        is_own_request = requests == self._own_request(task)
-        counts = torch.cat([torch.tensor(_count_images(sample)), is_own_request])
+        counts = torch.cat([torch.tensor(_count_images(sample)), requests == request])
         device = task.device if world_size() > 1 else "cpu"
         sums = sum_over_ranks(counts.to(device)).cpu()
         self.agreed = int((requests * (sums[2:] > 0)).max())
@@ -112,14 +116,6 @@ class ExchangeHook(QuietHook):
             f"again."
         )
 
-    def _own_request(self, task: Task) -> int:
-        """Return this rank's request: a signal, ``SAVE`` on rank 0 when it is time, or 0."""
-        number = watcher.current().requested
-        # Rank 0 decides, because clocks differ between ranks. Nothing is saved during a test.
-        if number or not task.train or rank() != 0:
-            return number
-        return SAVE if time.monotonic() - self.saved_at >= self.save_after_s else 0
-
     def _name_unreadable(self, task: Task) -> None:
         """Log each unreadable file once, on rank 0. Collective."""
         data = task.datasets["train" if task.train else "test"]
@@ -132,9 +128,7 @@ class ExchangeHook(QuietHook):
 
 def _count_images(sample: Mapping[str, object]) -> list[int]:
     """Return how many images in a batch are unreadable, and their total number."""
-    valid = sample.get("data_valid")
+    valid: Any = sample.get("data_valid", torch.empty(0))  # a benchmark's batch may have none
     if isinstance(valid, list):  # VISSL uses both forms
         valid = valid[0]
-    if isinstance(valid, torch.Tensor):
-        return [int((valid.long() < 1).sum()), valid.numel()]
-    return [0, 0]  # a benchmark's batch may have no validity
+    return [int((valid.long() < 1).sum()), valid.numel()]

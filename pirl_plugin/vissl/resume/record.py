@@ -300,9 +300,7 @@ def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
         return weights
     hashes = {}
     for key, files in _weights_files(config).items():
-        contents = []
-        for file in files:
-            contents.append(sha256_of(Path(file)) if os.path.isfile(file) else file)
+        contents = [sha256_of(Path(file)) if os.path.isfile(file) else file for file in files]
         hashes[key] = ", ".join(contents)
     return hashes
 

@@ -162,16 +162,19 @@ def _unknown_keys(overrides: list[str], pattern: str) -> Iterator[str]:
         yield f"{override}: neither VISSL nor this plugin has this key. The nearest is {nearest}."
 
 
-def _check_paths(config: DictConfig) -> None:
+def check_paths(config: DictConfig) -> None:
     """Refuse wrong paths to training images, before torch is imported.
 
     SLURM's nodes may have other files than this machine.
     """
+    if config.SLURM.USE_SLURM:
+        return
     data = config.DATA.TRAIN
-    for path in data.DATA_PATHS if not config.SLURM.USE_SLURM else ():
-        if not os.path.exists(path) and not glob.glob(path):
+    for path in [data.DATA_PATHS] if isinstance(data.DATA_PATHS, str) else data.DATA_PATHS or []:
+        file = os.path.expanduser(path)
+        if not os.path.exists(file) and not glob.glob(file):
             raise MissingFile(f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist.")
-        if os.path.isdir(path) and DISK_FILELIST in data.DATA_SOURCES:
+        if os.path.isdir(file) and DISK_FILELIST in data.DATA_SOURCES:
             raise Refused(
                 f"config.DATA.TRAIN.DATA_PATHS: {path} is a folder, not a list of images. Omit "
                 f"+config/pirl/datasets=filelist, or pass a list."
@@ -180,18 +183,17 @@ def _check_paths(config: DictConfig) -> None:
 
 def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
     """Complete and validate a run with this plugin; report mistakes in one sentence."""
+    from pirl_plugin.vissl.run.validation import validate
+
     with in_one_sentence():
         if not is_ours(composed.config):
             OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
             return composed
         follow_torchrun(composed)
         _expand_paths(composed.config)
-        _check_paths(composed.config)
         fill_in(composed)
         OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
         register_own_transforms(composed.config)
-        from pirl_plugin.vissl.run.validation import validate  # imports torch
-
         validate(composed, overrides)
         if not torchrun_local_rank():
             for message in _unknown_keys(overrides, r"\++config\."):

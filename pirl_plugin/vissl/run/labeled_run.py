@@ -74,27 +74,27 @@ def run_overrides(
     return [*overrides, *own, f"config.CHECKPOINT.DIR={folder}"]
 
 
-def timm_overrides(trunk: AnyTrunk) -> list[str]:
-    """Return the overrides that name a timm network and its options."""
+def network_overrides(trunk: AnyTrunk) -> list[str]:
+    """Return the overrides for fine-tuning a trunk."""
+    from pirl_plugin.models.resnet import ResNetTrunk
+
+    network = trunk.network_config
+    overrides = ["config=benchmark/pirl/finetune"]
+    if isinstance(trunk, ResNetTrunk):
+        key = "config.MODEL.TRUNK.PIRL_RESNET"
+        overrides += [
+            "+config/pirl/finetune=resnet18",
+            f"{key}.DEPTH={network.options['depth']}",
+            f"{key}.WIDTH_MULTIPLIER={network.options['width']}",
+            f"{key}.SMALL_STEM={network.options['small_stem']}",
+            f"config.MODEL.HEAD.IN_DIM={trunk.num_features}",
+        ]
+        if network.channels != 3:
+            overrides.append(f"+{key}.IN_CHANNELS={network.channels}")
+        return overrides
     key = "config.MODEL.TRUNK.PIRL_TIMM"
-    config = trunk.network_config
-    # JSON numbers, booleans, lists and quoted strings are also valid in Hydra's grammar.
-    options = [
-        f"+{key}.OPTIONS.{name}={json.dumps(value)}" for name, value in config.options.items()
-    ]
-    return [f"{key}.NAME={config.architecture}", *options]
-
-
-def resnet_overrides(trunk: AnyTrunk) -> list[str]:
-    """Return the overrides that make ``pirl_resnet`` a ResNet like the trunk."""
-    key = "config.MODEL.TRUNK.PIRL_RESNET"
-    network = trunk.network_config.options
-    overrides = [
-        f"{key}.DEPTH={network['depth']}",
-        f"{key}.WIDTH_MULTIPLIER={network['width']}",
-        f"{key}.SMALL_STEM={network['small_stem']}",
-        f"config.MODEL.HEAD.IN_DIM={trunk.num_features}",
-    ]
-    if "in_channels" in network:
-        overrides.append(f"+{key}.IN_CHANNELS={network['in_channels']}")
+    overrides += ["+config/pirl/finetune=timm", f"{key}.NAME={network.architecture}"]
+    for name, value in network.options.items():
+        # JSON numbers, booleans, lists and quoted strings are also valid in Hydra's grammar.
+        overrides.append(f"+{key}.OPTIONS.{name}={json.dumps(value)}")
     return overrides

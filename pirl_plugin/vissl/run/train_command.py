@@ -35,14 +35,16 @@ def main(overrides: list[str]) -> int:
 
     composed = composing.compose(overrides)
     section = composed.config
+    composing.check_paths(section)
     is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun_local_rank() is not None
     if is_one_process and not section.SLURM.USE_SLURM:
         prepare_run_workers(section)  # the server imports VISSL while this process does
-    completed = composing.complete(composed, overrides)
-    from vissl.hooks import default_hook_generator
-    from vissl.utils import distributed_launcher, hydra_config
+    from vissl.utils import hydra_config
 
-    args, config = hydra_config.convert_to_attrdict(completed)
+    args, config = hydra_config.convert_to_attrdict(composing.complete(composed, overrides))
+    from vissl.hooks import default_hook_generator
+    from vissl.utils import distributed_launcher
+
     gc.freeze()  # exclude imported objects from later collections
     atexit.register(gc.unfreeze)  # otherwise Triton reports leaks
     gc.enable()
