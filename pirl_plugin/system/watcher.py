@@ -298,9 +298,7 @@ def watching(report: Callable[[str], None] = _print_at_once) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)  # set_wakeup_fd requires it
     watcher = Watcher(is_active=True, report=report)
-    previous = {}
-    for number in STOPPING:
-        previous[number] = signal.signal(number, watcher)
+    previous = {number: signal.signal(number, watcher) for number in STOPPING}
     previous_descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     thread = threading.Thread(target=watcher.watch, args=(reader,), name=THREAD, daemon=True)
     thread.start()
@@ -320,7 +318,6 @@ def watching(report: Callable[[str], None] = _print_at_once) -> Iterator[None]:
         kill_workers()
         # The thread must not outlive the interpreter: freeing tensors then would abort the process.
         # Closing the pipe would not end it, because forked workers have the pipe open too.
-        os.set_blocking(writer, True)
         os.write(writer, bytes([_END_OF_THREAD]))
         thread.join()
         os.close(reader)

@@ -112,9 +112,8 @@ def _set_channels(config: AttrDict, images: NetworkConfig) -> None:
         )
 
 
-def show_images(config: AttrDict, dataset: PIRLDataset) -> None:
+def show_images(images: NetworkConfig, dataset: PIRLDataset) -> None:
     """Print which images the network gets: channels, size, statistics, and options of the views."""
-    images = run_network(nn.Identity(), config)
     put(f"images    {images}\n")
     first = dataset.transform.transforms[0].transform
     has_options = isinstance(first, PIRLTransform) and isinstance(first.views, Views)

@@ -62,10 +62,11 @@ class PIRLTask(SelfSupervisionTask):
         if first.disk is not None:
             images = identify_images(self.config, first.disk.source, self.checkpoint_path)
             set_images(self.config, images)
+            images = run_network(nn.Identity(), self.config)
             for dataset in datasets.values():
-                dataset.read_as(run_network(nn.Identity(), self.config))
+                dataset.read_as(images)
             if rank() == 0:
-                show_images(self.config, first)
+                show_images(images, first)
         return datasets
 
     def build_dataloaders(

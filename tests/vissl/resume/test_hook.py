@@ -52,7 +52,10 @@ CONFIG = {
         "CHECKPOINT_FREQUENCY": 2,
         "BACKEND": "disk",
     },
-    "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 4, "TRANSFORMS": []}},
+    "DATA": {
+        "TRAIN": {"BATCHSIZE_PER_REPLICA": 4, "TRANSFORMS": []},
+        "TEST": {"TRANSFORMS": []},
+    },
     "DISTRIBUTED": {"NUM_NODES": 1, "NUM_PROC_PER_NODE": 1},
     "HOOKS": {},
     "LOSS": {"name": "pirl_loss"},
