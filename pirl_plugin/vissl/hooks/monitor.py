@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,24 +24,11 @@ if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """VISSL's TensorBoard writer and its ``stdout.json``.
-
-    Attributes:
-        tensorboard: VISSL's ``SummaryWriter``; None without ``USE_TENSORBOARD``.
-        json_lines: the open ``stdout.json``; None on ranks other than 0.
-    """
-
-    tensorboard: Any = None
-    json_lines: Any = None
-
-    def write_scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
-        """Write values to TensorBoard as ``GROUP/NAME``, if it is enabled."""
-        if self.tensorboard is None:
-            return
+def write_scalars(tensorboard: Any, group: str, values: Mapping[str, float], step: int) -> None:
+    """Write values as ``GROUP/NAME`` with VISSL's ``SummaryWriter``; None: not enabled."""
+    if tensorboard is not None:
         for name, value in values.items():
-            self.tensorboard.add_scalar(f"{group}/{name.replace(' ', '_')}", value, step)
+            tensorboard.add_scalar(f"{group}/{name.replace(' ', '_')}", value, step)
 
 
 class TestedHook(QuietHook):
@@ -63,13 +49,13 @@ class PIRLReportHook(QuietHook):
 
     Args:
         every: steps between reports, ``LOG_FREQUENCY``.
-        outputs: where to write.
+        tensorboard: see :func:`write_scalars`.
     """
 
-    def __init__(self, every: int, outputs: Outputs) -> None:
+    def __init__(self, every: int, tensorboard: Any = None) -> None:
         super().__init__()
         self._every = every
-        self._outputs = outputs
+        self._tensorboard = tensorboard
 
     def on_update(self, task: Task) -> None:
         """Log every ``every`` steps. Collective."""
@@ -86,7 +72,7 @@ class PIRLReportHook(QuietHook):
         if rank() == 0:
             phrases = [f"{name}: {value:.4f}" for name, value in values.items()]
             logging.info(f"PIRL: {'; '.join(phrases)}")
-            self._outputs.write_scalars("PIRL", values, loss.step)
+            write_scalars(self._tensorboard, "PIRL", values, loss.step)
 
 
 class MonitorHook(QuietHook):
@@ -97,13 +83,17 @@ class MonitorHook(QuietHook):
 
     Args:
         settings: settings from the ``HOOKS.PIRL_MONITOR`` section.
-        outputs: VISSL's outputs.
+        tensorboard: see :func:`write_scalars`.
+        json_lines: VISSL's open ``stdout.json``; None on ranks other than 0.
     """
 
-    def __init__(self, settings: MonitorSettings, outputs: Outputs) -> None:
+    def __init__(
+        self, settings: MonitorSettings, tensorboard: Any = None, json_lines: Any = None
+    ) -> None:
         super().__init__()
         self.settings = settings
-        self._outputs = outputs
+        self._tensorboard = tensorboard
+        self._json_lines = json_lines
         self._loss = torch.tensor(0.0)
 
     def on_update(self, task: Task) -> None:
@@ -142,11 +132,10 @@ class MonitorHook(QuietHook):
             "loss": float(self._loss),
             LINE_KEY: {name: measure._asdict() for name, measure in measured.items()},
         }
-        file = self._outputs.json_lines
-        if file is not None:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-        self._outputs.write_scalars("PIRL_monitor", scalars, task.loss.step)
+        if self._json_lines is not None:
+            self._json_lines.write(json.dumps(line) + "\n")
+            self._json_lines.flush()
+        write_scalars(self._tensorboard, "PIRL_monitor", scalars, task.loss.step)
         warning = collapse(measured)
         if warning:
             logging.warning(f"PIRL monitor, epoch {epoch}: {warning}")

@@ -70,7 +70,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             exchange.save_after_s = 60 * self.keep.EVERY_MINUTES
         self._saved_iteration = -1
         self._epoch_start = 0  # task.num_updates at the epoch's start; it counts images
-        self._shards: tuple[int, dict[str, str]] | None = None  # step, file → checksum
+        self._shards_step: int | None = None  # the step of the last saved shards
+        self._checksums: dict[str, str] = {}  # of these shards, by file name
         self._record: dict[str, Any] = {}
         self._section: dict[str, Any] = {}  # for the checkpoint being written
 
@@ -197,15 +198,14 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         within_epoch = mode == "iteration"
         num_images = task.num_updates - self._epoch_start if within_epoch else 0
         self._section = {**self._record, "samples_done": num_images}
-        if self._shards is not None:
-            self._section["shards"] = self._shards[1]
+        if self._checksums:
+            self._section["shards"] = self._checksums
         scaler = active_scaler(task)
         if scaler is not None:
             self._section[_SCALER] = scaler.state_dict()
         if rank() == 0:
             is_final = mode == "phase" and epoch == task.num_train_phases - 1
-            step = None if self._shards is None else self._shards[0]
-            self._folder.add(str(CheckpointName(mode, mode_num, is_final)), step)
+            self._folder.add(str(CheckpointName(mode, mode_num, is_final)), self._shards_step)
             self._section[_SAVED] = dict(self._folder.saved)
         num_steps = task.local_iteration_num
         if within_epoch:
@@ -225,9 +225,9 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             return
         step = int(task.loss.step)
         # Two checkpoints from one step, within and after an epoch, share their shards.
-        if self._shards is None or self._shards[0] != step:
-            checksums = bank.save(Path(task.checkpoint_folder) / shards_of_step(step))
-            self._shards = (step, checksums)
+        if self._shards_step != step:
+            self._checksums = bank.save(Path(task.checkpoint_folder) / shards_of_step(step))
+            self._shards_step = step
 
 
 def active_scaler(task: Task) -> GradScaler | None:

@@ -25,7 +25,7 @@ from pirl_plugin.vissl.adapters.run_images import (
 )
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, PIRLReportHook, TestedHook
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, PIRLReportHook, TestedHook
 from pirl_plugin.vissl.hooks.progress import ProgressHook, shows_progress
 from pirl_plugin.vissl.resume import position
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
@@ -172,10 +172,8 @@ def hooks_of_run(
     host: dict[str, Any] = {}
     for hook in hook_generator(config):
         host[type(hook).__name__] = hook
-    outputs = Outputs(
-        tensorboard=getattr(host.get("SSLTensorboardHook"), "tb_writer", None),
-        json_lines=getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None),
-    )
+    tensorboard = getattr(host.get("SSLTensorboardHook"), "tb_writer", None)
+    json_lines = getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None)
     # Our checkpoint hook replaces VISSL's. VISSL's hook for NaN would save the broken model.
     host["LogLossMetricsCheckpointHook"] = CheckpointHook(config, exchange)
     host.pop("CheckNanModelOutputHook", None)
@@ -187,9 +185,9 @@ def hooks_of_run(
         hooks.append(TestedHook())
     if has_bank:
         hooks.append(MemoryBankHook(exchange))
-        hooks.append(PIRLReportHook(config.LOG_FREQUENCY, outputs))
+        hooks.append(PIRLReportHook(config.LOG_FREQUENCY, tensorboard))
     if has_bank and monitor.enabled:
-        hooks.append(MonitorHook(monitor, outputs))
+        hooks.append(MonitorHook(monitor, tensorboard, json_lines))
     # The hook that saves comes after the one that sets the bank's size.
     hooks += host.values()
     if shows_progress() and rank() == 0:

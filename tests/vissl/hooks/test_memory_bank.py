@@ -13,7 +13,7 @@ from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
+from pirl_plugin.vissl.hooks.monitor import PIRLReportHook
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from tests.helpers.tasks import FakeTask
 
@@ -86,7 +86,7 @@ def test_start__defaults_to_the_runs_seed(task, given, expected):
 def test_report__logs_terms_and_row_statistics(task, caplog):
     written = {}
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    hook = PIRLReportHook(1, Outputs(writer))
+    hook = PIRLReportHook(1, writer)
     step(task)
     with caplog.at_level(logging.INFO):
         hook.on_update(task)

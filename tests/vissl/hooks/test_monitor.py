@@ -12,7 +12,7 @@ import torch
 from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, read_labels
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, read_labels
 from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -44,7 +44,7 @@ def make_task(loss):
 def make_outputs(lines=None, written=None):
     """Return the outputs that VISSL keeps open."""
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    return Outputs(None if written is None else writer, lines)
+    return None if written is None else writer, lines
 
 
 def epoch(hook, task, rank=0, world_size=1, steps=5, seed=0, same=0.0):
@@ -77,7 +77,7 @@ def make_loss(placement="replicated"):
 def test_hook__measures_rows():
     lines, written = Lines(), {}
     task = make_task(make_loss())
-    hook = MonitorHook(MonitorSettings(rows=20, k=3), make_outputs(lines, written))
+    hook = MonitorHook(MonitorSettings(rows=20, k=3), *make_outputs(lines, written))
     epoch(hook, task)
     (line,) = lines.lines
     assert (line["ep"], line["iter"]) == (0, 4)
@@ -96,7 +96,7 @@ def measured_in(rank, world_size, placement):
     loss = make_loss(placement)
     lines = Lines()
     task = make_task(loss)
-    hook = MonitorHook(MonitorSettings(rows=25, k=3), make_outputs(lines))
+    hook = MonitorHook(MonitorSettings(rows=25, k=3), *make_outputs(lines))
     for seed in range(2):
         epoch(hook, task, rank, world_size, seed=seed)
     return lines.lines
@@ -118,7 +118,7 @@ def test_hook__keeps_random_states_and_loss():
     def trained(measures):
         task = make_task(make_loss())
         torch.manual_seed(3), np.random.seed(3), random.seed(3)
-        hook = MonitorHook(MonitorSettings(), make_outputs())
+        hook = MonitorHook(MonitorSettings(), *make_outputs())
         if not measures:
             hook.on_phase_end = lambda task: None
         for seed in range(2):
@@ -134,7 +134,7 @@ def test_hook__keeps_random_states_and_loss():
 
 def test_hook__reports_collapse(caplog):
     task = make_task(make_loss())
-    hook = MonitorHook(MonitorSettings(), make_outputs())
+    hook = MonitorHook(MonitorSettings(), *make_outputs())
     with caplog.at_level(logging.WARNING):
         epoch(hook, task)
         assert caplog.text == ""
@@ -145,7 +145,7 @@ def test_hook__reports_collapse(caplog):
 
 def test_hook__measures_at_training_epoch_interval():
     task, lines = make_task(make_loss()), Lines()
-    hook = MonitorHook(MonitorSettings(every=2), make_outputs(lines))
+    hook = MonitorHook(MonitorSettings(every=2), *make_outputs(lines))
     for _ in range(4):
         epoch(hook, task)
     task.train = False

@@ -9,7 +9,7 @@ import torch
 
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
+from pirl_plugin.vissl.hooks.monitor import PIRLReportHook
 from pirl_plugin.vissl.hooks.progress import PROGRESS, ProgressHook
 from pirl_plugin.vissl.run.pirl_task import hooks_of_run
 from tests.helpers.configs import compose
@@ -29,8 +29,7 @@ def _report(rank, world_size, placement):
     loss([one.requires_grad_() for one in output], target)
     loss.update(target, output[-1])
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    outputs = Outputs(writer)
-    hook = PIRLReportHook(2, outputs)
+    hook = PIRLReportHook(2, writer)
     hook.on_update(FakeTask(loss=loss, train=True))  # step 1
     assert written == {}
     loss([one.requires_grad_() for one in output], target)
