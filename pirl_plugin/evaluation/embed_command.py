@@ -105,7 +105,7 @@ def _embed(
     from pirl_plugin.evaluation.feature_gallery import Gallery
     from pirl_plugin.evaluation.feature_store import FeatureFile
     from pirl_plugin.evaluation.features import fill
-    from pirl_plugin.evaluation.pictures import show_images
+    from pirl_plugin.evaluation.pictures import page_images
     from pirl_plugin.evaluation.sorting import UNSURE, sort_images
     from pirl_plugin.images.source import content_stamp
 
@@ -140,10 +140,11 @@ def _embed(
         print(f"unreadable, skipped: {printable(name)}")
     print(f"{options.out}: {len(rows):,} images, layer {layer}")
     if report is not None:
-        shown = show_images(source, rows, report.display)
-        write_report(
-            report, shown, torch.from_numpy(features), torch.from_numpy(digests), layer, classifier
-        )
+        images = page_images(source, rows, report.display)
+        if classifier is not None:
+            predictions = classifier.predict(torch.from_numpy(features))
+            images = images.with_predictions(slice(None), *predictions, classifier.classes)
+        write_report(report, images, torch.from_numpy(features), torch.from_numpy(digests), layer)
 
 
 def _columns(

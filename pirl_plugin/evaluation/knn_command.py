@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pirl_plugin.evaluation.knn import Answers
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.layer_comparison import LayerComparison
-    from pirl_plugin.evaluation.page import Chart
     from pirl_plugin.evaluation.report import Report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.labeled import LabeledImages
@@ -111,8 +110,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     print(_summary(results))
     if report is not None:
-        charts = [] if compared is None else [compared.chart()]
-        _write_page(report, images, results, measured, answers["trained"], charts)
+        _write_page(report, images, results, measured, answers["trained"], compared)
     if options.out is not None:
         write_json(options.out / RESULTS, results)
 
@@ -232,34 +230,36 @@ def _write_page(
     results: dict[str, Any],
     measured: LabeledFeatures,
     answers: Answers,
-    charts: list[Chart],
+    compared: LayerComparison | None,
 ) -> None:
-    """Write ``--report``, with these charts after the first one."""
-    from pirl_plugin.evaluation.image_map import draw_map, take_images
-    from pirl_plugin.evaluation.page import show_neighbors
-    from pirl_plugin.evaluation.predictions import Predictions
+    """Write ``--report``."""
+    from pirl_plugin.evaluation.image_map import draw_map
+    from pirl_plugin.evaluation.page import Accuracy
 
     num_train = results["train_images"]
-    bars = {f"kNN, k = {k}": top1 for k, top1 in results["top1_by_k"].items()}
-    result = next(iter(bars))
+    num_tested = results["test_images"]
+    bars = [Accuracy(f"kNN, k = {k}", top1, num_tested) for k, top1 in results["top1_by_k"].items()]
+    accuracy = bars[0]
     if results["untrained_top1"] is not None:
-        bars[f"untrained, k = {results['k']}"] = results["untrained_top1"]
-    shown = measured.show(report.display)
-    queries = range(num_train, len(shown.rows))
+        name = f"untrained, k = {results['k']}"
+        bars.append(Accuracy(name, results["untrained_top1"], num_tested, is_reference=True))
+    charts = {"": bars}
+    if compared is not None:
+        charts |= compared.chart()
     predicted = next(iter(answers.predicted.values()))
-    voters = answers.rows[:, : results["k"]]
-    predictions = Predictions.of_votes(shown, queries, voters, predicted)
-    text = f"Percentages are shares of the {results['k']} nearest training images."
-    report.write_accuracies(
-        "Nearest neighbors in frozen features",
-        images,
-        bars,
-        num_train=num_train,
-        num_tested=results["test_images"],
-        result=result,
-        shown=shown,
+    votes = measured.train_labels[answers.rows[:, : results["k"]]]
+    shares = (votes == predicted[:, None]).float().mean(dim=1)
+    page_images = measured.show(report.display).with_predictions(
+        slice(num_train, None), predicted, shares, images.classes
+    )
+    report.write(
+        title="Nearest neighbors in frozen features",
+        images=page_images,
+        labeled=images,
+        accuracy=accuracy,
         charts=charts,
-        map=draw_map(take_images(shown, measured.features[0]), predictions),
-        neighbors=show_neighbors(shown, queries, {"": answers.rows}),
-        pictures=[predictions.disagreements("Most confident mistakes", text)],
+        chance=results["chance_top1"],
+        num_train=num_train,
+        map=draw_map(page_images, measured.features[0]),
+        mistakes_text=f"Percentages are shares of the {results['k']} nearest training images.",
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import collect, compute_features
-from pirl_plugin.evaluation.pictures import Display, ShownImages
+from pirl_plugin.evaluation.pictures import Display, PageImages, label_names, page_images
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
@@ -71,10 +71,10 @@ class LabeledFeatures:
         """Divide ``(N + M, D)`` between training and test images."""
         return features[: self.num_train], features[self.num_train :]
 
-    def show(self, display: Display) -> ShownImages:
+    def show(self, display: Display) -> PageImages:
         """Return the N + M images, for a page."""
-        images = self.images
-        return ShownImages(images.joined, self.rows.tolist(), self.labels, images.classes, display)
+        labels = label_names(self.images.classes, self.labels.numpy())
+        return page_images(self.images.joined, self.rows.tolist(), display, labels)
 
     def warn_about_equal_images(self) -> None:
         """Log the numbers of test images in the training set, and of images with two labels."""

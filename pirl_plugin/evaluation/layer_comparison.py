@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.knn import find_neighbors, percent_right, vote
 from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_features
-from pirl_plugin.evaluation.page import Accuracy, Chart
+from pirl_plugin.evaluation.page import Accuracy
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.resnet import LAST
@@ -58,14 +58,14 @@ class LayerComparison:
             lines.append(f"  {layer:8}" + "".join(f"{top1:17.2f}" for top1 in accuracies))
         return "\n".join([*lines, self.advice] if self.advice else lines)
 
-    def chart(self) -> Chart:
-        """Return the accuracies for a page; networks after the first are references."""
+    def chart(self) -> dict[str, list[Accuracy]]:
+        """Return title → accuracies for a page; networks after the first are references."""
         bars = []
         for layer, accuracies in self.top1.items():
             for name, top1 in zip(self.networks, accuracies, strict=True):
                 is_reference = name != self.networks[0]
                 bars.append(Accuracy(f"{layer} {name}", top1, self.num_test, is_reference))
-        return Chart(f"Layers by kNN, {self.num_test:,} test images", bars)
+        return {f"Layers by kNN, {self.num_test:,} test images": bars}
 
 
 def compare_layers(

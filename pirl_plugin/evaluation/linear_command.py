@@ -104,45 +104,38 @@ def _print_accuracies(fitted: LogisticFits) -> None:
 
 
 def _write_page(report: Report, fitted: LogisticFits, file: Path, commands: dict[str, str]) -> None:
-    from pirl_plugin.evaluation.page import Accuracy, Chart
-    from pirl_plugin.evaluation.pictures import ShownImages
-    from pirl_plugin.evaluation.predictions import Predictions
+    from pirl_plugin.evaluation.page import Accuracy
 
     layer = fitted.chosen
-    chosen = f"{layer} (chosen)"
-    accuracies = {}
-    for name in fitted.fits:
-        accuracies[chosen if name == layer else name] = fitted.test_top1(name)
     measured = fitted.measured
-    images = measured.images
-    classes = [*map(printable, images.classes)]
-    bars = [
+    num_train = measured.num_train
+    classes = measured.images.classes
+    num_test = len(measured.test_labels)
+    bars = {name: Accuracy(name, fitted.test_top1(name), num_test) for name in fitted.fits}
+    bars[layer] = Accuracy(f"{layer} (chosen)", fitted.test_top1(layer), num_test)
+    by_class = [
         Accuracy(classes[label], top1, count)
         for label, (top1, count) in fitted.accuracy_by_class().items()
     ]
-    test_rows = measured.rows[measured.num_train :].tolist()
-    labels = measured.test_labels
-    shown = ShownImages(images.joined, test_rows, labels, images.classes, report.display)
-    names = [classes[label] for label in fitted.predicted]
-    of_number = dict(enumerate(zip(names, fitted.probability.tolist(), strict=True)))
-    predictions = Predictions(shown, of_number, classes)
-    report.write_accuracies(
-        "Linear classifiers on frozen features",
-        images,
-        accuracies,
-        num_train=measured.num_train,
-        num_tested=len(labels),
-        result=chosen,
-        shown=shown,
-        charts=[Chart(f"{layer} by class", bars)],
+    images = measured.show(report.display).with_predictions(
+        slice(num_train, None), fitted.predicted, fitted.probability, classes
+    )
+    report.write(
+        title="Linear classifiers on frozen features",
+        images=images,
+        labeled=measured.images,
+        accuracy=bars[layer],
+        charts={"": [*bars.values()], f"{layer} by class": by_class},
+        chance=fitted.chance_top1,
+        num_train=num_train,
         introduction=(
             f"{len(fitted.best.held_out_right):,} held-out training images chose C and, unless "
             f"you named it, the layer: with {layer}, {fitted.best.held_out_top1:.1f} % of them are "
             f"classified correctly. The test images played no part in this. The classifier is in "
             f"{file}."
         ),
-        confusion=predictions.confusion(),
-        pictures=[predictions.disagreements("Most confident mistakes", "Among the test images.")],
+        confusion=images.confusion,
+        mistakes_text="Among the test images.",
         commands=commands,
     )
 

@@ -42,9 +42,11 @@ function showMap(map, root) {
   const columns = Math.ceil(Math.sqrt(number));
   const all = map.names.map((_, image) => image);
   const lowerNames = map.names.map((name) => name.toLowerCase());
-  const hasPredictions = map.predicted.length > 0;
-  const isLabeled = map.labels.some((label) => label >= 0);
-  const colored = isLabeled ? map.labels : hasPredictions ? map.predicted : [];
+  const isLabeled = map.labels.some((label) => label);
+  const colored = isLabeled ? map.labels : map.predicted; // class names; empty: without a class
+  const classes = [...new Set([...map.labels, ...map.predicted])]
+    .filter((label) => label)
+    .sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
 
   let side = 0; // of the canvas, in CSS pixels
   const view = { zoom: 1, left: 0, top: 0 };
@@ -58,9 +60,9 @@ function showMap(map, root) {
   // What is shown, and where
 
   const isWrong = (image) =>
-    map.labels[image] >= 0 && map.predicted[image] >= 0 && map.labels[image] !== map.predicted[image];
+    map.labels[image] && map.predicted[image] && map.labels[image] !== map.predicted[image];
   const isVisible = (image) =>
-    !hiddenClasses.has(colored[image] ?? -1) && !(onlyWrong?.checked && !isWrong(image));
+    !hiddenClasses.has(colored[image]) && !(onlyWrong?.checked && !isWrong(image));
   const isFound = (image) => lowerNames[image].includes(sought);
   const place = (image) => ({
     x: MARGIN + (map.x[image] / GRID) * (side - 2 * MARGIN) * view.zoom - view.left,
@@ -73,7 +75,7 @@ function showMap(map, root) {
   }
 
   function colorOf(label) {
-    return label < 0 || label === undefined ? "#8b929b" : `hsl(${(210 + 137.5 * label) % 360} 70% 50%)`;
+    return label ? `hsl(${(210 + 137.5 * classes.indexOf(label)) % 360} 70% 50%)` : "#8b929b";
   }
 
   // Drawing
@@ -87,7 +89,7 @@ function showMap(map, root) {
   function draw() {
     const ratio = devicePixelRatio;
     const size = tileSide();
-    const frame = colored.length > 0 ? Math.max(1, size / 14) : 0;
+    const frame = classes.length > 0 ? Math.max(1, size / 14) : 0;
     const linked = selected >= 0 ? map.nearest[selected].filter(isVisible) : [];
     const front = [...linked, selected, current].filter((image) => image >= 0 && isVisible(image));
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -173,11 +175,11 @@ function showMap(map, root) {
 
   function classesOf(image) {
     const lines = [];
-    if (map.labels[image] >= 0) {
-      lines.push(`class: ${map.classes[map.labels[image]]}`);
+    if (map.labels[image]) {
+      lines.push(`class: ${map.labels[image]}`);
     }
-    if (map.predicted[image] >= 0) {
-      lines.push(`predicted: ${map.classes[map.predicted[image]]}, ${map.percent[image]} %`);
+    if (map.predicted[image]) {
+      lines.push(`predicted: ${map.predicted[image]}, ${map.percent[image]} %`);
     }
     return lines;
   }
@@ -405,7 +407,7 @@ function showMap(map, root) {
 
   const legend = root.querySelector(".legend");
   const boxes = [];
-  const labels = [...new Set(colored)].sort((a, b) => (a < 0) - (b < 0) || a - b); // -1 last
+  const labels = [...classes, ""].filter((label) => classes.length > 0 && colored.includes(label));
   for (const label of labels) {
     const entry = element("label");
     const box = element("input");
@@ -419,7 +421,7 @@ function showMap(map, root) {
       filter();
     });
     boxes.push(box);
-    entry.append(box, swatch, `${label < 0 ? "without a class" : map.classes[label]} (${count})`);
+    entry.append(box, swatch, `${label || "without a class"} (${count})`);
     legend.append(entry);
   }
   for (const [name, isShown] of [["all", true], ["none", false]]) {

@@ -1,4 +1,4 @@
-"""Pictures for pages: center crops in red, green and blue, with file names and classes."""
+"""A page's images: pictures in red, green and blue, file names, classes and predictions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import io
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.images.classes import NO_CLASS, NoLabels
+from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.reading import RGB, Reading
 from pirl_plugin.images.source import ImageSource, evenly_spaced
 from pirl_plugin.models.preprocessing import center_crop
@@ -23,8 +24,7 @@ from pirl_plugin.views.pixels import as_image
 
 _SIDE = 96  # of a picture, in pixels
 _SAMPLE = 64  # images that determine the display range
-_PERCENTILES = (0.1, 99.9)
-_COLORS = ("red", "green", "blue")
+_QUANTILES = (0.001, 0.999)
 
 
 @dataclass(frozen=True)
@@ -33,44 +33,29 @@ class Display:
 
     Attributes:
         reading: how the images are read.
-        channels: the channels shown in red, green and blue.
+        channels: the channels in red, green and blue.
         names: the names of these three channels.
-        low: values shown in black, float ``(3, 1, 1)``.
-        high: values shown at full brightness, float ``(3, 1, 1)``.
+        low: values shown in black, float ``(3,)``.
+        high: values shown at full brightness, float ``(3,)``.
     """
 
     reading: Reading
-    channels: tuple[int, ...]
-    names: tuple[str, ...]
+    channels: list[int]
+    names: Sequence[str]
     low: Tensor
     high: Tensor
 
-    def crop(self, source: ImageSource, row: int, side: int = _SIDE) -> Tensor:
-        """Return an image's center crop, uint8 ``(3, side, side)``."""
-        pixels, _ = source.load(row, side, self.reading)
-        return self.colors(center_crop(pixels, side))
-
     def colors(self, pixels: Tensor) -> Tensor:
         """Map pixels ``(C, H, W)`` to uint8 ``(3, H, W)``."""
-        shown = pixels.float()[list(self.channels)]
-        share = (shown - self.low) / (self.high - self.low)
+        low = self.low[:, None, None]
+        extent = (self.high - self.low).clamp(min=1e-12)[:, None, None]
+        share = (pixels.float()[self.channels] - low) / extent
         return (255 * share.clamp(0, 1)).round().to(torch.uint8)
 
     @property
-    def caption(self) -> str:
-        """A sentence about the colors; empty for ordinary RGB."""
-        if self.reading.pixel_type == RGB and self.channels == (0, 1, 2):
-            return ""
-        ranges = zip(self.low.flatten().tolist(), self.high.flatten().tolist(), strict=True)
-        values = [f"{low:,.4g} to {high:,.4g}" for low, high in ranges]
-        if len(set(self.channels)) == 1:
-            return f"Pictures show channel {self.names[0]}, from black to white: {values[0]}."
-        colors = zip(_COLORS, self.names, values, strict=True)
-        texts = [f"{color} is channel {name} ({value})" for color, name, value in colors]
-        return (
-            f"In pictures, {', '.join(texts)}. In brackets are the values from black to full "
-            f"brightness, the same for all pictures."
-        )
+    def is_plain(self) -> bool:
+        """Whether these are the colors of ordinary photos."""
+        return self.reading.pixel_type == RGB and self.channels == [0, 1, 2]
 
 
 def choose_display(
@@ -86,58 +71,68 @@ def choose_display(
     """
     pixel_type = reading.pixel_type
     if channels is None:
-        channels = (0, 1, 2) if pixel_type.channels > 2 else (0, 0, 0)
+        channels = [0, 1, 2] if pixel_type.channels > 2 else [0, 0, 0]
+    channels = list(channels)
     names = source.channel_names or [*map(str, range(pixel_type.channels))]
-    low = torch.zeros(3, 1, 1)
-    high = torch.full((3, 1, 1), 255.0)
+    low = torch.zeros(3)
+    high = torch.full((3,), 255.0)
     if pixel_type != RGB:
-        samples = [np.zeros((3, 1))]  # used if no image is readable
+        samples = []
         for row in evenly_spaced(len(source), _SAMPLE):
             pixels, is_readable = source.load(row, _SIDE, reading)
             if is_readable:
-                crop = center_crop(pixels, _SIDE).float()
-                samples.append(crop[list(channels)].flatten(1).numpy())
-        values = np.concatenate(samples[1:] or samples, axis=1)
-        ends = torch.from_numpy(np.percentile(values, _PERCENTILES, axis=1)).float()
-        low, high = ends[:, :, None, None]
-        high = torch.where(high > low, high, low + 1)
-    return Display(reading, tuple(channels), tuple(names[c] for c in channels), low, high)
+                samples.append(center_crop(pixels, _SIDE)[channels].float().flatten(1))
+        if samples:
+            low, high = torch.cat(samples, dim=1).quantile(torch.tensor(_QUANTILES), dim=1)
+    return Display(reading, channels, [names[channel] for channel in channels], low, high)
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A small picture.
-
-    Attributes:
-        image: its ``data:`` URL.
-        name: the image's file name.
-        label: its class; empty if it is unlabeled.
-        note: more about it, such as its predicted class; may be empty.
-    """
-
-    image: str
-    name: str
-    label: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class ShownImages:
-    """Images, some of which a page shows.
+class PageImages:
+    """The N images that a page is about, with what is known of each.
 
     Attributes:
         source: the images.
         rows: N rows in the source.
-        labels: int64 ``(N,)``, indices into ``classes``; −1: unlabeled.
-        classes: class names; empty for unlabeled images.
         display: colors of their pictures.
+        labels: class names, ``(N,)``; empty: unlabeled.
+        predicted: predicted class names, ``(N,)``; empty: not predicted.
+        probability: probabilities of the predicted classes, floating ``(N,)``.
+        predictable: all class names that could have been predicted.
     """
 
     source: ImageSource
     rows: Sequence[int]
-    labels: Tensor
-    classes: Sequence[str]
     display: Display
+    labels: NDArray[np.str_]
+    predicted: NDArray[np.str_]
+    probability: NDArray[np.floating]
+    predictable: Sequence[str] = ()
+
+    def with_predictions(
+        self,
+        numbers: Sequence[int] | slice,
+        predicted: Tensor,
+        probability: Tensor,
+        classes: Sequence[str],
+    ) -> PageImages:
+        """Return these images with predictions for M of them.
+
+        Args:
+            numbers: M numbers among the N images.
+            predicted: int64 ``(M,)``, indices into ``classes``.
+            probability: floating ``(M,)``.
+            classes: the class names; an empty one is no prediction.
+        """
+        names = np.array(classes)
+        predicted_names = np.full(len(self.rows), "", names.dtype)
+        predicted_names[numbers] = names[predicted]
+        probabilities = np.zeros(len(self.rows))
+        probabilities[numbers] = probability
+        predictable = [name for name in classes if name]
+        return replace(
+            self, predicted=predicted_names, probability=probabilities, predictable=predictable
+        )
 
     @cached_property
     def folder(self) -> str:
@@ -149,45 +144,73 @@ class ShownImages:
         path = self._path_of(self.rows[number])
         return printable(path.removeprefix(os.path.join(self.folder, "")))
 
-    def label(self, number: int) -> str:
-        """Return one of the N class names; empty: unlabeled."""
-        label = int(self.labels[number])
-        return "" if label == NO_CLASS else printable(self.classes[label])
+    def picture(self, number: int) -> str:
+        """Return one of the N images as a ``data:`` URL."""
+        pixels, _ = self.source.load(self.rows[number], _SIDE, self.display.reading)
+        return data_url(self.display.colors(center_crop(pixels, _SIDE)))
 
-    def picture(self, number: int, note: str = "") -> Picture:
-        """Return the picture of one of the N images."""
-        crop = self.display.crop(self.source, self.rows[number])
-        return Picture(data_url(crop), self.name(number), self.label(number), note)
+    @property
+    def is_compared(self) -> NDArray[np.bool_]:
+        """Whether each image has a prediction, and a label that could have been predicted."""
+        return (self.predicted != "") & np.isin(self.labels, self.predictable)
+
+    @property
+    def mistakes(self) -> list[int]:
+        """The images whose prediction contradicts the label, the most probable one first."""
+        return self._by_probability(self.is_compared & (self.predicted != self.labels))[::-1]
+
+    @property
+    def strips(self) -> dict[str, list[int]]:
+        """The images by predicted class, the least certain first; frequent classes come first."""
+        names, counts = np.unique(self.predicted[self.predicted != ""], return_counts=True)
+        ordered = names[np.argsort(-counts, kind="stable")].tolist()
+        return {name: self._by_probability(self.predicted == name) for name in ordered}
+
+    @property
+    def confusion(self) -> dict[str, list[int]]:
+        """The number of images for each label and prediction, in the order of the classes."""
+        from sklearn.metrics import confusion_matrix
+
+        compared = self.is_compared
+        names = list(self.predictable)
+        counts = confusion_matrix(self.labels[compared], self.predicted[compared], labels=names)
+        return dict(zip(names, counts.tolist(), strict=True))
+
+    def _by_probability(self, is_chosen: NDArray[np.bool_]) -> list[int]:
+        """Return the chosen images' numbers, the least probable first."""
+        numbers = np.flatnonzero(is_chosen)
+        order = np.argsort(self.probability[numbers], kind="stable")
+        return [int(number) for number in numbers[order]]
 
     def _path_of(self, row: int) -> str:
         return os.path.abspath(self.source.path_of(row))
 
 
-def show_images(source: ImageSource, rows: Sequence[int], display: Display) -> ShownImages:
-    """Return some of a source's images, with labels if it has any."""
-    classes: Sequence[str] = []
-    labels = torch.full((len(rows),), NO_CLASS)
-    with suppress(NoLabels):
-        classes = source.classes
-        labels = torch.from_numpy(source.labels())[rows]
-    return ShownImages(source, rows, labels, classes, display)
+def page_images(
+    source: ImageSource,
+    rows: Sequence[int],
+    display: Display,
+    labels: NDArray[np.str_] | None = None,
+) -> PageImages:
+    """Return some of a source's images, without predictions.
+
+    Args:
+        source: the images.
+        rows: N rows in the source.
+        display: colors of their pictures.
+        labels: class names, ``(N,)``; None: from the source, if it has labels.
+    """
+    no_names = np.full(len(rows), "")
+    if labels is None:
+        labels = no_names
+        with suppress(NoLabels):
+            labels = label_names(source.classes, source.labels()[rows])
+    return PageImages(source, rows, display, labels, no_names, np.zeros(len(rows)))
 
 
-@dataclass(frozen=True)
-class Group:
-    """Pictures side by side; the title may be empty."""
-
-    title: str
-    pictures: Sequence[Picture]
-
-
-@dataclass(frozen=True)
-class PictureSection:
-    """A section of a page: groups of pictures, with a title and an explanation."""
-
-    title: str
-    text: str
-    groups: Sequence[Group]
+def label_names(classes: Sequence[str], indices: NDArray[np.int64]) -> NDArray[np.str_]:
+    """Return class names for indices ``(N,)``; empty for unlabeled images."""
+    return np.array([*classes, ""])[indices]  # the last entry is for NO_CLASS, −1
 
 
 def data_url(image: Tensor, quality: int = 80) -> str:

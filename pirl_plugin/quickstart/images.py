@@ -13,7 +13,7 @@ from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.logistic import held_out_splits
-from pirl_plugin.evaluation.pictures import ShownImages, choose_display
+from pirl_plugin.evaluation.pictures import PageImages, choose_display, page_images
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import FolderSource, class_folders, find_splits
 from pirl_plugin.images.labeled import LabeledImages, open_labeled
@@ -45,22 +45,18 @@ class Evaluated:
     """Images, and features from each network.
 
     Attributes:
-        shown: N training images and then M test images.
-        num_test: M; 0 if the images are unlabeled.
-        features: checkpoint name → float16 ``(N, D)`` and ``(M, D)``, pooled res5 for training and
-            test images; for unlabeled images, twice the same.
-        layers: the layer comparison; None if the images are unlabeled.
+        images: N training images and then M test images; without labels, only training images.
+        num_train: N.
+        features: checkpoint name → float16 ``(N + M, D)``, pooled res5.
+        labels: int64 ``(N + M,)``, the images' classes; None without labels.
+        layers: the layer comparison; None without labels.
     """
 
-    shown: ShownImages
-    num_test: int
-    features: dict[str, tuple[Tensor, Tensor]]
-    layers: LayerComparison | None
-
-    @property
-    def test_numbers(self) -> range:
-        """Numbers of the test images among the shown ones."""
-        return range(len(self.shown.rows) - self.num_test, len(self.shown.rows))
+    images: PageImages
+    num_train: int
+    features: dict[str, Tensor]
+    labels: Tensor | None = None
+    layers: LayerComparison | None = None
 
 
 def find_data(folder: Path) -> Data:
@@ -82,38 +78,30 @@ def find_data(folder: Path) -> Data:
     return Data(source)
 
 
-def measure_labeled(
-    images: LabeledImages, networks: Mapping[str, AnyTrunk], titles: Sequence[str]
-) -> Evaluated:
-    """Compare networks layer by layer, and keep their pooled features.
+def evaluate(data: Data, networks: Mapping[str, AnyTrunk], titles: Sequence[str]) -> Evaluated:
+    """Compute pooled features and, for labeled images, compare networks layer by layer.
 
     Args:
-        images: training and test images.
+        data: the images; without labels, at most 2,000 of them are used, evenly spaced.
         networks: checkpoint name → network.
         titles: the networks' names in the layer comparison.
     """
     trunks = list(networks.values())
-    compared = compare_layers(dict(zip(titles, trunks, strict=True)), images, workers=0)
-    measured = compared.pooled or labeled_features(trunks, [LAST], images, workers=0)
-    features = {}
-    for name, part in zip(networks, measured.features, strict=True):
-        features[name] = measured.split(part)
-    display = choose_display(images.train, trunks[0].network_config.reading)
-    shown = measured.show(display)
-    return Evaluated(shown, len(measured.test_labels), features, compared)
-
-
-def read_unlabeled(source: ImageSource, networks: Mapping[str, AnyTrunk]) -> Evaluated:
-    """Compute each network's features for at most 2,000 images, evenly spread over a source."""
-    rows = evenly_spaced(len(source), _UNLABELED)
-    trunks = list(networks.values())
-    batches = compute_features(trunks, source, trunks[0].network_config, rows, workers=0)
-    collected = collect(batches)
-    readable_rows = torch.tensor(rows)[collected.readable].tolist()
-    features = {}
-    for name, part in zip(networks, collected.features, strict=True):
-        features[name] = (part, part)
-    display = choose_display(source, trunks[0].network_config.reading)
-    labels = torch.full((len(readable_rows),), NO_CLASS)
-    shown = ShownImages(source, readable_rows, labels, [], display)
-    return Evaluated(shown, 0, features, None)
+    config = trunks[0].network_config
+    display = choose_display(data.train, config.reading)
+    if data.labeled is None:
+        rows = evenly_spaced(len(data.train), _UNLABELED)
+        collected = collect(compute_features(trunks, data.train, config, rows, workers=0))
+        features = dict(zip(networks, collected.features, strict=True))
+        readable_rows = torch.tensor(rows)[collected.readable].tolist()
+        images = page_images(data.train, readable_rows, display)
+        return Evaluated(images, len(readable_rows), features)
+    compared = compare_layers(dict(zip(titles, trunks, strict=True)), data.labeled, workers=0)
+    measured = compared.pooled or labeled_features(trunks, [LAST], data.labeled, workers=0)
+    return Evaluated(
+        measured.show(display),
+        measured.num_train,
+        dict(zip(networks, measured.features, strict=True)),
+        measured.labels,
+        compared,
+    )

@@ -17,18 +17,12 @@ from torch import Tensor
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import CheckpointName
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.knn import find_neighbors, vote
+from pirl_plugin.evaluation.knn import find_neighbors, percent_right, vote
 from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.labeled import save_split
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.quickstart.images import (
-    Data,
-    Evaluated,
-    find_data,
-    measure_labeled,
-    read_unlabeled,
-)
+from pirl_plugin.quickstart.images import Data, Evaluated, evaluate, find_data
 from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
@@ -97,10 +91,12 @@ def run_quickstart(
         write_sample_dataset(folder)
     data = find_data(folder)
     epochs = epochs or quick_epochs(len(data.train), METHODS[method].images_seen)
+    sources = [data.train, *([] if data.labeled is None else [data.labeled.test])]
+    digests = [digest for source in sources for digest in source.fingerprint()]
     run = {
         "command": "quickstart",
         "data": data.train.path,
-        "digest of the images": _digest_of_images(data),
+        "digest of the images": digest_of(digests)[:12],  # VISSL compares only names
         "epochs": epochs,
         "seed": seed,
         "method": method,
@@ -124,11 +120,15 @@ def run_quickstart(
     trunk = ResNetTrunk(10, 0.5, in_channels=channels)  # as in pretrain/pirl/quick_jigsaw
     save_trunk(trunk, random_init)
     pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
-    checkpoints = {"pirl": pretrained, "random": random_init}
 
     print(f"Evaluating {METHODS[method].name} and random initialization", flush=True)
-    results, evaluated = _evaluate(data, checkpoints, out, seed, METHODS[method])
-    results |= {
+    networks = {"pirl": load_trunk(pretrained), "random": load_trunk(random_init)}
+    networks["random"].network_config = networks["pirl"].network_config
+    evaluated = evaluate(data, networks, [METHODS[method].name, "Random"])
+    if evaluated.layers is not None:
+        print(evaluated.layers.table(), flush=True)
+    results = {
+        **_accuracies(evaluated),
         "seed": seed,
         "epochs": epochs,
         "method": method,
@@ -136,33 +136,9 @@ def run_quickstart(
         "threads": torch.get_num_threads(),  # the number changes the order of float sums
         "seconds": round(time.time() - start, 1),  # of this call
     }
-    write_report(out, data, checkpoints, results, evaluated)
+    write_report(out, data, pretrained, results, evaluated)
     write_json(results_file, results)
     _print_summary(results, out)
-
-
-def _evaluate(
-    data: Data, checkpoints: dict[str, Path], out: Path, seed: int, method: Method
-) -> tuple[dict[str, Any], Evaluated]:
-    """Measure the networks; without classes, only compute features for the report.
-
-    Returns:
-        Accuracies for ``results.json``, empty without classes; and the images with their features.
-    """
-    networks = {name: load_trunk(file) for name, file in checkpoints.items()}
-    networks["random"].network_config = networks["pirl"].network_config
-    if data.labeled is None:
-        return {}, read_unlabeled(data.train, networks)
-    evaluated = measure_labeled(data.labeled, networks, [method.name, "Random"])
-    layers = evaluated.layers
-    assert layers is not None
-    print(layers.table(), flush=True)
-    results = _accuracies(evaluated)
-    results["layers"] = {
-        name: {layer: top1[number] for layer, top1 in layers.top1.items()}
-        for number, name in enumerate(networks)
-    }
-    return results, evaluated
 
 
 def run_host(
@@ -201,17 +177,6 @@ def run_host(
         )
 
 
-def _digest_of_images(data: Data) -> str:
-    """Return a digest of all image names, sizes and times as hexadecimal digits.
-
-    VISSL compares only names when it resumes.
-    """
-    sources = [data.train]
-    if data.labeled is not None:
-        sources.append(data.labeled.test)
-    return digest_of(digest for source in sources for digest in source.fingerprint())[:12]
-
-
 def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> Path:
     """Train with VISSL's engine, which ends at once if the run is finished."""
     overrides = [
@@ -231,29 +196,35 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
 
 
 def _accuracies(evaluated: Evaluated) -> dict[str, dict[str, Any]]:
-    """Return the networks' top-1 accuracies, and the gain from training.
+    """Return accuracies for ``results.json``; nothing if the images are unlabeled.
 
     Returns:
-        Network → ``knn_top1`` and ``linear_top1``, percent; and ``gain`` → for each of these, the
-        gain of ``pirl`` over ``random`` and half the width of its 95 % interval, in points.
+        Network → ``knn_top1`` and ``linear_top1``, percent; ``gain`` → for each of these, the gain
+        of ``pirl`` over ``random`` and half the width of its 95 % interval, in points; ``layers`` →
+        network → layer → kNN accuracy.
     """
+    if evaluated.labels is None or evaluated.layers is None:
+        return {}
     results: dict[str, dict[str, Any]] = {}
     is_right: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
-    train_labels, test_labels = evaluated.shown.labels.tensor_split([evaluated.test_numbers.start])
-    for name, (train, test) in evaluated.features.items():
+    train_labels, test_labels = evaluated.labels.tensor_split([evaluated.num_train])
+    for name, features in evaluated.features.items():
+        train, test = features.tensor_split([evaluated.num_train])
         rows, cosines = find_neighbors(test, train, 20)
         is_right["knn_top1"][name] = vote(rows, cosines, train_labels) == test_labels
-        classifier = fit_logistic(train, train_labels.numpy())
-        predicted, _ = classifier.predict(test)
+        predicted, _ = fit_logistic(train, train_labels.numpy()).predict(test)
         is_right["linear_top1"][name] = predicted == test_labels
         results[name] = {
-            measure: round(100 * of_network[name].double().mean().item(), 2)
-            for measure, of_network in is_right.items()
+            measure: percent_right(of_network[name]) for measure, of_network in is_right.items()
         }
     results["gain"] = {}
     for measure, of_network in is_right.items():
         gain, interval = paired_gain(of_network["pirl"], of_network["random"])
         results["gain"][measure] = [round(gain, 2), round(interval, 2)]
+    results["layers"] = {
+        name: {layer: top1[number] for layer, top1 in evaluated.layers.top1.items()}
+        for number, name in enumerate(evaluated.features)
+    }
     return results
 
 

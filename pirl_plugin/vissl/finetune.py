@@ -19,10 +19,7 @@ from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
 
 if TYPE_CHECKING:
-    import torch
-
-    from pirl_plugin.evaluation.pictures import Display
-    from pirl_plugin.evaluation.predictions import Predictions
+    from pirl_plugin.evaluation.pictures import Display, PageImages
     from pirl_plugin.evaluation.report import Report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.labeled import LabeledImages
@@ -100,26 +97,27 @@ def _write_page(
     """Compare the run with a logistic regression on frozen features, and write the page."""
     from pirl_plugin.evaluation.finished_runs import num_tested
     from pirl_plugin.evaluation.logistic import fit_layers
+    from pirl_plugin.evaluation.page import Accuracy
 
-    device = next(trunk.parameters()).device
-    predictions = classify_test_images(request, folder, device, images, report.display)
+    tested = classify_test_images(request, folder, trunk, images, report.display)
     # The regressions are fitted to the images that the run trained on.
     drawn = drawn_images(images, folder)
     frozen = fit_layers(trunk, drawn, trunk.layers, workers=request.workers)
     frozen_top1 = frozen.test_top1(frozen.chosen)
     print(f"Frozen, a logistic regression on {frozen.chosen}: top-1 {frozen_top1:.2f} %")
-    report.write_accuracies(
-        "Fine-tuning, and a classifier on frozen features",
-        images,
-        {**accuracies, f"frozen, {frozen.chosen}": frozen_top1},
+    accuracies = {**accuracies, f"frozen, {frozen.chosen}": frozen_top1}
+    count = num_tested(folder)
+    bars = [Accuracy(name, top1, count) for name, top1 in accuracies.items()]
+    report.write(
+        title="Fine-tuning, and a classifier on frozen features",
+        images=tested,
+        labeled=images,
+        accuracy=bars[0],
+        charts={"": bars},
+        chance=frozen.chance_top1,
         num_train=num_images,
-        num_tested=num_tested(folder),
-        result="fine-tuned",
-        shown=predictions.shown,
-        confusion=predictions.confusion(),
-        pictures=[
-            predictions.disagreements("Most confident mistakes", "Of the fine-tuned network.")
-        ],
+        confusion=tested.confusion,
+        mistakes_text="Of the fine-tuned network.",
     )
 
 
@@ -227,38 +225,42 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
 def classify_test_images(
     request: Request,
     folder: Path,
-    device: torch.device,
+    trunk: AnyTrunk,
     images: LabeledImages,
     display: Display,
-) -> Predictions:
-    """Return the predictions of the run's classifier for labeled, readable test images."""
-    import torch
+) -> PageImages:
+    """Return labeled, readable test images with the predictions of the run's classifier.
+
+    Args:
+        request: how to compute.
+        folder: the run's folder.
+        trunk: the network before the run, on the device to use.
+        images: training and test images.
+        display: the pictures' colors.
+    """
+    import numpy as np
 
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, read_classifier
     from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.evaluation.features import collect, compute_features
-    from pirl_plugin.evaluation.pictures import ShownImages
-    from pirl_plugin.evaluation.predictions import Predictions
+    from pirl_plugin.evaluation.pictures import label_names, page_images
     from pirl_plugin.images.classes import NO_CLASS
 
     file = folder / CLASSIFIER_FILE
     classifier = read_classifier(file)
     assert classifier is not None
-    trunk = load_trunk(file).to(device)
-    labels = torch.from_numpy(images.test_labels)
-    labeled_rows = (labels != NO_CLASS).nonzero()[:, 0]
+    tuned = load_trunk(file).to(next(trunk.parameters()).device)
+    rows = np.flatnonzero(images.test_labels != NO_CLASS)
+    config = tuned.network_config
     batches = compute_features(
-        [trunk],
-        images.test,
-        trunk.network_config,
-        labeled_rows.tolist(),
-        request.batch,
-        request.workers,
+        [tuned], images.test, config, rows.tolist(), request.batch, request.workers
     )
     computed = collect(batches)
-    rows = labeled_rows[computed.readable]
-    shown = ShownImages(images.test, rows.tolist(), labels[rows], images.classes, display)
-    return Predictions.of_classifier(shown, computed.features[0], classifier)
+    rows = rows[computed.readable.numpy()]
+    labels = label_names(images.classes, images.test_labels[rows])
+    tested = page_images(images.test, rows.tolist(), display, labels)
+    predictions = classifier.predict(computed.features[0])
+    return tested.with_predictions(slice(None), *predictions, classifier.classes)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -45,8 +45,7 @@ def test_report__of_unlabeled_images(checkpoint, tmp_path, monkeypatch, capsys):
     shutil.copy(photos / "b.png", photos / "copy.png")
     html, content = report(checkpoint, photos, tmp_path)
     assert sorted(content["names"]) == sorted([name, "b.png", "c.png", "copy.png"])
-    assert content["labels"] == [-1] * 4
-    assert content["classes"] == []
+    assert content["labels"] == [""] * 4
     assert "<img src=x" not in html
     assert "map of 4 images: about 1 s" in capsys.readouterr().out
     assert html.index("<h3>equal pixels</h3>") < html.index("<h3>similarity")
@@ -66,7 +65,7 @@ def test_report__of_labeled_images_lists_those_unlike_their_class(checkpoint, tm
     section = html[html.index("Images unlike their class") : html.index("Near duplicates")]
     assert re.findall(r'<span title="(.*?)"', section) == ["class1/misfiled.png"]
     row = content["names"].index("class1/misfiled.png")
-    assert (content["labels"][row], content["predicted"][row]) == (1, 0)
+    assert (content["labels"][row], content["predicted"][row]) == ("class1", "class0")
 
 
 def test_report__with_classifier(checkpoint, tmp_path):
@@ -79,8 +78,7 @@ def test_report__with_classifier(checkpoint, tmp_path):
     html, content = report(tmp_path / "classifier.torch", data / "train", tmp_path)
     # class1 cannot be predicted, so those four images do not count.
     assert "differs from the label for 0 of 4 labeled images (0.0 %)." in html
-    assert content["classes"] == ["class0", "class1"]
-    assert content["predicted"] == [0] * 8
+    assert content["predicted"] == ["class0"] * 8
     assert content["percent"] == [73] * 8  # e / (e + 1)
     assert "<h3>class0: 8 images</h3>" in html
 

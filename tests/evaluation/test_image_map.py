@@ -10,9 +10,8 @@ import torch
 from PIL import Image
 
 from pirl_plugin.evaluation import image_map
-from pirl_plugin.evaluation.image_map import draw_map, near_duplicates, take_images
-from pirl_plugin.evaluation.pictures import choose_display, show_images
-from pirl_plugin.evaluation.predictions import Predictions
+from pirl_plugin.evaluation.image_map import draw_map
+from pirl_plugin.evaluation.pictures import choose_display, page_images
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.reading import Reading
@@ -20,13 +19,13 @@ from tests.helpers.images import save_gray
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
+def images(tmp_path_factory):
     """Create 60 gray images in three classes, from dark to bright."""
     folder = tmp_path_factory.mktemp("gray")
     for number in range(60):
         save_gray(folder / "abc"[number // 20] / f"{number:02}.png", 4 * number, (40, 40))
     source = FolderSource(folder)
-    return show_images(source, range(60), choose_display(source, Reading()))
+    return page_images(source, range(60), choose_display(source, Reading()))
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +35,10 @@ def features():
     return centers + 0.05 * torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
 
 
-def test_map__places_clusters_apart_and_repeats(shown, features):
-    drawn = draw_map(take_images(shown, features))
-    places = np.array([drawn.content["x"], drawn.content["y"]]).T
+def test_map__places_clusters_apart_and_repeats(images, features):
+    drawn = draw_map(images, features)
+    content = drawn.content(images)
+    places = np.array([content["x"], content["y"]]).T
     assert places.min() >= 0
     assert places.max() == 9999
     clusters = places.reshape(3, 20, 2)
@@ -46,20 +46,21 @@ def test_map__places_clusters_apart_and_repeats(shown, features):
     means = clusters.mean(1)
     gaps = [np.linalg.norm(means[a] - means[b]) for a, b in ((0, 1), (0, 2), (1, 2))]
     assert min(gaps) > spread
-    nearest = np.array(drawn.content["nearest"])
+    nearest = np.array(content["nearest"])
     assert (nearest // 20 == np.arange(60)[:, None] // 20).all()
     assert (nearest != np.arange(60)[:, None]).all()
-    assert drawn.content["names"][21] == "b/21.png"
-    assert drawn.content["classes"] == ["a", "b", "c"]
-    assert drawn.content["labels"] == [0] * 20 + [1] * 20 + [2] * 20
-    assert drawn.content["predicted"] == []
-    assert draw_map(take_images(shown, features)) == drawn
+    assert content["names"][21] == "b/21.png"
+    assert content["labels"] == ["a"] * 20 + ["b"] * 20 + ["c"] * 20
+    assert content["predicted"] == [""] * 60
+    again = draw_map(images, features)
+    assert again.tiles == drawn.tiles
+    assert again.content(images) == content
 
 
-def test_map__has_each_images_tile_in_its_place(shown, features):
-    drawn = draw_map(take_images(shown, features))
+def test_map__has_each_images_tile_in_its_place(images, features):
+    drawn = draw_map(images, features)
     content = base64.b64decode(drawn.tiles.partition(",")[2])
-    side = drawn.content["side"]
+    side = drawn.side
     tiles = np.array(Image.open(io.BytesIO(content)).convert("L"))
     for number in (0, 7, 8, 59):  # 8 columns
         row, column = divmod(number, 8)
@@ -67,54 +68,52 @@ def test_map__has_each_images_tile_in_its_place(shown, features):
         assert abs(int(np.median(tile)) - 4 * number) <= 2
 
 
-def test_map__has_predictions_of_some_images(shown, features):
-    predictions = Predictions(shown, {0: ("b", 0.834), 59: ("wasp", 1.0)}, ["b", "wasp"])
-    content = draw_map(take_images(shown, features), predictions).content
-    assert content["classes"] == ["a", "b", "c", "wasp"]
-    assert content["predicted"] == [1] + [-1] * 58 + [3]
+def test_map__has_predictions_of_some_images(images, features):
+    predicted = images.with_predictions(
+        [0, 59], torch.tensor([0, 1]), torch.tensor([0.834, 1.0]), ["b", "wasp"]
+    )
+    content = draw_map(images, features).content(predicted)
+    assert content["predicted"] == ["b", *[""] * 58, "wasp"]
     assert content["percent"] == [83] + [0] * 58 + [100]
 
 
-def test_map__takes_evenly_spaced_images_beyond_its_limit(shown, features, monkeypatch):
+def test_map__takes_evenly_spaced_images_beyond_its_limit(images, features, monkeypatch):
     monkeypatch.setattr(image_map, "_MOST_IMAGES", 6)
-    drawn = draw_map(take_images(shown, features))
-    assert drawn.num_images == 60
-    assert drawn.content["names"] == [
+    drawn = draw_map(images, features)
+    assert drawn.content(images)["names"] == [
         "a/00.png", "a/10.png", "b/20.png", "b/30.png", "c/40.png", "c/50.png"
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("equal", [False, True])
-def test_map__accepts_few_or_equal_images(count, equal, shown, features):
-    some = show_images(shown.source, range(count), shown.display)
-    part = torch.ones(count, 1) if equal else features[:count]
-    drawn = draw_map(take_images(some, part))
-    assert len(drawn.content["x"]) == count
-    assert all(0 <= place <= 9999 for place in drawn.content["x"] + drawn.content["y"])
-    assert len(drawn.content["nearest"][0]) == min(count - 1, 6)
+def test_map__accepts_few_or_equal_images(count, equal, images, features):
+    some = page_images(images.source, range(count), images.display)
+    part = torch.ones(count, 8) if equal else features[:count]
+    drawn = draw_map(some, part)
+    content = drawn.content(some)
+    assert len(content["x"]) == count
+    assert all(0 <= place <= 9999 for place in content["x"] + content["y"])
+    assert len(content["nearest"][0]) == min(count - 1, 6)
+    assert len(drawn.near_duplicates()) == min(count * (count - 1) // 2, 24)
 
 
-def test_near_duplicates__name_each_pair_once(shown, features):
+def test_near_duplicates__name_each_pair_once(images, features):
     changed = features.clone()
     changed[5] = changed[40]
     changed[6] = changed[41] * 3
-    digests = torch.arange(60)
-    digests[5] = 40
-    section = near_duplicates(take_images(shown, changed), digests)
-    first, second = section.groups[:2]
-    assert {first.title, second.title} == {"equal pixels", "similarity 1.000"}
-    names = [tuple(picture.name for picture in group.pictures) for group in section.groups]
-    assert {names[0], names[1]} == {("a/05.png", "c/40.png"), ("a/06.png", "c/41.png")}
-    assert len(set(map(frozenset, names))) == len(names) == 24  # all similarities are high
-    apart = near_duplicates(take_images(shown, torch.eye(60)))
-    assert len(apart.groups) == 6
+    pairs = draw_map(images, changed).near_duplicates()
+    assert {pairs[0][:2], pairs[1][:2]} == {(5, 40), (6, 41)}
+    assert [similarity for _, _, similarity in pairs[:2]] == pytest.approx([1, 1])
+    numbers = {frozenset(pair[:2]) for pair in pairs}
+    assert len(numbers) == len(pairs) == 24  # all similarities are high
+    assert len(draw_map(images, torch.eye(60)).near_duplicates()) == 6
 
 
 @pytest.mark.slow
 def test_map__of_5000_noisy_images_is_small():
     rng = np.random.default_rng(0)
     source = open_source([rng.integers(0, 256, (40, 40, 3), dtype=np.uint8) for _ in range(5000)])
-    shown = show_images(source, range(5000), choose_display(source, Reading()))
-    drawn = draw_map(take_images(shown, torch.randn(5000, 20)))
-    assert len(drawn.tiles) + len(json.dumps(drawn.content)) < 3_000_000
+    images = page_images(source, range(5000), choose_display(source, Reading()))
+    drawn = draw_map(images, torch.randn(5000, 20))
+    assert len(drawn.tiles) + len(json.dumps(drawn.content(images))) < 3_000_000

@@ -33,7 +33,7 @@ def test_compare_layers__covers_every_layer_and_network(images):
     assert compared.top1["conv1"] == [100, 100]  # color suffices
     assert (compared.k, compared.num_train, compared.num_test) == (3, 11, 6)
     assert [len(features) for features in compared.pooled.features] == [17] * 2
-    bars = compared.chart().accuracies
+    (bars,) = compared.chart().values()
     assert [(bar.name, bar.is_reference) for bar in bars[:2]] == [
         ("conv1 a", False),
         ("conv1 b", True),

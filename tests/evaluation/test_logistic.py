@@ -100,7 +100,7 @@ def test_report__shows_classes_mistakes_and_next_command(checkpoint, tmp_path, c
     html = page.read_text()
     num_wrong = round(18 * (1 - float(top1) / 100))
     assert html.count("predicted: class") == num_wrong
-    for file in re.findall(r"<span title=.(class\d/\d+.png)", html):
+    for file in re.findall(r"<span title=.val/(class\d/\d+.png)", html):
         assert (data / "val" / file).is_file()
     assert "last (chosen)" in html
     # The result and its bar; classes have too few images for an interval.

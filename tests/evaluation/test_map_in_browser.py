@@ -7,12 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.evaluation.image_map import draw_map, near_duplicates, take_images
-from pirl_plugin.evaluation.page import Verdict, write_page
-from pirl_plugin.evaluation.pictures import choose_display, show_images
-from pirl_plugin.evaluation.predictions import Predictions
+from pirl_plugin.evaluation.embed_report import write_report
+from pirl_plugin.evaluation.pictures import choose_display, page_images
+from pirl_plugin.evaluation.report import Report
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.reading import Reading
+from pirl_plugin.models.network_config import NetworkConfig
 from tests.helpers.browser import needs_browser, open_browser
 
 pytestmark = [needs_browser, pytest.mark.slow]
@@ -35,19 +35,16 @@ def page(tmp_path_factory):
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(file)
     source = FolderSource(folder)
-    shown = show_images(source, range(24), choose_display(source, Reading()))
+    display = choose_display(source, Reading())
+    images = page_images(source, range(24), display)
     centers = torch.eye(3, 8).repeat_interleave(8, dim=0)
-    mapped = take_images(shown, centers + 0.2 * torch.from_numpy(rng.normal(size=(24, 8))))
-    predictions = Predictions(shown, {7: ("b", 0.9), 1: ("a", 0.8)}, ["a", "b", "c"])
-    path = folder / "page.html"
-    write_page(
-        path,
-        "24 images",
-        verdict=Verdict("open", "A result."),
-        map=draw_map(mapped, predictions),
-        pictures=[near_duplicates(mapped)],
-        settings={"Images": source.summary()},
+    features = centers + 0.2 * torch.from_numpy(rng.normal(size=(24, 8)))
+    predicted = images.with_predictions(
+        [7, 1], torch.tensor([1, 0]), torch.tensor([0.9, 0.8]), ["a", "b", "c"]
     )
+    path = folder / "page.html"
+    report = Report(path, "weights.torch", NetworkConfig(), display)
+    write_report(report, predicted, features, torch.arange(24), "last")
     return path
 
 

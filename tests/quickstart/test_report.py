@@ -4,90 +4,89 @@ import numpy as np
 import pytest
 import torch
 
-from pirl_plugin.evaluation import page
-from pirl_plugin.evaluation.pictures import ShownImages, choose_display, show_images
-from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.evaluation.layer_comparison import LayerComparison
+from pirl_plugin.evaluation.measures import LINE_KEY
+from pirl_plugin.evaluation.pictures import choose_display, page_images
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.reading import Reading
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.images import Evaluated
-from pirl_plugin.quickstart.report import accuracy_facts, nearest_neighbors
+from pirl_plugin.quickstart.report import accuracies, compare_neighbors, draw_plots, outcome
 
 
-def test_verdict__follows_from_all_measures(subtests):
+@pytest.mark.parametrize(
+    ("knn", "linear", "expected"),
+    [
+        ((7.0, 7.5), (15.5, 4.9), "good"),
+        ((0.6, 6.4), (-1.0, 6.0), "open"),
+        ((-10.0, 6.0), (0.0, 6.0), "bad"),
+        ((10.0, 6.0), (-9.0, 6.0), "mixed"),
+    ],
+)
+def test_outcome__follows_from_all_measures(knn, linear, expected):
     """kNN alone denied that PIRL learned, although linear accuracy rose by 15 points."""
-    for knn, linear, kind, text in (
-        ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance. Linear classifier: +15.5 ± 4.9"),
-        ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learned"),
-        ((-10.0, 6.0), (0.0, 6.0), "bad", "worse than random weights. kNN: -10.0 ± 6.0 points."),
-        ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ. kNN: +10.0 ± 6.0 points."),
-    ):
-        with subtests.test(text):
-            verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})
-            assert verdict.kind == kind
-            assert text in verdict.text
+    assert outcome([knn, linear]) == expected
 
 
-def test_accuracy_facts__use_most_frequent_class_as_chance():
-    accuracies = {"knn_top1": 30.0, "linear_top1": 40.0}
-    results = {"random": accuracies, "pirl": accuracies, "method": "jigsaw"}
-    results["gain"] = {name: (0.0, 6.0) for name in accuracies}
-    layers = page.Chart("Layers by kNN", [])
-    facts = accuracy_facts(
-        results, torch.tensor([1, 1, 0]), torch.tensor([0] * 100 + [1] * 300), layers
-    )
-    assert facts["chance"] == 75
-    assert [chart.title for chart in facts["charts"]] == [
-        "kNN",
-        "Linear classifier",
-        "Layers by kNN",
-    ]
+def test_accuracies__use_most_frequent_class_as_chance():
+    top1 = {"knn_top1": 30.0, "linear_top1": 40.0}
+    results = {"random": top1, "pirl": top1, "method": "jigsaw"}
+    results["gain"] = {name: (0.0, 6.0) for name in top1}
+    labels = torch.tensor([1, 1, 0] + [0] * 100 + [1] * 300)
+    layers = LayerComparison(["PIRL", "Random"], {}, 20, 3, 400, None, "")
+    shown = accuracies(results, Evaluated(None, 3, {}, labels, layers))
+    assert shown["chance"] == 75
+    assert list(shown["charts"]) == ["kNN", "Linear classifier", "Layers by kNN, 400 test images"]
 
 
 def test_neighbors__are_counted(image_folder, monkeypatch):
-    monkeypatch.setattr(page, "NUM_NEIGHBORS", 3)
+    monkeypatch.setattr(report, "_NEIGHBORS", 3)
     source = FolderSource(image_folder / "train")  # 10 ants, then 10 bees
     # The ants are alike. The first bee is closer to them than to the second bee.
     pirl = torch.tensor([[1, 0.5, 0]] * 3 + [[0, 1, 0], [0, 0, 1]])
-    features = {"pirl": (pirl, pirl[[3, 0]]), "random": (pirl.flip(0), pirl[[3, 0]])}
+    features = {
+        "pirl": torch.cat([pirl, pirl[[3, 0]]]),
+        "random": torch.cat([pirl.flip(0), pirl[[3, 0]]]),
+    }
     rows = [0, 1, 2, 10, 11, 10, 0]  # the last two are test images
-    shown = show_images(source, rows, choose_display(source, Reading()))
-    neighbors = nearest_neighbors(Evaluated(shown, 2, features, None))
-    assert [query.picture.label for query in neighbors.queries] == ["bees", "ants"]
-    assert [query.num_same("PIRL") for query in neighbors.queries] == [1, 3]
-    # In reverse order, the three images with equal features are one ant and two bees.
-    assert neighbors.queries[1].num_same("Random") == 1
-    labels = [near.label for near in neighbors.queries[0].neighbors["PIRL"]]
-    assert labels.count("bees") == 1
-    assert neighbors.count == 3
-    assert neighbors.shares[0] == pytest.approx(
-        100 * 4 / 6
-    )  # among three neighbors for each of two queries
+    images = page_images(source, rows, choose_display(source, Reading()))
+    labels = torch.from_numpy(source.labels())[rows]
+    neighbors = compare_neighbors(Evaluated(images, 5, features, labels))
+    assert neighbors["queries"] == {5: 0, 6: 1}
+    nearest = neighbors["nearest"]["pirl"].tolist()
+    assert sorted(nearest[1]) == [0, 1, 2]
+    assert nearest[0][0] == 3
+    # Among three neighbors for each of two queries. In reverse order, the three images with equal
+    # features are one ant and two bees.
+    assert neighbors["same_class"][0] == pytest.approx(100 * 4 / 6)
+    assert set(neighbors["nearest"]["random"][1].tolist()) == {2, 3, 4}
 
 
-def test_neighbors__exclude_query_if_unlabeled(image_folder):
-    source = FolderSource(image_folder / "train")
-    features = {name: 2 * (torch.randn(len(source), 4),) for name in ("pirl", "random")}
-    labels = torch.full((len(source),), NO_CLASS)
-    display = choose_display(source, Reading())
-    shown = ShownImages(source, range(len(source)), labels, [], display)
-    neighbors = nearest_neighbors(Evaluated(shown, 0, features, None))
-    assert neighbors.shares == []
-    for query in neighbors.queries:
-        assert query.picture.image not in [near.image for near in query.neighbors["PIRL"]]
-        assert len(query.neighbors["PIRL"]) == 6
+def test_neighbors__exclude_query_if_unlabeled():
+    features = {name: torch.randn(20, 4) for name in ("pirl", "random")}
+    images = page_images(None, range(20), None, np.full(20, ""))
+    neighbors = compare_neighbors(Evaluated(images, 20, features))
+    assert neighbors["same_class"] == []
+    assert neighbors["queries"] == {0: 0, 10: 10}
+    for rows in neighbors["nearest"].values():
+        assert rows.shape == (20, 6)
+        assert not (rows == torch.arange(20)[:, None]).any()
 
 
 def test_plots__show_measures_present_in_every_epoch():
     names = list(report._MEASURES)
-    measures = {epoch: {n: {"value": 1, "chance": 0} for n in names} for epoch in (1, 2)}
-    del measures[2][names[0]]
-    plots = report._plots(np.array([[1, 3.0], [2, 2.0], [4, 1.0]]), 2, measures)
+    lines = [{"iter": step, "loss": 3.0 - number} for number, step in enumerate((1, 2, 4))]
+    for epoch in (0, 1):
+        measures = {name: {"value": 1, "chance": 0} for name in names}
+        lines.append({"iter": 4, "loss": 1.0, "ep": epoch, LINE_KEY: measures})
+    del lines[-1][LINE_KEY][names[0]]
+    plots = draw_plots(lines, 2)
     titles = [plot["title"] for plot in plots]
     assert titles == ["Loss", *(title for title, _ in list(report._MEASURES.values())[1:])]
     assert plots[0]["epochs"] == [0.5, 1, 2]  # steps 1, 2 and 4 out of 4
+    assert plots[1]["epochs"] == [1, 2]
 
 
 @pytest.mark.filterwarnings("error")
 def test_plots__accept_run_with_one_step():
-    assert len(report._plots(np.array([[0, 3.0]]), 1, {})) == 1
+    assert len(draw_plots([{"iter": 0, "loss": 3.0}], 1)) == 1
