@@ -11,7 +11,6 @@ import torch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from vissl.config import AttrDict
 
 
 def extract_features_on_cpu(
@@ -130,22 +129,3 @@ def draw_low_shot_samples(
     return original(
         dataset_name, targets, k_values, sample_inds, output_path, layername, images_data_file
     )
-
-
-def remove_old_results(config: AttrDict) -> None:
-    """Remove features and results that an earlier run left in the same folder.
-
-    VISSL's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse costs
-    chosen for other features. Features for a split that is not extracted now stay.
-    """
-    out = Path(config.CHECKPOINT.DIR)
-    files = [*out.glob("*/test_ap.npy")]
-    if config.SVM.force_retrain:
-        for name in ("crossval_ap.npy", "chosen_cost.npy", "cls*_cost*", "AP_cls*_cost*"):
-            files += out.glob(f"*/{name}")
-    features = Path(config.EXTRACT_FEATURES.OUTPUT_DIR or out)
-    for split, is_extracted in (("train", not config.TEST_ONLY), ("test", config.TEST_MODEL)):
-        if is_extracted:
-            files += features.glob(f"rank*_chunk*_{split}_*.npy")
-    for file in files:
-        file.unlink()

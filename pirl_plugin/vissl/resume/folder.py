@@ -1,10 +1,10 @@
-"""A run's folder: the checkpoint to resume from, and the checkpoints to keep."""
+"""A run's folder: the checkpoint to resume from, the checkpoints to keep, and old results."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,14 @@ from pirl_plugin.checkpoints.read import (
 from pirl_plugin.method.settings import unpack_state
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import read_json_lines, remove, sha256_of
-from pirl_plugin.vissl.resume.record import refuse_another_run, refuse_other_images
+from pirl_plugin.system.files import read_json_lines, remove, sha256_of, write_json
+from pirl_plugin.vissl.resume.record import (
+    RUN_RECORD,
+    refuse_another_run,
+    refuse_other_images,
+    write_run_config,
+)
+from pirl_plugin.vissl.sections import RECORD
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -204,26 +210,21 @@ class RunFolder:
         """Remove old checkpoints; the newest must be complete on disk."""
         names = list(self.saved)
         newest = names[-self.keep.KEEP_LAST :]  # for 0, all
-        for old in names:
-            if old not in newest and not self._is_kept(old):
-                self._remove(old)
-
-    def _remove(self, name: str) -> None:
-        step = self.saved.pop(name)
-        try:
-            remove(self.folder / name)
-            # Two checkpoints from one step, within and after an epoch, share their shards.
-            if step is not None and step not in self.saved.values():
-                remove(self.folder / shards_of_step(step))
-        except OSError as error:
-            warn(f"{name} could not be deleted: {error}")
-
-    def _is_kept(self, name: str) -> bool:
-        parts = CheckpointName.parse(name)
-        assert parts is not None, "VISSL names it"
         every = self.keep.KEEP_EVERY
-        is_nth_epoch = every > 0 and parts.kind == "phase" and parts.number % every == 0
-        return parts.is_final or is_nth_epoch
+        for name in names:
+            parts = CheckpointName.parse(name)
+            assert parts is not None, "VISSL names it"
+            is_nth_epoch = every > 0 and parts.kind == "phase" and parts.number % every == 0
+            if name in newest or parts.is_final or is_nth_epoch:
+                continue
+            step = self.saved.pop(name)
+            try:
+                remove(self.folder / name)
+                # Two checkpoints from one step, within and after an epoch, share their shards.
+                if step is not None and step not in self.saved.values():
+                    remove(self.folder / shards_of_step(step))
+            except OSError as error:
+                warn(f"{name} could not be deleted: {error}")
 
 
 def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
@@ -242,3 +243,25 @@ def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
             raise ValueError(f"memory bank file {file} is missing")
         if sha256_of(file) != digest:
             raise ValueError(f"memory bank file {file} does not match its checksum")
+
+
+def begin_extraction(config: AttrDict, folder: Path) -> None:
+    """Replace the record, features and results that an earlier run left in the same folder.
+
+    VISSL's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse costs
+    chosen for other features. Features for a split that is not extracted now stay.
+    """
+    files = [*folder.glob("*/test_ap.npy")]
+    if config.SVM.force_retrain:
+        for name in ("crossval_ap.npy", "chosen_cost.npy", "cls*_cost*", "AP_cls*_cost*"):
+            files += folder.glob(f"*/{name}")
+    features = Path(config.EXTRACT_FEATURES.OUTPUT_DIR or folder)
+    for split, is_extracted in (("train", not config.TEST_ONLY), ("test", config.TEST_MODEL)):
+        if is_extracted:
+            files += features.glob(f"rank*_chunk*_{split}_*.npy")
+    for file in files:
+        file.unlink()
+    # Afterward, so that old results cannot pass for the new configuration's.
+    record = config[RECORD]
+    write_run_config(record.config, folder)
+    write_json(folder / RUN_RECORD, asdict(record))

@@ -14,14 +14,13 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import PREFIX, in_one_sentence
-from pirl_plugin.system.files import locked, naming_failures, write_json
+from pirl_plugin.system.files import locked, naming_failures
 from pirl_plugin.system.processes import GRACE_S, describe_exit, sharing_import_path
 from pirl_plugin.system.watcher import (
     STOPPING,
@@ -61,7 +60,7 @@ def launch_distributed(
 
     from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.transfers import link_checkpoint
-    from pirl_plugin.vissl.resume.folder import resume_point
+    from pirl_plugin.vissl.resume.folder import begin_extraction, resume_point
 
     prepare_streams()
     # If log.txt is on a full disk, logging would print a traceback for each line.
@@ -85,7 +84,7 @@ def launch_distributed(
         if is_first:
             lock = stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
-                _begin_extraction(cfg, folder)
+                begin_extraction(cfg, folder)
         # Find the checkpoint to resume from.
         show_start(cfg, is_first)
         host.setup_logging(host.__name__)
@@ -98,18 +97,6 @@ def launch_distributed(
             _run_ranks(cfg, node_id, local_rank, lock, work)
         elif is_first and point.path is not None:
             link_checkpoint(point.path)  # the run may have been killed before it did so
-
-
-def _begin_extraction(config: AttrDict, folder: Path) -> None:
-    """Replace the results and the record of an earlier feature extraction in the run's folder."""
-    from pirl_plugin.vissl.repairs.svm import remove_old_results
-    from pirl_plugin.vissl.resume.record import RUN_RECORD, write_run_config
-
-    # In this order, so that old results cannot pass for the new configuration's.
-    remove_old_results(config)
-    record = config[RECORD]
-    write_run_config(record.config, folder)
-    write_json(folder / RUN_RECORD, asdict(record))
 
 
 def _run_ranks(

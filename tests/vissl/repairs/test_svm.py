@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from pirl_plugin.vissl.repairs import svm
-
 
 def test_average_precision__is_a_correct_number():
     from vissl.utils.svm_utils.evaluate import get_precision_recall
@@ -57,20 +55,3 @@ def test_low_shot__writes_mean_over_classes_per_cost(tmp_path, monkeypatch):
     assert [file.rpartition("/")[2] for file in files] == [
         f"cls{number}_cost{cost}_sample3_k8.pickle" for cost in (0.1, 1.0) for number in (0, 1)
     ]
-
-
-def test_svm__reuses_nothing_from_earlier_run(tmp_path):
-    from vissl.config import AttrDict
-
-    costs = ["AP_cls0_cost1.0.npy", "chosen_cost.npy", "cls0_cost1.0.pickle", "crossval_ap.npy"]
-    kept = ["rank0_chunk0_test_heads_features.npy"]
-    config = {"CHECKPOINT": {"DIR": str(tmp_path)}, "EXTRACT_FEATURES": {"OUTPUT_DIR": ""}}
-    config |= {"DISTRIBUTED": {"NUM_NODES": 1}, "TEST_ONLY": False, "TEST_MODEL": False}
-    (tmp_path / "res5").mkdir()
-    for again, expected in ((False, [*costs, *kept]), (True, kept)):
-        for name in [*costs, "test_ap.npy"]:
-            (tmp_path / "res5" / name).touch()
-        for name in [*kept, "rank0_chunk0_train_heads_features.npy"]:
-            (tmp_path / name).touch()
-        svm.remove_old_results(AttrDict({**config, "SVM": {"force_retrain": again}}))
-        assert sorted(file.name for file in tmp_path.rglob("*.*")) == sorted(expected)

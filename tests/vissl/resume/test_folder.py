@@ -1,15 +1,19 @@
 """The newest loadable checkpoint, and which checkpoints are kept."""
 
 import torch
+from vissl.config import AttrDict
 
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.vissl.resume.folder import (
     Keep,
     RunFolder,
+    begin_extraction,
     find_newest,
     shards_of_step,
 )
+from pirl_plugin.vissl.resume.record import Record
+from pirl_plugin.vissl.sections import RECORD
 
 
 def write(folder, name, iteration, bank=None, **content):
@@ -136,3 +140,20 @@ def test_checkpoint__from_another_program_or_incomplete_is_skipped(tmp_path):
         "model_phase1.torch": "this plugin did not write it, so a run cannot resume from it",
         "model_phase2.torch": "it has no loss, so a run cannot resume from it",
     }
+
+
+def test_extraction__reuses_nothing_from_earlier_run(tmp_path):
+    costs = ["AP_cls0_cost1.0.npy", "chosen_cost.npy", "cls0_cost1.0.pickle", "crossval_ap.npy"]
+    kept = ["rank0_chunk0_test_heads_features.npy", "record.json", "train_config.yaml"]
+    config = AttrDict({"EXTRACT_FEATURES": {"OUTPUT_DIR": ""}})
+    config.update({"TEST_ONLY": False, "TEST_MODEL": False})
+    config[RECORD] = Record("{}", weights={}, origins={})
+    (tmp_path / "res5").mkdir()
+    for again, expected in ((False, [*costs, *kept]), (True, kept)):
+        for name in [*costs, "test_ap.npy"]:
+            (tmp_path / "res5" / name).touch()
+        for name in [kept[0], "rank0_chunk0_train_heads_features.npy"]:
+            (tmp_path / name).touch()
+        config.SVM = AttrDict({"force_retrain": again})
+        begin_extraction(config, tmp_path)
+        assert sorted(file.name for file in tmp_path.rglob("*.*")) == sorted(expected)
