@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -60,6 +61,14 @@ LARGEST_SIDE = 65_535
 
 MAX_PIXELS = 64_000_000
 """Largest image to decode, in pixels; a process needs about 12 bytes per pixel."""
+
+CONVERTERS = {
+    ".dcm": "pydicom", ".ima": "pydicom", ".nii": "nibabel", ".gz": "nibabel (for NIfTI)",
+    ".h5": "h5py", ".hdf5": "h5py", ".svs": "openslide-python, which cuts tiles",
+    ".ndpi": "openslide-python, which cuts tiles", ".czi": "czifile", ".nd2": "nd2",
+    ".lif": "readlif",
+}  # fmt: skip
+"""Extension → Python package that reads the format."""
 
 # JPEG block markers.
 _SIZES = (0xC0, 0xC1, 0xC2)
@@ -232,3 +241,14 @@ def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int] | None:
             return None
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return None
+
+
+def advice_on(extensions: Iterable[str]) -> str:
+    """Return how to read files with these extensions; empty if there is no advice."""
+    advice = ""
+    if {".heic", ".heif"} & set(extensions):
+        advice = "; to read HEIC, pip install pillow-heif"
+    for extension in extensions:
+        if extension in CONVERTERS:
+            advice += f"; to convert {extension} to .npy or .tif, use {CONVERTERS[extension]}"
+    return advice

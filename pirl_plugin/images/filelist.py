@@ -23,7 +23,7 @@ from pirl_plugin.images.classes import (
     natural_order,
 )
 from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
-from pirl_plugin.images.decode import read_file
+from pirl_plugin.images.decode import CONVERTERS, read_file
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
 from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, LISTS
@@ -198,7 +198,7 @@ def _rows_of_array(file: str) -> Rows:
 
 
 def _rows_of_text(lines: TextIO) -> Rows:
-    endings = "|".join(map(re.escape, [*IMAGE_EXTENSIONS, ARRAY_EXTENSION]))
+    endings = "|".join(map(re.escape, [*IMAGE_EXTENSIONS, ARRAY_EXTENSION, *CONVERTERS]))
     # The path ends at the last image extension before a space or tab, or else at a tab.
     with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
     is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)

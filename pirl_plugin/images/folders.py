@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
+from pirl_plugin.images.decode import advice_on
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
@@ -30,14 +31,6 @@ IMAGE_EXTENSIONS = tuple(extension for extension in _KNOWN_EXTENSIONS if extensi
 """Extensions that this PIL supports, in lower case, with the dot."""
 ARRAY_EXTENSION = ".npy"
 """Extension for arrays, which count as images only if there are no ordinary images."""
-
-_CONVERTERS = {
-    ".dcm": "pydicom", ".ima": "pydicom", ".nii": "nibabel", ".gz": "nibabel (for NIfTI)",
-    ".h5": "h5py", ".hdf5": "h5py", ".svs": "openslide-python, which cuts tiles",
-    ".ndpi": "openslide-python, which cuts tiles", ".czi": "czifile", ".nd2": "nd2",
-    ".lif": "readlif",
-}  # fmt: skip
-"""Extension → Python package that reads the format."""
 
 # Folders that operating systems and storage devices create: #recycle, @eaDir, $RECYCLE.BIN, …
 _SYSTEM_PREFIXES = ("#", "@", "$", "~")
@@ -139,17 +132,6 @@ def warn_skipped(path: str, skipped: Counter[str]) -> str:
     counts += advice_on(skipped)
     warn_once(f"{path}: skipped {counts}")
     return counts
-
-
-def advice_on(extensions: Iterable[str]) -> str:
-    """Return how to read files with these extensions; empty if there is no advice."""
-    advice = ""
-    if {".heic", ".heif"} & set(extensions):
-        advice = "; to read HEIC, pip install pillow-heif"
-    for extension in extensions:
-        if extension in _CONVERTERS:
-            advice += f"; to convert {extension} to .npy or .tif, use {_CONVERTERS[extension]}"
-    return advice
 
 
 def find_images(

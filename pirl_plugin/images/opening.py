@@ -10,11 +10,11 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.decode import advice_on
 from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import (
     IMAGE_EXTENSIONS,
     FolderSource,
-    advice_on,
     class_folders,
     find_images,
     opening,

@@ -16,7 +16,14 @@ from torch.utils.data import Dataset, get_worker_info
 
 from pirl_plugin.images.channel_files import join_channels
 from pirl_plugin.images.classes import Classes, NoLabels, natural_order
-from pirl_plugin.images.decode import NEEDED_SIDE, READ_ERRORS, Decoded, decode, read_file
+from pirl_plugin.images.decode import (
+    NEEDED_SIDE,
+    READ_ERRORS,
+    Decoded,
+    advice_on,
+    decode,
+    read_file,
+)
 from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.images.statistics import Statistics, measure
 from pirl_plugin.system.console import warn, warn_once
@@ -159,7 +166,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
             except READ_ERRORS as error:
                 errors.append(f"{self.path_of(row)}: {error or 'too little memory'}")
         if not counts:
-            raise Refused(f"None of {len(errors)} images could be read. {errors[0]}")
+            advice = advice_on([os.path.splitext(self.files_of(0)[0])[1].lower()])
+            raise Refused(f"None of {len(errors)} images could be read. {errors[0]}{advice}")
         return counts.most_common(1)[0][0]
 
     def type_to_read(self, rgb: bool) -> PixelType:

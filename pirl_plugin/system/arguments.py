@@ -256,6 +256,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **settings)
+        # For argparse, -3.4e38 would be an option.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments, by default those in ``sys.argv``."""

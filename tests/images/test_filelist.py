@@ -180,3 +180,12 @@ def test_filelist__reads_arrays_and_replaces_prefixes(folder):
     np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)
     with pytest.raises(ValueError, match="Python objects"):
         open_source(folder / "objects.npy")
+
+
+@pytest.mark.parametrize("text", ["scan.dcm\n", "scan.dcm cat\n", "path,label\nscan.dcm,cat\n"])
+def test_list__of_files_in_other_formats_names_a_converter(text, tmp_path):
+    (tmp_path / "scan.dcm").write_bytes(bytes(128) + b"DICM")
+    file = tmp_path / ("list.csv" if "path" in text else "list.txt")
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"scan\.dcm: it is not .* convert \.dcm .* use pydicom"):
+        _ = open_source(file).pixel_type
