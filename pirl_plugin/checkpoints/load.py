@@ -201,7 +201,17 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
         options = record["options"]
         if architecture not in ("", RESNET):
             architecture, options = check_description(architecture, options)
-        names = ("size", "dtype", "nodata", "statistics", "mean", "std", "low", "high")
+        names = (
+            "size",
+            "dtype",
+            "nodata",
+            "channel_names",
+            "statistics",
+            "mean",
+            "std",
+            "low",
+            "high",
+        )
         values = {name: record.get(name) for name in names}
         config = NetworkConfig(architecture, options, network_class=record.get("class", ""))
         return config.with_values(origin, **values)

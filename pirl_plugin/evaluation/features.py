@@ -117,6 +117,11 @@ def config_for(
         raise Refused(
             f"The network reads images with {described}, but {source.path} has {images}. {remedy}"
         )
+    if not config.allows_channels(source.channel_names):
+        raise Refused(
+            f"The network reads the channels {' '.join(config.channel_names)}, but {source.path} "
+            f"has {' '.join(source.channel_names)}."
+        )
     if nodata is None and config.nodata is None:
         config = config.with_values("images", nodata=source.nodata)
     config = replace(config.with_values(origin, nodata=nodata), rgb=rgb)

@@ -84,7 +84,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         # Arrays of bytes, because forked workers would copy a list's strings.
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
         self._groups = groups
-        self.channel_names = natural_order(set().union(*channel_files))
+        self.channel_names = tuple(natural_order(set().union(*channel_files)))
         self._channel_files = {
             name: np.array([os.fsencode(files.get(name, "")) for files in channel_files], np.bytes_)
             for name in self.channel_names

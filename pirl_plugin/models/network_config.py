@@ -35,6 +35,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_LABELS, _floats),
     "dtype": lambda dtype: str(dtype).removeprefix("torch."),
     "nodata": float,
+    "channel_names": lambda names: tuple(map(str, names)),
 }
 
 
@@ -54,6 +55,7 @@ class NetworkConfig:
         std: per-channel standard deviation, in the same units.
         dtype: pixel dtype: ``uint8``, ``uint16`` or ``float32``.
         nodata: the value of missing pixels, besides NaN and the value that a file names.
+        channel_names: names of the channels, if each has a file of its own.
         low: smallest value per channel, where the mean was measured.
         high: largest value per channel.
         statistics: ``measured``, ``given`` or ``unknown``; empty for defaults.
@@ -76,6 +78,7 @@ class NetworkConfig:
     std: tuple[float, ...] = ()
     dtype: str = "uint8"
     nodata: float | None = None
+    channel_names: tuple[str, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     statistics: str = ""
@@ -118,6 +121,10 @@ class NetworkConfig:
     def has_statistics(self) -> bool:
         """Whether mean and standard deviation are neither defaults nor unknown."""
         return "mean" in self.origins and self.statistics != UNKNOWN
+
+    def allows_channels(self, names: tuple[str, ...]) -> bool:
+        """Return whether the network can read channels with these names; () for unknown names."""
+        return not names or self.channel_names in ((), names)
 
     @property
     def channels(self) -> int:

@@ -225,10 +225,15 @@ class PIRL(nn.Module):
         config = network_config_of(self.trunk).with_channels(len(image))
         views = PixelType(len(image), image.dtype)
         has_same_images = views == config.pixel_type and config.has_statistics
+        has_same_images &= config.allows_channels(data.source.channel_names)
         is_own_float = image.is_floating_point() and not self._normalizes_floats
         dtype = data.pixel_type.dtype if is_own_float else image.dtype
         config = config.with_values(
-            "run", size=image.shape[-1], dtype=dtype, nodata=data.source.nodata
+            "run",
+            size=image.shape[-1],
+            dtype=dtype,
+            nodata=data.source.nodata,
+            channel_names=data.source.channel_names,
         )
         if (mean is None) != (std is None):
             raise Refused("Pass both `mean` and `std`, or neither.")

@@ -10,6 +10,7 @@ import torch
 import pirl_plugin as pirl
 from pirl_plugin.evaluation import embed_command, knn_command
 from pirl_plugin.evaluation.features import config_for
+from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.timm_trunk import TimmTrunk
@@ -96,6 +97,27 @@ def test_network__with_other_pixel_type_is_refused():
     trunk.network_config = trunk.network_config.with_values("run", dtype="uint16")
     with pytest.raises(ValueError, match="3 channels of uint16, but list has 3 channels of uint8"):
         pirl.extract_features(trunk, [array(3, np.uint8, 1)], size=32)
+
+
+def test_network__reads_only_the_channels_that_it_was_trained_on(tmp_path):
+    for level, band in enumerate(("B02", "B03", "B08")):
+        for scene in "ab":
+            np.save(tmp_path / f"{scene}_{band}.npy", np.full((40, 50), level, np.uint16))
+    trunk = pirl.WideResNet(10, width=0.125, in_channels=2)
+
+    def images(bands):
+        return open_source(tmp_path, columns=Columns(pattern=f".*_(?P<channel>{bands}).npy"))
+
+    pirl.PIRL(trunk, pirl.ImageDataset(images("B0[23]"), pirl.ImageViews(image_size=32)))
+    pirl.save_trunk(trunk, tmp_path / "trunk.torch")
+    trunk = pirl.load_trunk(tmp_path / "trunk.torch")
+    with pytest.raises(ValueError, match=r"reads the channels B02 B03, but .* has B02 B08"):
+        pirl.extract_features(trunk, images("B0[28]"), size=32)
+    for same in (images("B0[23]"), [array(2, np.uint16, 1)]):
+        assert pirl.extract_features(trunk, same, size=32)[1].all()
+    pirl.PIRL(trunk, pirl.ImageDataset(images("B0[28]"), pirl.ImageViews(image_size=32)))
+    record = trunk.network_config
+    assert (record.channel_names, record.mean) == (("B02", "B08"), (0, 2))
 
 
 def test_image_with_infinite_features__counts_as_unreadable(tmp_path, caplog):

@@ -62,7 +62,7 @@ def test_label_and_group__come_from_the_pattern(scenes):
 
 def test_channel_numbers__are_in_order(tmp_path):
     save_bands(tmp_path, "a", ("10", "9", "1"))
-    assert PatternSource(tmp_path, r"a_(?P<channel>\d+)\.npy").channel_names == ["1", "9", "10"]
+    assert PatternSource(tmp_path, r"a_(?P<channel>\d+)\.npy").channel_names == ("1", "9", "10")
 
 
 def test_smaller_channels__are_resized_and_logged_once(tmp_path, caplog):

