@@ -30,24 +30,29 @@ def add_data(parser: Parser, images: int) -> None:
     """Add options for the image folder and the number of images."""
     help_text = "folder with images (default: generated, 448 px)"
     parser.add_argument("--data", type=user_path, help=help_text)
-    help_text = "images per round"
+    help_text = "images per round (default: %(default)s)"
     parser.add_argument("--images", type=WholeNumber(2), default=images, help=help_text)
 
 
 def add_device(parser: Parser) -> None:
     """Add the device option."""
-    help_text = "cpu, cuda, or auto for a GPU if available"
+    help_text = "cpu, cuda, or auto for a GPU if available (default: %(default)s)"
     parser.add_argument("--device", choices=("cpu", "cuda", "auto"), default="auto", help=help_text)
 
 
 def add_rounds(parser: Parser, rounds: int) -> None:
     """Add the option for the number of rounds."""
-    parser.add_argument("--rounds", type=WholeNumber(1), default=rounds, help="number of rounds")
+    parser.add_argument(
+        "--rounds",
+        type=WholeNumber(1),
+        default=rounds,
+        help="number of rounds (default: %(default)s)",
+    )
 
 
 def add_rows(parser: Parser) -> None:
     """Add the option for the memory bank size."""
-    help_text = "images in the bank"
+    help_text = "images in the bank (default: %(default)s)"
     parser.add_argument("--rows", type=WholeNumber(2), default=IMAGENET, help=help_text)
 
 

@@ -45,13 +45,24 @@ def main(arguments: list[str]) -> None:
     add_device(parser)
     add_rows(parser)
     add = parser.add_argument
-    add("--depth", type=int, choices=(18, 50), default=50, help="ResNet depth")
+    add(
+        "--depth",
+        type=int,
+        choices=(18, 50),
+        default=50,
+        help="ResNet depth (default: %(default)s)",
+    )
     add("--precision", nargs="+", choices=_PRECISIONS, default=_PRECISIONS,
         help="dtype for matrix products")  # fmt: skip
     batches = [32, 64, 128, 256]
     add("--batch", type=WholeNumber(1), nargs="+", default=batches, help="images per step")
-    add("--negatives", type=WholeNumber(1), default=32_000, help="N")
-    add("--steps", type=WholeNumber(1), default=10, help="timed steps, after 3 untimed steps")
+    add("--negatives", type=WholeNumber(1), default=32_000, help="N (default: %(default)s)")
+    add(
+        "--steps",
+        type=WholeNumber(1),
+        default=10,
+        help="timed steps, after 3 untimed steps (default: %(default)s)",
+    )
     report(run, parser.parse_args(arguments))
 
 

@@ -209,17 +209,29 @@ def shared_options(description: str) -> Parser:
     parser = Parser(description=description.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--epochs", type=int, default=40, help="number of epochs")
+    parser.add_argument(
+        "--epochs", type=int, default=40, help="number of epochs (default: %(default)s)"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="ResNet depth")
-    parser.add_argument("--width", type=float, default=0.5, help="ResNet width")
+    parser.add_argument(
+        "--depth",
+        type=int,
+        choices=(10, 18, 50),
+        default=10,
+        help="ResNet depth (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--width", type=float, default=0.5, help="ResNet width (default: %(default)s)"
+    )
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     precisions = ("float32", "bfloat16")
     parser.add_argument("--precision", choices=precisions, default=fast_precision())
     help_text = "training images used to evaluate networks (default: all)"
     parser.add_argument("--measured-images", type=int, help=help_text)
-    parser.add_argument("--workers", type=int, default=0, help="loader workers")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="loader workers (default: %(default)s)"
+    )
     return parser
 
 
@@ -229,7 +241,11 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument(
-        "--rates", type=float, nargs="+", default=RATES, help="learning rates for 32 images"
+        "--rates",
+        type=float,
+        nargs="+",
+        default=RATES,
+        help="learning rates for 32 images (default: %(default)s)",
     )
     parser.add_argument("--chosen", type=Path, help="a peers.json to take the choice from")
     options = parser.parse_args()

@@ -272,11 +272,18 @@ def main() -> None:
     parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--out", type=Path, required=True, help="claims.json, figures, runs")
-    parser.add_argument("--recipe", choices=[*RECIPES], default="paper", help="loss settings")
+    parser.add_argument(
+        "--recipe", choices=[*RECIPES], default="paper", help="loss settings (default: %(default)s)"
+    )
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--sweeps", nargs="*", choices=[*SWEEPS], default=[*SWEEPS])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--images-seen", type=int, default=240_000, help="images seen per model")
+    parser.add_argument(
+        "--images-seen",
+        type=int,
+        default=240_000,
+        help="images seen per model (default: %(default)s)",
+    )
     options = parser.parse_args()
     comparison = Comparison(options)
     file = options.out / "claims.json"

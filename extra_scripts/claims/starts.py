@@ -212,19 +212,30 @@ def main() -> None:
     add("--out", type=Path, required=True, help="folder for the results")
     add("--weights", type=Path, help="EfficientNet-Lite0 weights, for rows that start from them")
     add("--rows", nargs="+", type=RowName.parse, help="row names (default: all on the page)")
-    add("--images", type=int, default=2000, help="number of training photos to draw")
+    add(
+        "--images",
+        type=int,
+        default=2000,
+        help="number of training photos to draw (default: %(default)s)",
+    )
     add("--chosen", type=Path, help="starts.json with settings for continued networks")
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    add("--width", type=float, default=0.5, help="ResNet-10 width")
+    add("--width", type=float, default=0.5, help="ResNet-10 width (default: %(default)s)")
     add("--image-size", type=int, default=64)
     add(
         "--image-scale",
         nargs=2,
         type=float,
         default=PHOTO_CROPS,
-        help="smallest and largest crop in training, as fractions of the image's area",
+        help="smallest and largest crop in training, as fractions of the image's area "
+        "(default: %(default)s)",
     )
-    add("--published-size", type=int, default=128, help="size at which to measure their cost")
+    add(
+        "--published-size",
+        type=int,
+        default=128,
+        help="size at which to measure their cost (default: %(default)s)",
+    )
     add("--costs", action="store_true", help="measure the cost per image, on an idle machine")
     add("--choose", action="store_true", help="evaluate on training photos that are not drawn")
     options = parser.parse_args()

@@ -275,7 +275,7 @@ def main() -> None:
     parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="+", help="starts.json for each data set")
     parser.add_argument("--out", type=Path, required=True, help="folder for the report")
-    parser.add_argument("--name", default="starts", help="name of the files")
+    parser.add_argument("--name", default="starts", help="name of the files (default: %(default)s)")
     options = parser.parse_args()
     sets = [Accuracies(json.loads(file.read_text("utf-8"))) for file in options.files]
     measured = sorted({row for one in sets for row in one.rows}, key=lambda row: row.order)

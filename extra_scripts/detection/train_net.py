@@ -185,7 +185,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--data", type=user_path, help="folder with VOC2007, VOC2012, coco")
     add("--out", type=output_folder, help="folder (default: runs/detection/CONFIG_CHECKPOINT)")
     add("--num-gpus", type=int, help="GPUs per trial (default: all)")
-    add("--trials", type=WholeNumber(1), default=1, help="number of trials, with seeds 0, 1, …")
+    add(
+        "--trials",
+        type=WholeNumber(1),
+        default=1,
+        help="number of trials, with seeds 0, 1, … (default: %(default)s)",
+    )
     add("--trunk", metavar="NAME", help="as in pirl-plugin export")
     add("options", nargs="*", metavar="KEY VALUE", help="Detectron2 options")
     options = parser.parse_args(arguments)

@@ -90,12 +90,32 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="folder with images, such as IMAGENET/train",
     )
     add("--out", type=shared.output_folder, required=True, help="folder for invariance.json, .svg")
-    add("--images", type=shared.WholeNumber(2), default=1000, help="number of random images")
-    add("--transforms", type=shared.WholeNumber(1), default=4, help="versions per image")
-    add("--seed", type=shared.WholeNumber(0), default=0, help="seed for images and transforms")
+    add(
+        "--images",
+        type=shared.WholeNumber(2),
+        default=1000,
+        help="number of random images (default: %(default)s)",
+    )
+    add(
+        "--transforms",
+        type=shared.WholeNumber(1),
+        default=4,
+        help="versions per image (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=shared.WholeNumber(0),
+        default=0,
+        help="seed for images and transforms (default: %(default)s)",
+    )
     size = "pixels, if the run has no size (default: another run's size, or 224)"
     add("--size", type=shared.WholeNumber(1, 4096), help=size)
-    add("--device", type=shared.device_name, default="auto", help="cpu, cuda:N, or auto: a GPU")
+    add(
+        "--device",
+        type=shared.device_name,
+        default="auto",
+        help="cpu, cuda:N, or auto: a GPU (default: %(default)s)",
+    )
     return parser.parse_args(arguments)
 
 

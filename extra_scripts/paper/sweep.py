@@ -391,7 +391,8 @@ def main(arguments: list[str]) -> None:
         help="evaluate with SVMs on VOC07 (Fig. 7), not with linear classifiers")  # fmt: skip
     add("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
     add("--scale", choices=["paper", "quick"], default="paper",
-        help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU")  # fmt: skip
+        help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU "
+        "(default: %(default)s)")  # fmt: skip
     add("--values", nargs="+", metavar="V", help="only these values (default: the paper's)")
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
         help="an override for every benchmark; repeatable")  # fmt: skip

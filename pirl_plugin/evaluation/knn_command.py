@@ -65,7 +65,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         default=[20],
         help="numbers of neighbors (default: 20); the first gives knn_top1",
     )
-    temperature = "temperature for the votes"
+    temperature = "temperature for the votes (default: %(default)s)"
     add("--temperature", type=float, default=0.07, help=temperature)
     features = "save one layer's features to NAME.npz, to reuse them later and to resume"
     add("--features", type=arguments.OutputFile((".npz",)), help=features)

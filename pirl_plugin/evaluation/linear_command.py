@@ -157,6 +157,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--layer", metavar="NAME", help=layer)
     fit_all = "after measuring the accuracy, fit the saved classifier to the test images too"
     add("--fit-all", action="store_true", help=fit_all)
-    out = "folder for classifier.torch and results.json"
+    out = "folder for classifier.torch and results.json (default: %(default)s)"
     add("--out", type=arguments.output_folder, default="runs/linear", help=out)
     return arguments.parse_labeled(parser, argv)

@@ -29,11 +29,22 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("input", metavar="IN", type=input_path, help="folder with images")
     add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")
-    add("--size", type=WholeNumber(1), default=256, help="shorter side of a copy in pixels")
-    add("--quality", type=WholeNumber(1, 95), metavar="1…95", default=90, help="JPEG quality")
+    add(
+        "--size",
+        type=WholeNumber(1),
+        default=256,
+        help="shorter side of a copy in pixels (default: %(default)s)",
+    )
+    add(
+        "--quality",
+        type=WholeNumber(1, 95),
+        metavar="1…95",
+        default=90,
+        help="JPEG quality (default: %(default)s)",
+    )
     add("--nodata", type=float, metavar="VALUE", help="value of missing pixels, which stay missing")
     add(
         "--workers", type=WholeNumber(0), default=usable_cores(),
-        help="worker processes; 0 runs in this process",
+        help="worker processes; 0 runs in this process (default: %(default)s)",
     )  # fmt: skip
     return parser.parse_args(arguments)

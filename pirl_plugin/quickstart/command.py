@@ -43,10 +43,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, "
         "with CLASS/*, or with images (default: generated sample images)")  # fmt: skip
-    add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
+    add(
+        "--out",
+        type=output_folder,
+        default="runs/quickstart",
+        help="folder for the results (default: %(default)s)",
+    )
     add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with jigsaw or rotation, "
         "or NPID (default: jigsaw; with --data, npid, which gains more in equal time)")  # fmt: skip
-    add("--seed", type=WholeNumber(0), default=0, help="random seed")
+    add("--seed", type=WholeNumber(0), default=0, help="random seed (default: %(default)s)")
     add("--epochs", type=WholeNumber(1), help="pre-training epochs (default: 16 for sample "
         "images; for yours, enough for about ten minutes)")  # fmt: skip
     options = parser.parse_args(arguments)

@@ -235,13 +235,15 @@ LAYER: Options = {"--layer": dict(metavar="NAME", help=_LAYERS)}
 """Where to take features from; None if the user does not choose a layer."""
 
 COMPUTING: Options = {
-    "--batch": dict(type=WholeNumber(1), default=128, help="batch size"),
+    "--batch": dict(type=WholeNumber(1), default=128, help="batch size (default: %(default)s)"),
     "--workers": dict(
         type=WholeNumber(0, 1024),
         help="worker processes that decode images (default: based on the number of cores)",
     ),
     "--device": dict(
-        type=device_name, default="auto", help="cpu, cuda:N, or auto for a GPU if available"
+        type=device_name,
+        default="auto",
+        help="cpu, cuda:N, or auto for a GPU if available (default: %(default)s)",
     ),
 }
 """How to read images and compute."""
@@ -255,7 +257,9 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=HelpFormatter, allow_abbrev=False, **settings)
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings
+        )
         # For argparse, -3.4e38 would be an option.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
@@ -344,11 +348,3 @@ def parse_labeled(parser: Parser, arguments: list[str]) -> argparse.Namespace:
     if [path is not None for path in paths] not in ([True, False, False], [False, True, True]):
         parser.error("pass --data DIR, or both --train PATH and --val PATH")
     return options
-
-
-class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Show defaults except None, bools and lists; keep line breaks in descriptions."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        hidden = action.default is None or isinstance(action.default, (bool, list))
-        return action.help if hidden else super()._get_help_string(action)

@@ -278,7 +278,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.usage = "%(prog)s [options] [KEY=VALUE …]"
     parser.set_defaults(batch=_BATCH)
     add = parser.add_argument
-    out = "folder for the run"
+    out = "folder for the run (default: %(default)s)"
     add("--out", type=arguments.output_folder, default="runs/finetune", help=out)
     add("--fraction", type=float, help="train on this fraction of the images, such as 0.1")
     add("--scratch", action="store_true", help="also train the same network from random weights")
