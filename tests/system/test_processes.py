@@ -1,11 +1,13 @@
 """What child processes import, and how many cores a process may use."""
 
 import os
+import sys
 
 import pytest
 
 from pirl_plugin.system import cores as processor
 from pirl_plugin.system.cores import thread_limit, usable_cores
+from tests.helpers.launched import gone, started
 from tests.helpers.programs import run_python
 
 # Its multiprocessing children must have the same import path. No signal may end them, or be lost.
@@ -87,3 +89,22 @@ def test_usable_cores__respect_affinity_and_container(tmp_path, monkeypatch, fil
     for name, text in files.items():
         (tmp_path / name).write_text(f"{text}\n")
     assert usable_cores() == cores
+
+
+STARTS_COMMAND = """
+import subprocess
+from pirl_plugin.system.processes import own_command
+
+command = own_command()
+command[2] = command[2].replace("main()", "print('ready', flush=True); import time; time.sleep(99)")
+subprocess.run(command)
+"""
+
+
+def test_own_command__ends_with_killed_parent(tmp_path):
+    command = [sys.executable, "-c", STARTS_COMMAND]
+    with started([], tmp_path / "console", command=command) as run:
+        run.wait_for("ready")
+        run.process.kill()
+        run.process.wait()
+        assert gone(run)
