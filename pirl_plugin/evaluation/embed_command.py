@@ -13,15 +13,16 @@ from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.text import printable, truncate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from pirl_plugin.checkpoints.classifier import Classifier
     from pirl_plugin.evaluation.feature_gallery import Gallery
     from pirl_plugin.evaluation.feature_store import FeatureFile
-    from pirl_plugin.evaluation.report import Report
-    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.source import ImageSource
-    from pirl_plugin.models.trunks import AnyTrunk
 
 _MOST_NAMES = 30  # of classes
 
@@ -30,20 +31,64 @@ def main(argv: list[str]) -> None:
     """Write the file, and print unreadable images."""
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.features", options.workers)
+    import torch
+
+    from pirl_plugin.checkpoints.classifier import read_classifier
+    from pirl_plugin.evaluation.embed_report import write_report
+    from pirl_plugin.evaluation.feature_gallery import Gallery
+    from pirl_plugin.evaluation.feature_store import FeatureFile
+    from pirl_plugin.evaluation.features import fill
+    from pirl_plugin.evaluation.pictures import page_images
     from pirl_plugin.evaluation.report import open_report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.opening import open_source
+    from pirl_plugin.images.source import content_stamp
+    from pirl_plugin.models.resnet import LAST
 
     request = Request.of_options(options)
-    source = open_source(options.data, columns=request.columns)
-    trunk = request.load_network(source)
-    print(f"images: {source.summary()}, {_labels(source)}")
-    layer, classifier = _choose_layer(request)
-    report = open_report(options.report, options.show, source, request.weights, trunk)
-    if options.sort_into is not None:
-        _prepare_sorting(options, source, classifier)
     with locked_file(options.out, "--out"):
-        _embed(options, request, trunk, source, layer, classifier, report)
+        source = open_source(options.data, columns=request.columns)
+        trunk = request.load_network(source)
+        print(f"images: {source.summary()}, {_labels(source)}")
+        layer = request.layer or LAST
+        classifier = read_classifier(request.checkpoint)
+        if classifier is not None:
+            if request.layer is not None:
+                check_name("--layer", request.layer, [classifier.layer])
+            layer = classifier.layer
+            print(f"the classifier on {layer} has {len(classifier.classes)} classes")
+        report = open_report(options.report, options.show, source, request.weights, trunk)
+        if options.sort_into is not None:
+            _claim_folder(options, source, classifier)
+        if options.out.suffix == ".parquet":
+            import pyarrow  # noqa: F401 (fails before the features are computed)
+
+        description = request.identify_features(trunk, layer)
+        gallery = None if options.nearest is None else Gallery(options.nearest, description)
+        # A complete file is reused only with an equal identity, so all options that change its
+        # content belong in it.
+        stamp = None if options.nearest is None else content_stamp(options.nearest)
+        file = FeatureFile(options.out, {**description, "--nearest": stamp}, source, options.data)
+        if gallery is not None:
+            gallery.fill(file)
+        fill(file, [trunk], layer, request.batch, request.workers)
+        features = torch.from_numpy(file.features["features"])
+        digests = torch.from_numpy(file.digests)
+        columns = _columns(features, file.paths, classifier, gallery)
+
+        if not file.columns or not file.columns.issuperset(columns):
+            _write(file, features, columns, options.no_features)
+        if options.sort_into is not None:
+            _sort(file, columns, options.sort_into, options.min_probability)
+        for name in file.unreadable_names:
+            print(f"unreadable, skipped: {printable(name)}")
+        print(f"{options.out}: {len(features):,} images, layer {layer}")
+        if report is not None:
+            images = page_images(source, file.rows, report.display)
+            if classifier is not None:
+                predictions = classifier.predict(features)
+                images = images.with_predictions(slice(None), *predictions, classifier.classes)
+            write_report(report, images, features, digests, layer)
 
 
 def _labels(source: ImageSource) -> str:
@@ -56,23 +101,10 @@ def _labels(source: ImageSource) -> str:
     return "unlabeled"
 
 
-def _choose_layer(request: Request) -> tuple[str, Classifier | None]:
-    """Return the layer to take features from, and the checkpoint's classifier on it, if any."""
-    from pirl_plugin.checkpoints.classifier import read_classifier
-    from pirl_plugin.models.resnet import LAST
-
-    classifier = read_classifier(request.checkpoint)
-    if classifier is None:
-        return request.layer or LAST, None
-    if request.layer is not None:
-        check_name("--layer", request.layer, [classifier.layer])
-    print(f"the classifier on {classifier.layer} has {len(classifier.classes)} classes")
-    return classifier.layer, classifier
-
-
-def _prepare_sorting(
+def _claim_folder(
     options: argparse.Namespace, source: ImageSource, classifier: Classifier | None
 ) -> None:
+    """Check that images can be sorted, and claim ``--sort-into``."""
     from pirl_plugin.evaluation.sorting import UNSURE, check_folder_names, claim_sorted
 
     if classifier is None:
@@ -89,93 +121,54 @@ def _prepare_sorting(
     claim_sorted(options.sort_into, source, classifier)
 
 
-def _embed(
-    options: argparse.Namespace,
-    request: Request,
-    trunk: AnyTrunk,
-    source: ImageSource,
-    layer: str,
-    classifier: Classifier | None,
-    report: Report | None,
-) -> None:
-    import numpy as np
-    import torch
-
-    from pirl_plugin.evaluation.embed_report import write_report
-    from pirl_plugin.evaluation.feature_gallery import Gallery
-    from pirl_plugin.evaluation.feature_store import FeatureFile
-    from pirl_plugin.evaluation.features import fill
-    from pirl_plugin.evaluation.pictures import page_images
-    from pirl_plugin.evaluation.sorting import UNSURE, sort_images
-    from pirl_plugin.images.source import content_stamp
-
-    if options.out.suffix == ".parquet":
-        import pyarrow  # noqa: F401 (fails before the features are computed)
-    # A complete file is reused only with an equal identity, so all options that change its content
-    # belong in it.
-    description = request.identify_features(trunk, layer)
-    gallery = None
-    if options.nearest is not None:
-        gallery = Gallery(options.nearest, description)
-        description["--nearest"] = content_stamp(options.nearest)
-    file = FeatureFile(options.out, description, source, options.data)
-    if gallery is not None:
-        gallery.fill(file)
-    fill(file, [trunk], layer, request.batch, request.workers)
-
-    features = file.features["features"]
-    digests = file.digests
-    columns = _columns(file, features, classifier, gallery)
-
-    if not file.holds(columns):
-        kept = {} if options.no_features else {"features": features}
-        file.write(columns, kept, _order(columns) if options.no_features else None)
-    rows = file.readable.nonzero()[:, 0].tolist()
-    if options.sort_into is not None:
-        is_sure = columns["probability"] >= options.min_probability
-        folders = np.where(is_sure, columns["predicted"], UNSURE)
-        sort_images(options.sort_into, source, rows, folders.tolist())
-        print(f"{options.sort_into}: {len(rows):,} images in one folder per class")
-    for name in file.unreadable_names():
-        print(f"unreadable, skipped: {printable(name)}")
-    print(f"{options.out}: {len(rows):,} images, layer {layer}")
-    if report is not None:
-        images = page_images(source, rows, report.display)
-        if classifier is not None:
-            predictions = classifier.predict(torch.from_numpy(features))
-            images = images.with_predictions(slice(None), *predictions, classifier.classes)
-        write_report(report, images, torch.from_numpy(features), torch.from_numpy(digests), layer)
-
-
 def _columns(
-    file: FeatureFile,
-    features: NDArray[Any],
+    features: Tensor,
+    paths: NDArray[np.str_],
     classifier: Classifier | None,
     gallery: Gallery | None,
 ) -> dict[str, NDArray[Any]]:
     """Return predictions and nearest images for features ``(N, D)``, each ``(N,)``."""
     import numpy as np
-    import torch
 
     columns: dict[str, NDArray[Any]] = {}
     if classifier is not None:
-        index, probability = classifier.predict(torch.from_numpy(features))
-        columns["predicted"] = np.array(classifier.classes)[index.numpy()]
+        index, probability = classifier.predict(features)
+        columns["predicted"] = np.array(classifier.classes)[index]
         columns["probability"] = probability.numpy()
     if gallery is not None:
-        columns |= gallery.find_nearest(file.readable_paths(), features)
+        columns |= gallery.find_nearest(paths, features)
     return columns
 
 
-def _order(columns: dict[str, NDArray[Any]]) -> NDArray[Any] | None:
-    """Order rows by predicted class and probability, or by similarity; None: as read."""
+def _write(
+    file: FeatureFile, features: Tensor, columns: dict[str, NDArray[Any]], no_features: bool
+) -> None:
+    """Write ``--out``; without features, order rows by class and probability, or similarity."""
     import numpy as np
 
+    if not no_features:
+        file.write(columns, {"features": features.numpy()})
+        return
+    order = None
     if "predicted" in columns:
-        return np.lexsort((-columns["probability"], columns["predicted"]))
-    if "similarity" in columns:
-        return np.argsort(-columns["similarity"], kind="stable")
-    return None
+        order = np.lexsort((-columns["probability"], columns["predicted"]))
+    elif "similarity" in columns:
+        order = np.argsort(-columns["similarity"], kind="stable")
+    file.write(columns, {}, order)
+
+
+def _sort(
+    file: FeatureFile, columns: dict[str, NDArray[Any]], folder: Path, min_probability: float
+) -> None:
+    """Link the images into folders, by predicted class."""
+    import numpy as np
+
+    from pirl_plugin.evaluation.sorting import UNSURE, sort_images
+
+    is_sure = columns["probability"] >= min_probability
+    folders = np.where(is_sure, columns["predicted"], UNSURE)
+    sort_images(folder, file.source, file.rows, folders.tolist())
+    print(f"{folder}: {len(file.rows):,} images in one folder per class")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pirl_plugin.evaluation.feature_store import (
-    Batch,
     FeatureFile,
     describe_images,
     read_progress,
-    require_same,
+    stamps_of,
 )
 from pirl_plugin.evaluation.knn import find_neighbors
-from pirl_plugin.images.source import content_stamp
 from pirl_plugin.system.failures import Refused
-
-_BLOCK = 4096  # images at a time
 
 
 class Gallery:
@@ -31,14 +28,6 @@ class Gallery:
         path: ``.npz``.
         network: JSON that identifies the network and layer, which must match the file's.
 
-    Attributes:
-        identity: JSON that identifies the features.
-        readable: bool ``(images,)``, whether each image was readable.
-        features: float32 ``(N, D)`` for the N readable images.
-        digests: int64 ``(N,)``.
-        names: the N images' names.
-        paths: the N images' paths, without symbolic links.
-
     Raises:
         Refused: the file was written by another program, is for another network, or its images
             have changed since.
@@ -46,38 +35,26 @@ class Gallery:
 
     def __init__(self, path: Path, network: Mapping[str, Any]) -> None:
         remedy = "Pass a file that embed wrote with the same network and options."
-        progress = read_progress(path, remedy)
-        self.identity = progress["identity"]
-        require_same(path, network, {key: self.identity.get(key) for key in network}, remedy)
-        self.readable = torch.ones(progress["done"], dtype=torch.bool)
-        self.readable[progress["unreadable"]] = False
-        content = np.load(path)
-        self.features = torch.from_numpy(content["features"])
-        self.digests = content["digests"]
-        self.names = content["files"]
-        self.paths = content.get("paths", np.array([], np.str_))
-        stamps = np.array(list(map(content_stamp, self.paths)), np.str_)
-        if len(stamps) != len(self.names) or (stamps != content["stamps"]).any():
+        self._identity, self._readable = read_progress(path, network, remedy)
+        self._path = path
+        self._content = np.load(path)
+        self._names = self._content["files"]
+        self._paths = self._content.get("paths", np.array([], np.str_))
+        is_known = len(self._paths) == len(self._names)
+        if not is_known or (stamps_of(self._paths) != self._content["stamps"]).any():
             raise Refused(
                 f"The images in {path} have changed since it was written, or it does not record "
                 f"them. Write it again."
             )
 
     def fill(self, file: FeatureFile) -> None:
-        """Copy the features to an empty file for the same images, instead of computing them."""
+        """Give the features to an empty file for the same images, instead of computing them."""
         images = describe_images(file.source)
-        is_same = all(self.identity.get(key) == value for key, value in images.items())
-        if not is_same or len(file.readable) > 0:
-            return
-        place = self.readable.cumsum(0) - 1  # of each readable image in the gallery
-        for rows in torch.arange(len(place)).split(_BLOCK):
-            at = place[rows].clamp(min=0)
-            digests = torch.from_numpy(self.digests)[at]
-            file.append(Batch([self.features[at]], self.readable[rows], digests))
+        is_same = all(self._identity.get(key) == value for key, value in images.items())
+        if is_same and len(file.readable) == 0:
+            file.take(self._path, self._readable)
 
-    def find_nearest(
-        self, paths: NDArray[np.str_], features: NDArray[np.float32]
-    ) -> dict[str, NDArray[Any]]:
+    def find_nearest(self, paths: NDArray[np.str_], features: Tensor) -> dict[str, NDArray[Any]]:
         """Return the columns ``nearest`` (a name) and ``similarity`` (the cosine).
 
         Skips the file's entry for the same image, which has the same path. If there is no other,
@@ -87,15 +64,14 @@ class Gallery:
             paths: paths of the M images, without symbolic links.
             features: ``(M, D)``.
         """
-        count = min(2, len(self.names))
-        nearest, cosines = find_neighbors(torch.from_numpy(features), self.features, count)
-        rows = nearest.numpy()  # numpy takes a tensor with one number for a number
-        is_itself = self.paths[rows[:, 0]] == paths
-        choice = is_itself.astype(int) % count
-        images = np.arange(len(paths))
-        chosen = rows[images, choice]
-        has_no_other = self.paths[chosen] == paths  # the file has only this image
+        gallery = torch.from_numpy(self._content["features"])
+        nearest, cosines = find_neighbors(features, gallery, k=2)
+        is_other = torch.from_numpy(self._paths[nearest.numpy()] != paths[:, None])  # (M, 1 or 2)
+        column = is_other.int().argmax(dim=1, keepdim=True)
+        row = nearest.gather(1, column)[:, 0].numpy()
+        cosine = cosines.gather(1, column)[:, 0].numpy()
+        has_other = is_other.any(dim=1).numpy()  # otherwise the file has only this image
         return {
-            "nearest": np.where(has_no_other, "", self.names[chosen]),
-            "similarity": np.where(has_no_other, np.nan, cosines.numpy()[images, choice]),
+            "nearest": np.where(has_other, self._names[row], ""),
+            "similarity": np.where(has_other, cosine, np.nan),
         }

@@ -29,16 +29,8 @@ from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.source import ImageSource, content_stamp
 from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import (
-    atomic_write,
-    digest_of,
-    naming_failures,
-    open_itself,
-    remove,
-    write_json,
-)
+from pirl_plugin.system.files import atomic_write, digest_of, remove
 
-_PROGRESS = "progress.json"
 _REPLACE = "Choose another file name, or delete it."
 
 
@@ -57,19 +49,19 @@ class Batch(NamedTuple):
 
 
 class FeatureFile:
-    """A feature file, perhaps still incomplete.
+    """A feature file. While features are computed, a folder beside it has a file for each batch.
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
         description: JSON that identifies the features for any images: network, layer and options.
         source: the images.
         root: folder that names in the file are relative to; None: absolute names.
-        arrays: names of the arrays of features.
+        names: names of the arrays of features.
 
     Attributes:
         source: the images.
         readable: bool ``(images,)``, whether each image read so far is readable.
-        is_complete: whether the file has features for all images.
+        columns: names of the arrays in the complete file; empty if it is incomplete.
 
     Raises:
         Refused: the file holds different features, or lacks some.
@@ -81,88 +73,82 @@ class FeatureFile:
         description: Mapping[str, Any],
         source: ImageSource,
         root: Path | None = None,
-        arrays: Sequence[str] = ("features",),
+        names: Sequence[str] = ("features",),
     ) -> None:
         self.path = path
         self.source = source
-        self._arrays = arrays
+        self._names = names
         self._prefix = "" if root is None else os.path.join(root, "")
-        identity = {**description, "set of networks": arrays, **describe_images(source)}
-        self._identity: dict[str, Any] = json.loads(json.dumps(identity))  # as it will be read back
-        self._parts = path.with_name(f"{path.name}.unfinished")
-        self._files: list[Any] = []  # one for each array of features, and the last for digests
-        self._row_bytes: list[int] = []
+        self._identity = {**description, "set of networks": names, **describe_images(source)}
+        self._folder = path.with_name(f"{path.name}.unfinished")
+        self._files: list[Path] = []
         self.readable = torch.zeros(0, dtype=torch.bool)
-        self.is_complete = path.exists()
-        if self._parts.is_symlink():  # someone else may have planted it
+        if self._folder.is_symlink():  # someone else may have planted it
             self.discard()
-        file = path if self.is_complete else self._parts / _PROGRESS
-        if not file.exists():
-            return
-        progress = read_progress(file)
-        stored = path if self.is_complete else self._parts
-        require_same(stored, self._identity, progress["identity"])
-        self.readable = torch.ones(progress["done"], dtype=torch.bool)
-        self.readable[progress["unreadable"]] = False
-        self._row_bytes = progress["row_bytes"]
-        if not self.is_complete:
-            self._open_parts()
-            return
-        self._stored = np.load(path)
-        lacking = {"digests", *arrays} - set(self._stored)
-        if lacking:
-            raise Refused(f"{path} lacks {' and '.join(sorted(lacking))}. {_REPLACE}")
+        self.columns: set[str] = set()
+        if path.exists():
+            self._resume(path)
+            with np.load(path) as content:
+                self.columns = set(content)
+            lacking = {"digests", *names} - self.columns
+            if lacking:
+                raise Refused(f"{path} lacks {' and '.join(sorted(lacking))}. {_REPLACE}")
+        else:
+            while self._next_part().exists():
+                self._resume(self._next_part())
+
+    def take(self, file: Path, readable: Tensor) -> None:
+        """Take the features of the next images from a file, instead of computing them.
+
+        Args:
+            file: ``.npz``, complete or a part.
+            readable: bool ``(B,)``, whether each of these images is readable.
+        """
+        self._files.append(file)
+        self.readable = torch.cat([self.readable, readable])
 
     def append(self, batch: Batch) -> None:
         """Store features for the next images; the same command resumes after them."""
-        arrays = [part[batch.readable].float() for part in batch.features]
-        arrays.append(batch.digests[batch.readable, None])
-        if not self._files:
-            self.discard()
-            self._row_bytes = [array.shape[1] * array.element_size() for array in arrays]
-            self._open_parts()
-        with naming_failures(self._parts):
-            for file, array in zip(self._files, arrays, strict=True):
-                file.write(array.cpu().numpy().tobytes())
-                os.fsync(file.fileno())
-        self.readable = torch.cat([self.readable, batch.readable])
-        write_json(self._parts / _PROGRESS, self._progress())
+        part = self._next_part()
+        arrays = {"digests": batch.digests[batch.readable].numpy()}
+        for name, features in zip(self._names, batch.features, strict=True):
+            arrays[name] = features[batch.readable].float().cpu().numpy()
+        _save(part, arrays, self._identity, batch.readable)
+        self.take(part, batch.readable)
 
-    def _open_parts(self) -> None:
-        """Open a file for each array, with the rows of the readable images."""
-        with naming_failures(self._parts):
-            self._parts.mkdir(exist_ok=True)
-            for number, size in enumerate(self._row_bytes):
-                part = self._parts / f"{number}.bin"
-                file = open(part, "a+b", buffering=0, opener=open_itself)
-                file.truncate(int(self.readable.sum()) * size)  # without a batch not yet counted
-                self._files.append(file)
+    def _next_part(self) -> Path:
+        """Return the file for the next batch, which is named after its first image."""
+        return self._folder / f"{len(self.readable)}.npz"
+
+    def _resume(self, file: Path) -> None:
+        _, readable = read_progress(file, self._identity, _REPLACE)
+        self.take(file, readable)
 
     @property
     def features(self) -> dict[str, NDArray[np.float32]]:
         """Name → ``(N, D)`` for the N readable images."""
-        if self.is_complete:
-            return {name: self._stored[name] for name in self._arrays}
-        num_readable = int(self.readable.sum())
-        features = {}
-        for name, file in zip(self._arrays, self._files[:-1], strict=True):
-            features[name] = np.memmap(file, np.float32, "r+").reshape(num_readable, -1)
-        return features
+        return {name: self._array(name) for name in self._names}
 
     @property
     def digests(self) -> NDArray[np.int64]:
         """Digest of each readable image, int64 ``(N,)``."""
-        if self.is_complete:
-            return self._stored["digests"]
-        return np.memmap(self._files[-1], np.int64, "r+")
+        return self._array("digests")
 
-    def holds(self, columns: Iterable[str]) -> bool:
-        """Return whether the file is complete, with these columns."""
-        return self.is_complete and set(columns) <= set(self._stored)
+    def _array(self, name: str) -> NDArray[Any]:
+        array = np.empty(0)
+        start = 0
+        for file in self._files:
+            with np.load(file) as content:
+                values = content[name]
+            if start == 0:  # one array, because joining parts would need twice the memory
+                array = np.empty((int(self.readable.sum()), *values.shape[1:]), values.dtype)
+            array[start : start + len(values)] = values
+            start += len(values)
+        return array
 
     def discard(self) -> None:
         """Remove the parts of an incomplete file."""
-        remove(self._parts)
+        remove(self._folder)
 
     def write(
         self,
@@ -177,45 +163,45 @@ class FeatureFile:
             features: name → ``(N, D)``.
             order: int64 ``(N,)``, row order in a table; None: as read.
         """
-        names = self.readable_names()
         labels = self._labels()
-        if self.path.suffix == ".npz":
-            self._write_npz({"files": names, **columns, **features}, labels)
-        else:
+        names = np.array([self._name_of(row) for row in self.rows], np.str_)
+        if self.path.suffix != ".npz":
             table: dict[str, NDArray[Any]] = {"file": names}
             if labels is not None:
                 classes = np.array([*self.source.classes, ""])  # the last is for NO_CLASS, −1
                 table |= {"label": labels, "class": classes[labels]}
             write_table(self.path, {**table, **columns}, features, order)
-        remove(self._parts)
+        else:
+            arrays = {**columns, **features}
+            if labels is not None:
+                arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
+            arrays |= {
+                "files": names,
+                "digests": self.digests,
+                "paths": self.paths,
+                "stamps": stamps_of(self.paths),
+                "unreadable": np.array(self.unreadable_names, np.str_),
+            }
+            _save(self.path, arrays, self._identity, self.readable)
+        self.discard()
 
-    def _write_npz(self, arrays: dict[str, NDArray[Any]], labels: NDArray[np.int64] | None) -> None:
-        if labels is not None:
-            arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
-        arrays["digests"] = self.digests
-        arrays["paths"] = self.readable_paths()
-        arrays["stamps"] = np.array(list(map(content_stamp, arrays["paths"])), np.str_)
-        arrays["unreadable"] = np.array(self.unreadable_names(), dtype=np.str_)
-        arrays["progress"] = np.array(json.dumps(self._progress()))
-        with atomic_write(self.path) as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+    @property
+    def rows(self) -> list[int]:
+        """The N readable images' rows in the source."""
+        return self.readable.nonzero()[:, 0].tolist()
 
-    def readable_names(self) -> NDArray[np.str_]:
-        """Return the N readable images' names."""
-        return np.array(self._names(self.readable))
+    @property
+    def paths(self) -> NDArray[np.str_]:
+        """The N readable images' paths, without symbolic links."""
+        return np.array([os.path.realpath(self.source.path_of(row)) for row in self.rows], np.str_)
 
-    def readable_paths(self) -> NDArray[np.str_]:
-        """Return the N readable images' paths, without symbolic links."""
-        rows = self.readable.nonzero()[:, 0].tolist()
-        return np.array([os.path.realpath(self.source.path_of(row)) for row in rows], np.str_)
-
+    @property
     def unreadable_names(self) -> list[str]:
-        """Return the unreadable images' names."""
-        return self._names(~self.readable)
+        """The unreadable images' names."""
+        return [self._name_of(row) for row in (~self.readable).nonzero()[:, 0].tolist()]
 
-    def _names(self, is_named: Tensor) -> list[str]:
-        paths = map(self.source.path_of, is_named.nonzero()[:, 0].tolist())
-        return [path.removeprefix(self._prefix) for path in paths]
+    def _name_of(self, row: int) -> str:
+        return self.source.path_of(row).removeprefix(self._prefix)
 
     def _labels(self) -> NDArray[np.int64] | None:
         """Return the labels of the readable images; None if the source names no classes."""
@@ -224,51 +210,56 @@ class FeatureFile:
                 return self.source.labels()[self.readable.numpy()]
         return None
 
-    def _progress(self) -> dict[str, Any]:
-        return {
-            "identity": self._identity,
-            "done": len(self.readable),
-            "unreadable": (~self.readable).nonzero()[:, 0].tolist(),
-            "row_bytes": self._row_bytes,
-        }
+
+def _save(
+    file: Path, arrays: Mapping[str, NDArray[Any]], identity: Mapping[str, Any], readable: Tensor
+) -> None:
+    """Write arrays for the readable images, and what identifies them."""
+    progress = {
+        "identity": identity,
+        "done": len(readable),
+        "unreadable": (~readable).nonzero()[:, 0].tolist(),
+    }
+    with atomic_write(file) as opened:
+        np.savez(opened, **arrays, progress=np.array(json.dumps(progress)))  # type: ignore[arg-type]
 
 
-def read_progress(file: Path, remedy: str = _REPLACE) -> dict[str, Any]:
-    """Return the progress that an earlier command recorded.
+def read_progress(
+    file: Path, identity: Mapping[str, Any], remedy: str
+) -> tuple[dict[str, Any], Tensor]:
+    """Read what identifies a file's features.
 
     Args:
-        file: the file.
-        remedy: what to do if there is none, as a sentence.
+        file: ``.npz``, complete or a part.
+        identity: JSON that identifies the required features.
+        remedy: what to do about other features, as a sentence.
+
+    Returns:
+        JSON that identifies the features, and bool ``(images,)``, whether each image was readable.
 
     Raises:
-        Refused: the file is damaged, or another program wrote it.
+        Refused: the file is damaged, another program wrote it, or it has features for other images,
+            or from another network or layer.
     """
     try:
-        text = str(np.load(file)["progress"]) if file.suffix == ".npz" else file.read_text()
-        progress = json.loads(text)
-        return {name: progress[name] for name in ("identity", "done", "unreadable", "row_bytes")}
+        with np.load(file) as content:
+            progress = json.loads(str(content["progress"]))
+        recorded = progress["identity"]
+        readable = torch.ones(progress["done"], dtype=torch.bool)
+        readable[progress["unreadable"]] = False
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise Refused(f"{file} is damaged, or another program wrote it. {remedy}") from error
-
-
-def require_same(
-    file: Path,
-    identity: Mapping[str, Any],
-    recorded: Mapping[str, Any],
-    remedy: str = _REPLACE,
-) -> None:
-    """Refuse a file with features for other images, or from another network or layer.
-
-    Args:
-        file: the file.
-        identity: JSON that identifies the required features.
-        recorded: the JSON in the file.
-        remedy: what to do, as a sentence.
-    """
-    differs = differences(json.loads(json.dumps(identity)), recorded)
+    values = json.loads(json.dumps(identity))
+    differs = differences(values, {key: recorded.get(key) for key in values})
     if differs:
         keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
         raise Refused(f"{file} was computed for a different {keys}. {remedy}")
+    return recorded, readable
+
+
+def stamps_of(paths: Iterable[str]) -> NDArray[np.str_]:
+    """Return the files' sizes and times, ``(N,)``."""
+    return np.array([content_stamp(path) for path in paths], np.str_)
 
 
 def describe_images(source: ImageSource) -> dict[str, Any]:

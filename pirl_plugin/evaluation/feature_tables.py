@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,40 +32,36 @@ def write_table(
         order: int64 ``(N,)``, row order; None: as passed.
     """
     table: dict[str, NDArray[Any]] = {}
-    for name, values in columns.items():
+    for name, values in {**columns, **features}.items():
+        if order is not None:
+            values = values[order]
         if values.dtype.kind == "U":  # file and folder names need not be UTF-8
             values = np.array(list(map(printable, values.tolist())), object)
         table[name] = values
-    if order is not None:
-        table = {name: values[order] for name, values in table.items()}
-        features = {name: values[order] for name, values in features.items()}
     write = _write_csv if path.suffix == ".csv" else _write_parquet
-    write(path, table, features)
-
-
-def _write_csv(
-    path: Path, table: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
-) -> None:
-    matrix = next(iter(features.values()), np.empty((len(table["file"]), 0), np.float32))
     with atomic_write(path) as file:
-        text = io.TextIOWrapper(file, "utf-8", newline="")
-        writer = csv.writer(text)
-        writer.writerow([*table, *(f"feature{number}" for number in range(matrix.shape[1]))])
-        for row, values in enumerate(matrix):
-            writer.writerow([*(column[row] for column in table.values()), *values.tolist()])
-        text.flush()
-        text.detach()  # otherwise this would close the file
+        write(file, table)
 
 
-def _write_parquet(
-    path: Path, table: Mapping[str, NDArray[Any]], features: Mapping[str, NDArray[np.float32]]
-) -> None:
+def _write_csv(file: BinaryIO, table: dict[str, NDArray[Any]]) -> None:
+    matrix = table.pop("features", np.empty((len(table["file"]), 0)))
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(text)
+    writer.writerow([*table, *(f"feature{number}" for number in range(matrix.shape[1]))])
+    for *cells, values in zip(*table.values(), matrix, strict=True):
+        writer.writerow([*cells, *values.tolist()])
+    text.flush()
+    text.detach()  # otherwise this would close the file
+
+
+def _write_parquet(file: BinaryIO, table: dict[str, NDArray[Any]]) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    columns: dict[str, Any] = dict(table)
-    for name, matrix in features.items():
-        values = pyarrow.array(matrix.reshape(-1))
-        columns[name] = pyarrow.FixedSizeListArray.from_arrays(values, matrix.shape[1])
-    with atomic_write(path) as file:
-        parquet.write_table(pyarrow.table(columns), file, row_group_size=_ROW_GROUP)
+    columns: dict[str, Any] = {}
+    for name, values in table.items():
+        if values.ndim == 2:
+            flat = pyarrow.array(values.reshape(-1))
+            values = pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
+        columns[name] = values
+    parquet.write_table(pyarrow.table(columns), file, row_group_size=_ROW_GROUP)

@@ -8,7 +8,6 @@ similarity s_i to the test feature vote for their class with weight exp(s_i / τ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -147,8 +146,9 @@ def find_neighbors(
     if k < 1:
         raise Refused(f"`k` = {k} with {len(gallery)} rows: expected at least one neighbor")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
-    own = torch.arange(len(gallery)) if groups is None else groups
-    own = own.to(device)
+    if groups is None:
+        groups = torch.arange(len(gallery))  # each row is a group of its own
+    groups = groups.to(device)
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
     for first in range(0, len(gallery), block):
@@ -158,8 +158,7 @@ def find_neighbors(
             part = slice(start, min(start + chunk, len(query)))
             cosine = unit_rows(query[part].to(device, dtype)) @ columns
             if leave_one_out:
-                is_itself = own[numbers] == own[part, None]
-                cosine.masked_fill_(is_itself, -torch.inf)
+                cosine.masked_fill_(groups[numbers] == groups[part, None], -torch.inf)
             near = cosine.topk(min(k, cosine.shape[1]), dim=1)
             # Merge with the nearest rows from earlier blocks.
             candidates = torch.cat([rows[part], near.indices + first], dim=1)
@@ -206,23 +205,6 @@ def vote(
     return predicted.to(train_labels.device)
 
 
-@dataclass(frozen=True)
-class Answers:
-    """Classes predicted for M test images.
-
-    Attributes:
-        rows: int64 ``(M, max k)``, the nearest training images, nearest first, on the CPU.
-        predicted: k → int64 ``(M,)``.
-    """
-
-    rows: Tensor
-    predicted: dict[int, Tensor]
-
-    def top1_by_k(self, labels: Tensor) -> dict[str, float]:
-        """Return k → accuracy for the images' classes int64 ``(M,)``, in percent."""
-        return {str(k): percent_right(classes == labels) for k, classes in self.predicted.items()}
-
-
 def classify(
     test: Tensor,
     train: Tensor,
@@ -230,7 +212,7 @@ def classify(
     ks: Sequence[int],
     temperature: float,
     device: torch.device | None = None,
-) -> Answers:
+) -> tuple[Tensor, list[Tensor]]:
     """Classify test images for several numbers of neighbors.
 
     Args:
@@ -240,10 +222,14 @@ def classify(
         ks: numbers of neighbors that vote.
         temperature: τ in the votes exp(s / τ).
         device: where to compare features; None: on the training features' device.
+
+    Returns:
+        int64 ``(M, max k)``, the nearest training images, nearest first, on the CPU; and for each
+        k, the predicted classes, int64 ``(M,)``.
     """
     rows, cosines = find_neighbors(test, train, max(ks), device=device)
-    predicted = {k: vote(rows[:, :k], cosines[:, :k], train_labels, temperature) for k in ks}
-    return Answers(rows.cpu(), predicted)
+    predicted = [vote(rows[:, :k], cosines[:, :k], train_labels, temperature) for k in ks]
+    return rows.cpu(), predicted
 
 
 def percent_right(is_right: Tensor) -> float:

@@ -7,11 +7,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.files import locked, locked_file
+from pirl_plugin.system.files import locked, locked_file, write_json
 from pirl_plugin.system.loader import prepare_workers
 
 if TYPE_CHECKING:
-    from pirl_plugin.evaluation.knn import Answers
+    import torch
+    from torch import Tensor
+
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.layer_comparison import LayerComparison
     from pirl_plugin.evaluation.report import Report
@@ -32,12 +34,37 @@ def main(argv: list[str]) -> None:
     """
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.features", options.workers)
+    from pirl_plugin.evaluation.report import open_report
+    from pirl_plugin.evaluation.request import Request
+    from pirl_plugin.models.trunks import untrained
+
+    request = Request.of_options(options)
     with ExitStack() as locks:
         if options.out is not None:
             locks.enter_context(locked(options.out, "--out"))
         if options.features is not None:
             locks.enter_context(locked_file(options.features, "--features"))
-        _evaluate(options)
+        trunk, images = request.open_labeled("knn", options.out)
+        report = open_report(options.report, options.show, images.train, request.weights, trunk)
+        device = next(trunk.parameters()).device
+        networks = {"trained": trunk}
+        if options.untrained:
+            networks["untrained"] = untrained(trunk).to(device)
+
+        measured, comparison = _compute(request, networks, images, options)
+        measured.warn_about_equal_images()
+        nearest, predicted, results = _measure(measured, options, device)
+        results |= {
+            "near_equal": images.near_equal,
+            "top1_by_layer": {} if comparison is None else comparison.top1,
+            **request.describe(trunk, images),
+        }
+
+        print(_summary(results))
+        if report is not None:
+            _write_page(report, results, measured, nearest, predicted, comparison)
+        if options.out is not None:
+            write_json(options.out / RESULTS, results)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -73,138 +100,80 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return arguments.parse_labeled(parser, argv)
 
 
-def _evaluate(options: argparse.Namespace) -> None:
-    from pirl_plugin.evaluation.knn import classify
-    from pirl_plugin.evaluation.report import open_report
-    from pirl_plugin.evaluation.request import Request
-    from pirl_plugin.models.trunks import untrained
-    from pirl_plugin.system.files import write_json
-
-    request = Request.of_options(options)
-    trunk, images = request.open_labeled("knn", options.out)
-    report = open_report(options.report, options.show, images.train, request.weights, trunk)
-    device = next(trunk.parameters()).device
-    networks = {"trained": trunk}
-    if options.untrained:
-        networks["untrained"] = untrained(trunk).to(device)
-
-    compared = None
-    if options.features is not None:
-        measured = _features_of_file(options, request, networks, images)
-    else:
-        measured, compared = _compute(options, request, networks, images)
-    measured.warn_about_equal_images()
-
-    answers = {}
-    for name, features in zip(networks, measured.features, strict=True):
-        train, test = measured.split(features)
-        answers[name] = classify(
-            test, train, measured.train_labels, options.k, options.temperature, device
-        )
-    results = {
-        **_accuracies(options, measured, answers, images),
-        "near_equal": images.near_equal,
-        "top1_by_layer": {} if compared is None else compared.top1,
-        **request.describe(trunk, images),
-    }
-
-    print(_summary(results))
-    if report is not None:
-        _write_page(report, images, results, measured, answers["trained"], compared)
-    if options.out is not None:
-        write_json(options.out / RESULTS, results)
-
-
 def _compute(
-    options: argparse.Namespace,
     request: Request,
     networks: dict[str, AnyTrunk],
     images: LabeledImages,
+    options: argparse.Namespace,
 ) -> tuple[LabeledFeatures, LayerComparison | None]:
-    """Compute features; compare layers first, unless the user chose one."""
-    from pirl_plugin.evaluation.labeled_features import labeled_features
+    """Compute features, or read them from ``--features``; compare layers if there is a choice."""
+    from pirl_plugin.evaluation.feature_store import FeatureFile
+    from pirl_plugin.evaluation.labeled_features import features_in_file, labeled_features
     from pirl_plugin.evaluation.layer_comparison import compare_layers
     from pirl_plugin.models.resnet import LAST
 
+    layer = request.layer or LAST
+    trunks = list(networks.values())
     batch = request.batch
     workers = request.workers
-    compared = None
+    if options.features is not None:
+        print(f"layers are not compared, because --features holds only {layer}")
+        names = ["features", "untrained"][: len(trunks)]
+        description = request.identify_features(trunks[0], layer)
+        file = FeatureFile(options.features, description, images.joined, request.data, names)
+        return features_in_file(file, trunks, layer, images, batch, workers), None
+    comparison = None
     if request.layer is None:
-        compared = compare_layers(
+        comparison = compare_layers(
             networks, images, options.k[0], options.temperature, batch, workers
         )
-        print(compared.table())
-        if compared.pooled is not None:
-            return compared.pooled, compared
-    layers = [request.layer or LAST]
-    trunks = list(networks.values())
-    return labeled_features(trunks, layers, images, batch=batch, workers=workers), compared
+        print(comparison.table())
+        if comparison.pooled is not None:
+            return comparison.pooled, comparison
+    measured = labeled_features(trunks, [layer], images, batch=batch, workers=workers)
+    return measured, comparison
 
 
-def _features_of_file(
-    options: argparse.Namespace,
-    request: Request,
-    networks: dict[str, AnyTrunk],
-    images: LabeledImages,
-) -> LabeledFeatures:
-    """Return the features in ``--features``; compute them first if they are missing."""
-    import torch
+def _measure(
+    measured: LabeledFeatures, options: argparse.Namespace, device: torch.device
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Classify the test images.
 
-    from pirl_plugin.evaluation.feature_store import FeatureFile
-    from pirl_plugin.evaluation.features import fill
-    from pirl_plugin.evaluation.labeled_features import LabeledFeatures
-    from pirl_plugin.images.classes import NO_CLASS
-    from pirl_plugin.models.resnet import LAST
-
-    layer = request.layer or LAST
-    print(f"layers are not compared, because --features holds only {layer}")
-    trunks = list(networks.values())
-    names = ["features", "untrained"][: len(trunks)]
-    description = request.identify_features(trunks[0], layer)
-    file = FeatureFile(options.features, description, images.joined, request.data, names)
-    fill(file, trunks, layer, request.batch, request.workers)
-    arrays = file.features
-    # The file has all readable images, including unlabeled ones.
-    rows = file.readable.nonzero()[:, 0]
-    is_labeled = torch.from_numpy(images.labels)[rows] != NO_CLASS
-    features = [torch.from_numpy(array)[is_labeled] for array in arrays.values()]
-    digests = torch.from_numpy(file.digests)[is_labeled]
-    if not file.is_complete:
-        file.write({}, arrays)
-    return LabeledFeatures(images, rows[is_labeled], features, digests)
-
-
-def _accuracies(
-    options: argparse.Namespace,
-    measured: LabeledFeatures,
-    answers: dict[str, Answers],
-    images: LabeledImages,
-) -> dict[str, Any]:
-    """Return accuracies in percent, and image counts, under their names in ``results.json``."""
-    from pirl_plugin.evaluation.knn import chance_top1
+    Returns:
+        For the trained network, the nearest training images, int64 ``(M, max k)``, and the first
+        k's predicted labels, int64 ``(M,)``; then accuracies in percent and image counts, under
+        their names in ``results.json``.
+    """
+    from pirl_plugin.evaluation.knn import chance_top1, classify, percent_right
     from pirl_plugin.images.classes import NO_CLASS
 
     train_labels = measured.train_labels
     test_labels = measured.test_labels
-    num_labeled = int((images.labels != NO_CLASS).sum())
-    first_k = str(options.k[0])
-    top1_by_k = answers["trained"].top1_by_k(test_labels)
-    untrained_top1 = None
-    if "untrained" in answers:
-        untrained_top1 = answers["untrained"].top1_by_k(test_labels)[first_k]
-    return {
+    classified = []
+    for features in measured.features:
+        train, test = measured.split(features)
+        classified.append(
+            classify(test, train, train_labels, options.k, options.temperature, device)
+        )
+    top1 = []
+    for _, predicted in classified:
+        top1.append([percent_right(labels == test_labels) for labels in predicted])
+    nearest, predicted = classified[0]
+    num_labeled = int((measured.images.labels != NO_CLASS).sum())
+    results = {
         "benchmark": "knn",
-        "knn_top1": top1_by_k[first_k],
-        "top1_by_k": top1_by_k,
+        "knn_top1": top1[0][0],
+        "top1_by_k": dict(zip(map(str, options.k), top1[0], strict=True)),
         "chance_top1": chance_top1(train_labels, test_labels),
-        "untrained_top1": untrained_top1,
+        "untrained_top1": top1[1][0] if options.untrained else None,
         "k": min(options.k[0], len(train_labels)),
         "temperature": options.temperature,
         "classes": len(train_labels.unique()),  # without empty folders
         "train_images": len(train_labels),
         "test_images": len(test_labels),
-        "unreadable": num_labeled - len(train_labels) - len(test_labels),
+        "unreadable": num_labeled - len(measured.rows),
     }
+    return nearest, predicted[0], results
 
 
 def _summary(results: dict[str, Any]) -> str:
@@ -226,11 +195,11 @@ def _summary(results: dict[str, Any]) -> str:
 
 def _write_page(
     report: Report,
-    images: LabeledImages,
     results: dict[str, Any],
     measured: LabeledFeatures,
-    answers: Answers,
-    compared: LayerComparison | None,
+    nearest: Tensor,
+    predicted: Tensor,
+    comparison: LayerComparison | None,
 ) -> None:
     """Write ``--report``."""
     from pirl_plugin.evaluation.image_map import draw_map
@@ -244,18 +213,17 @@ def _write_page(
         name = f"untrained, k = {results['k']}"
         bars.append(Accuracy(name, results["untrained_top1"], num_tested, is_reference=True))
     charts = {"": bars}
-    if compared is not None:
-        charts |= compared.chart()
-    predicted = next(iter(answers.predicted.values()))
-    votes = measured.train_labels[answers.rows[:, : results["k"]]]
+    if comparison is not None:
+        charts |= comparison.chart()
+    votes = measured.train_labels[nearest[:, : results["k"]]]
     shares = (votes == predicted[:, None]).float().mean(dim=1)
     page_images = measured.show(report.display).with_predictions(
-        slice(num_train, None), predicted, shares, images.classes
+        slice(num_train, None), predicted, shares, measured.images.classes
     )
     report.write(
         title="Nearest neighbors in frozen features",
         images=page_images,
-        labeled=images,
+        labeled=measured.images,
         accuracy=accuracy,
         charts=charts,
         chance=results["chance_top1"],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 import torch
@@ -45,8 +45,8 @@ def claim_sorted(folder: Path, source: ImageSource, classifier: Classifier) -> N
             and the folder that is read contains the other; or the images have no picture format.
     """
     target = folder.resolve()
-    read = Path(source.path).resolve()
-    if read in (target, *target.parents) or target in read.parents:
+    images = Path(source.path).resolve()
+    if target.is_relative_to(images) or images.is_relative_to(target):
         raise Refused(
             f"Links in {folder} would be read again as images in {source.path}. Choose a folder "
             f"apart from it."
@@ -88,33 +88,34 @@ def sort_images(
 def _place(folder: Path, source: ImageSource, row: int, file: str) -> None:
     """Link or copy an image's file, under the first free name."""
     original = os.path.abspath(file)
-    has_channels = bool(source.channel_files(row))
-    name = PurePath(file if has_channels else source.name_of(row))
-    for number in itertools.count(1):
-        suffix = f"_{number}" if number > 1 else ""
-        path = folder / f"{name.stem}{suffix}{name.suffix}"
-        try:
-            if os.path.isfile(original):
-                path.symlink_to(original)
-                return
-        except FileExistsError:
-            if path.is_symlink() and os.readlink(path) == original:
-                return
-            continue
-        except OSError:  # a file system without links
-            pass
-        with source.reading(row):
-            content = read_file(file) if has_channels else source.read(row)
-        if isinstance(content, torch.Tensor):
-            stream = io.BytesIO()
-            as_image(content).save(stream, "PNG")
-            content = stream.getvalue()
-        if not name.suffix:
-            kind = Image.open(io.BytesIO(content)).format or ""
-            path = path.with_name(f"{path.name}.{kind.lower()}")
-        try:
-            with path.open("xb") as copy:
-                copy.write(content)
+    name = PurePath(file if source.channel_names else source.name_of(row))
+    suffix = name.suffix
+    content = None
+    if not os.path.isfile(original):
+        content = _content(source, row, file)
+        suffix = suffix or f".{Image.open(io.BytesIO(content)).format}".lower()
+    path = folder / f"{name.stem}{suffix}"
+    number = 1
+    while os.path.lexists(path):
+        if path.is_symlink() and os.readlink(path) == original:
             return
-        except FileExistsError:
-            continue
+        number += 1
+        path = folder / f"{name.stem}_{number}{suffix}"
+    if content is None:
+        with suppress(OSError):  # a file system without links
+            path.symlink_to(original)
+            return
+        content = _content(source, row, file)
+    with path.open("xb") as copy:
+        copy.write(content)
+
+
+def _content(source: ImageSource, row: int, file: str) -> bytes | bytearray:
+    """Return the content of an image's file, or its pixels as a PNG."""
+    with source.reading(row):
+        content = read_file(file) if source.channel_names else source.read(row)
+    if not isinstance(content, torch.Tensor):
+        return content
+    stream = io.BytesIO()
+    as_image(content).save(stream, "PNG")
+    return stream.getvalue()

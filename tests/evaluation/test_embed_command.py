@@ -67,9 +67,9 @@ def test_embed__writes_features_of_unlabeled_images(checkpoint, photos, tmp_path
     progress = json.loads(str(npz["progress"]))
     progress["identity"]["image size"] = 64
     unfinished.mkdir()
-    (unfinished / "progress.json").write_text(json.dumps(progress))
+    np.savez(unfinished / "0.npz", **{**npz, "progress": json.dumps(progress)})
     (tmp_path / "f.npz").unlink()
-    with pytest.raises(ValueError, match=f"{unfinished} was computed for a different image size"):
+    with pytest.raises(ValueError, match=f"{unfinished}/0.npz was computed for a different image"):
         embed(checkpoint, photos, tmp_path / "f.npz")
 
 
@@ -151,7 +151,6 @@ def test_nearest__knows_photos_of_a_subfolder_and_changed_photos(checkpoint, pho
 
 def test_nearest__reuses_features_of_the_same_images(checkpoint, photos, tmp_path, monkeypatch):
     file = embed(checkpoint, photos, tmp_path / "f.npz")
-    monkeypatch.setattr("pirl_plugin.evaluation.feature_gallery._BLOCK", 2)
     embed(checkpoint, photos, tmp_path / "expected.npz")
     monkeypatch.setattr("pirl_plugin.evaluation.features.layer_features", None)
     embed(checkpoint, photos, tmp_path / "own.npz", "--nearest", str(file))

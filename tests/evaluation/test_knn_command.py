@@ -17,6 +17,7 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.feature_store import Batch
 from pirl_plugin.evaluation.features import Crops, collect, compute_features
 from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.reading import Reading
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
@@ -141,15 +142,14 @@ def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch)
     with pytest.raises(Interrupted) as interrupted:
         knn(checkpoint, folder, tmp_path, *kept)
     assert interrupted.value.resumes
-    progress = tmp_path / "f.npz.unfinished" / "progress.json"
-    assert json.loads(progress.read_text())["done"] == 12
-    with (progress.parent / "0.bin").open("ab") as stored:
-        stored.write(b"a batch that the progress does not count")
+    parts = tmp_path / "f.npz.unfinished"
+    assert sorted(path.name for path in parts.iterdir()) == ["0.npz", "4.npz", "8.npz"]
+    (parts / ".unfinished.12.npz").write_bytes(b"a batch that was not written completely")
     seen.clear()
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
     assert (seen, expected["unreadable"]) == ([4, 2], 1)  # nothing is recomputed
-    assert not progress.parent.exists()
+    assert not parts.exists()
     with np.load(file, allow_pickle=False) as npz:
         assert (npz["features"].dtype, npz["features"].shape) == (np.float32, (17, 512))
         assert npz["files"][0] == "train/class0/3.png"
@@ -225,8 +225,8 @@ def test_knn__counts_shared_test_images(in_file, checkpoint, data, tmp_path, mon
     shutil.copytree(data, folder)
     shutil.copy(folder / "train" / "class1" / "1.png", folder / "val" / "class1" / "copy.png")
     read = []
-    load = FolderSource.try_read
-    monkeypatch.setattr(FolderSource, "try_read", lambda *row: read.append(row) or load(*row))
+    load = JoinedSource.try_read
+    monkeypatch.setattr(JoinedSource, "try_read", lambda *row: read.append(row) or load(*row))
     options = ["--size", "32", "--layer", "last", "--no-untrained", "--workers", "0"]
     if in_file:
         options += ["--features", str(tmp_path / "f.npz")]
