@@ -105,10 +105,8 @@ def open_regular(path: str, flags: int) -> int:
 
 def read_file(path: str) -> bytearray:
     """Read a complete regular file. Raises ``OSError`` if that fails."""
-    with open(path, "rb", opener=open_regular) as file:
-        content = bytearray(os.fstat(file.fileno()).st_size)
-        del content[file.readinto(content) :]
-    return content
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        return bytearray(file.read())
 
 
 class Decoded(NamedTuple):

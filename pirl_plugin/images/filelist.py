@@ -199,17 +199,17 @@ def _rows_of_array(file: str) -> Rows:
 
 def _rows_of_text(lines: TextIO) -> Rows:
     endings = "|".join(map(re.escape, [*IMAGE_EXTENSIONS, ARRAY_EXTENSION, *CONVERTERS]))
-    # The path ends at the last image extension before a space or tab, or else at a tab.
-    with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
-    is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)
+    # The path ends at the last image extension before a space or tab, or else at a tab. A line that
+    # ends in an image extension is a path.
+    with_label = re.compile(
+        rf"(?!.*(?:{endings})$)(?:(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*))", re.IGNORECASE
+    )
     for line in map(str.strip, lines):
-        match = with_label.fullmatch(line)
-        if line.startswith("#"):
+        if not line or line.startswith("#"):
             continue
-        if match and not is_image.fullmatch(line):
-            yield {"path": match[1] or match[3], "label": match[2] or match[4]}
-        elif line:
-            yield {"path": line}
+        match = with_label.fullmatch(line)
+        path, label = filter(None, match.groups()) if match else (line, None)
+        yield {"path": path, "label": label}
 
 
 def _table(lines: TextIO, file: str) -> tuple[list[str], Rows]:

@@ -42,31 +42,34 @@ _FLIPS = {2: (2,), 3: (1, 2), 4: (1,), 6: (2,), 7: (1, 2), 8: (1,)}
 def fits_pil(data: bytes | bytearray) -> bool:
     """Return whether PIL decodes all channels of a TIFF, with the right values."""
     try:
-        with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
-            tags: Any = image.tag_v2  # type: ignore[attr-defined]
-            mode = image.mode
-            is_gray = mode[0] in "LIF"
-            num_frames = getattr(image, "n_frames", 1)
-            is_deep = max(tags.get(_BITS_PER_SAMPLE, (8,))) > 8
-            is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
-            is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
-            extra_samples = tags.get(_EXTRA_SAMPLES, ())
-            is_signed = _SIGNED in tags.get(_SAMPLE_FORMAT, ())
-            areas = []
-            for frame in range(1 if is_gray else num_frames):
-                image.seek(frame)
-                areas.append(image.width * image.height)
+        image = Image.open(io.BytesIO(data), formats=["TIFF"])
     except Image.UnidentifiedImageError:
         return False
-    # PIL reads a fourth band that is not declared as transparency.
-    is_undeclared = "A" in mode and not extra_samples
-    has_other_bands = _UNSPECIFIED in extra_samples or is_undeclared
-    is_stack = is_gray and num_frames > 1
-    has_larger_page = max(areas) > areas[0]
-    # PIL misreads TIFFs with two of these, and keeps 8 bits of colors.
-    is_misread = is_deep + is_planar + is_inverted > 1 or (is_deep and not is_gray)
-    is_misread |= is_signed or mode == "I"  # for PIL, 8 bits are unsigned, and 32 are signed
-    return not (has_other_bands or is_stack or has_larger_page or is_misread)
+    with image:
+        tags: Any = image.tag_v2  # type: ignore[attr-defined]
+        is_gray = image.mode[0] in "LIF"
+        is_deep = max(tags.get(_BITS_PER_SAMPLE, (8,))) > 8
+        is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
+        is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
+        # For PIL, 8 bits are unsigned, and 32 are signed.
+        if image.mode == "I" or _SIGNED in tags.get(_SAMPLE_FORMAT, ()):
+            return False
+        # PIL keeps 8 bits of colors, and misreads TIFFs with two of these.
+        if (is_deep and not is_gray) or is_deep + is_planar + is_inverted > 1:
+            return False
+        # PIL reads a fourth band that is not declared as transparency.
+        extra_samples = tags.get(_EXTRA_SAMPLES, ())
+        if _UNSPECIFIED in extra_samples or ("A" in image.mode and not extra_samples):
+            return False
+        num_frames = getattr(image, "n_frames", 1)
+        if is_gray:
+            return num_frames == 1
+        area = image.width * image.height
+        for frame in range(1, num_frames):
+            image.seek(frame)
+            if image.width * image.height > area:
+                return False
+    return True
 
 
 def _import_tifffile() -> Any:

@@ -205,7 +205,7 @@ def test_channels__are_written_to_lists(tmp_path):
     images = open_labeled(tmp_path / "w", columns=pattern)
     written = save_split(images, tmp_path / "out")
     assert contents(written) == contents(images)
-    assert written.train.channel_names == ["actin", "dapi"]
+    assert written.train.channel_names == ("actin", "dapi")
     assert len(written.train.files()) == 2 * len(images.train)
     other = open_source(tmp_path / "w", columns=Columns(pattern=r"(?P<label>\d)/\d_dapi\.png"))
     with pytest.raises(ValueError, match="has the channels actin dapi, but"):
