@@ -205,9 +205,11 @@ def _list(folder: str, skipped: Counter[str]) -> tuple[list[str], list[str]]:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             if entry.name.startswith("."):
                 continue
-            if not entry.is_dir():
+            is_link = entry.is_symlink()
+            is_folder = os.path.isdir(entry) if is_link else entry.is_dir()
+            if not is_folder:
                 files.append(entry.path)
-            elif _is_system_folder(entry.name) or _leads_back(entry):
+            elif _is_system_folder(entry.name) or (is_link and _leads_back(entry)):
                 skipped[f"{entry.name}{os.sep}"] += 1
             else:
                 subfolders.append(entry.name)
@@ -219,9 +221,7 @@ def _is_system_folder(name: str) -> bool:
 
 
 def _leads_back(entry: os.DirEntry[str]) -> bool:
-    """Return whether a folder is a link to a folder on its path, which may contain links."""
-    if not entry.is_symlink():
-        return False
+    """Return whether a link leads to a folder on its path, which may contain links."""
     target = Path(entry).resolve()
     return any(parent.resolve().is_relative_to(target) for parent in Path(entry).parents)
 

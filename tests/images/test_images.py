@@ -158,6 +158,7 @@ def test_find_images__uses_torchvision_order(animals, make_image, caplog, monkey
         make_image(animals / name / "x.png", 9)
     (animals / "shut").mkdir()
     (animals / "cat" / "again").symlink_to("..")  # would repeat all images 40 times
+    (animals / "itself").symlink_to("itself")
     for name in ("a.cr2", "b.CR2"):
         (animals / "cat" / name).touch()
     listed = os.scandir
@@ -173,7 +174,7 @@ def test_find_images__uses_torchvision_order(animals, make_image, caplog, monkey
     for _ in range(2):
         assert FolderSource(animals).labels().tolist() == [0, 0, 1, 1, 1]
     (line,) = caplog.messages
-    for part in ("lost+found/ (1)", "shut/ (1)", "again/ (1)", ".cr2 (2)"):
+    for part in ("lost+found/ (1)", "shut/ (1)", "again/ (1)", ".cr2 (2)", "no extension (1)"):
         assert part in line
 
 
