@@ -102,14 +102,9 @@ def allow_paths_without_labels(
 
     config = dataset_config[split]
     in_catalog = all(map(VisslDatasetCatalog.has_data, config.DATASET_NAMES))
-    needs_no_labels = config.DATA_PATHS and not config.LABEL_PATHS and not in_catalog
-    if needs_no_labels:
+    if config.DATA_PATHS and not config.LABEL_PATHS and not in_catalog:
         config.LABEL_PATHS = [""] * len(config.DATA_PATHS)  # the empty path never exists
-    try:
-        files: tuple[list[str], list[str]] = original(split, dataset_config)
-    finally:
-        if needs_no_labels:
-            config.LABEL_PATHS = []
+    files: tuple[list[str], list[str]] = original(split, dataset_config)
     return files
 
 

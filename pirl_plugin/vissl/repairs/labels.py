@@ -18,16 +18,12 @@ def load_labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable
 
     Our sources have ``get_labels()``, like torchvision's.
     """
-    sources = dataset.label_sources
     # VISSL calls get_labels() on sources with this name.
     dataset.label_sources = [
         "torchvision_dataset" if {label, data} <= set(SOURCES) else label
-        for label, data in zip(sources, dataset.data_sources, strict=False)
+        for label, data in zip(dataset.label_sources, dataset.data_sources, strict=False)
     ]
-    try:
-        original(dataset)
-    finally:
-        dataset.label_sources = sources
+    original(dataset)
 
 
 def count_labeled_images(
