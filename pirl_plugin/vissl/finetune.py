@@ -5,26 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import check
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
-from pirl_plugin.system.text import printable
 from pirl_plugin.system.watcher import run_command
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
 
 if TYPE_CHECKING:
-    from pirl_plugin.evaluation.pictures import Display, PageImages
-    from pirl_plugin.evaluation.report import Report
-    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.labeled import LabeledImages
-    from pirl_plugin.models.trunks import AnyTrunk
-
 
 _EPOCHS = 30
 _STEPS = 1000  # at least
@@ -41,6 +34,7 @@ def main(argv: list[str]) -> int:
     from pirl_plugin.evaluation.report import open_report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.vissl.run import train_command
+    from pirl_plugin.vissl.run.finetune_report import drawn_images, save_classifier, write_report
 
     request = Request.of_options(options)
     # A run may continue with a copy of its images elsewhere; it compares them itself.
@@ -69,9 +63,10 @@ def main(argv: list[str]) -> int:
         print(f"From random weights: top-1 {scratch_top1:.2f} %; fine-tuned: {top1:.2f} %")
         accuracies["from random weights"] = scratch_top1
     with locked(options.out, "--out"):
-        print(write_classifier(options.out, images.classes))
+        tuned, classifier = save_classifier(options.out, images.classes)
     if report is not None:
-        _write_page(report, request, options.out, trunk, images, accuracies, num_images)
+        drawn = drawn_images(images, options.out)
+        write_report(report, request, drawn, accuracies, trunk, tuned, classifier)
     return 0
 
 
@@ -83,42 +78,6 @@ def _select_gpu(options: argparse.Namespace) -> None:
         gpus = visible.split(",")[int(number) :][:1] if visible else [number]
         os.environ["CUDA_VISIBLE_DEVICES"] = "".join(gpus)
         options.device = "cuda"
-
-
-def _write_page(
-    report: Report,
-    request: Request,
-    folder: Path,
-    trunk: AnyTrunk,
-    images: LabeledImages,
-    accuracies: dict[str, float],
-    num_images: int,
-) -> None:
-    """Compare the run with a logistic regression on frozen features, and write the page."""
-    from pirl_plugin.evaluation.finished_runs import num_tested
-    from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.evaluation.page import Accuracy
-
-    tested = classify_test_images(request, folder, trunk, images, report.display)
-    # The regressions are fitted to the images that the run trained on.
-    drawn = drawn_images(images, folder)
-    frozen = fit_layers(trunk, drawn, trunk.layers, workers=request.workers)
-    frozen_top1 = frozen.test_top1(frozen.chosen)
-    print(f"Frozen, a logistic regression on {frozen.chosen}: top-1 {frozen_top1:.2f} %")
-    accuracies = {**accuracies, f"frozen, {frozen.chosen}": frozen_top1}
-    count = num_tested(folder)
-    bars = [Accuracy(name, top1, count) for name, top1 in accuracies.items()]
-    report.write(
-        title="Fine-tuning, and a classifier on frozen features",
-        images=tested,
-        labeled=images,
-        accuracy=bars[0],
-        charts={"": bars},
-        chance=frozen.chance_top1,
-        num_train=num_images,
-        confusion=tested.confusion,
-        mistakes_text="Of the fine-tuned network.",
-    )
 
 
 def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, list[str]]:
@@ -162,28 +121,6 @@ def length_overrides(num_images: int, batch: int = _BATCH) -> list[str]:
     ]
 
 
-def drawn_images(images: LabeledImages, folder: Path) -> LabeledImages:
-    """Return a run's images; training images that the run did not draw are marked unlabeled.
-
-    Args:
-        images: all training and test images.
-        folder: folder of the finished run; its configuration has the number of images and the seed.
-    """
-    import numpy as np
-
-    from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
-    from pirl_plugin.images.classes import NO_CLASS
-    from pirl_plugin.vissl.adapters.dataset import draw_rows
-
-    section = read_config(folder / RUN_CONFIG)["DATA"]["TRAIN"]
-    if section["DATA_LIMIT"] < 0:
-        return images
-    drawn = draw_rows(images.train_labels, section["DATA_LIMIT"], section["DATA_LIMIT_SAMPLING"])
-    labels = images.labels.copy()
-    labels[np.delete(np.arange(len(images.train)), drawn)] = NO_CLASS  # training images are first
-    return replace(images, labels=labels)
-
-
 def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
     """Run the same training from random weights, and return its exit status."""
     print("Training the same network from random weights:", flush=True)
@@ -193,74 +130,6 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
     ]
     # In another process, because VISSL cannot run twice in one.
     return run_command(own_command("train", *overrides, *from_random))
-
-
-def write_classifier(folder: Path, classes: list[str]) -> str:
-    """Save a finished run's network with its classifier, for ``embed`` and ``export``.
-
-    Args:
-        folder: the run's folder.
-        classes: name for each output.
-
-    Returns:
-        A message about the file.
-    """
-    from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
-    from pirl_plugin.checkpoints.load import load_trunk
-    from pirl_plugin.checkpoints.read import final_checkpoint, read_checkpoint
-    from pirl_plugin.checkpoints.write import save_trunk
-    from pirl_plugin.models.resnet import LAST
-
-    checkpoint = final_checkpoint(folder)
-    assert checkpoint is not None  # the run is finished
-    content: Any = read_checkpoint(checkpoint)
-    head = content["classy_state_dict"]["base_model"]["model"]["heads"]
-    names = list(map(printable, classes))
-    classifier = Classifier(head["0.clf.0.weight"], head["0.clf.0.bias"], names, LAST)
-    file = folder / CLASSIFIER_FILE
-    save_trunk(load_trunk(checkpoint), file, classifier)
-    return f"{file}: the network and its classifier, for pirl-plugin embed and export"
-
-
-def classify_test_images(
-    request: Request,
-    folder: Path,
-    trunk: AnyTrunk,
-    images: LabeledImages,
-    display: Display,
-) -> PageImages:
-    """Return labeled, readable test images with the predictions of the run's classifier.
-
-    Args:
-        request: how to compute.
-        folder: the run's folder.
-        trunk: the network before the run, on the device to use.
-        images: training and test images.
-        display: the pictures' colors.
-    """
-    import numpy as np
-
-    from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, read_classifier
-    from pirl_plugin.checkpoints.load import load_trunk
-    from pirl_plugin.evaluation.features import collect, compute_features
-    from pirl_plugin.evaluation.pictures import label_names, page_images
-    from pirl_plugin.images.classes import NO_CLASS
-
-    file = folder / CLASSIFIER_FILE
-    classifier = read_classifier(file)
-    assert classifier is not None
-    tuned = load_trunk(file).to(next(trunk.parameters()).device)
-    rows = np.flatnonzero(images.test_labels != NO_CLASS)
-    config = tuned.network_config
-    batches = compute_features(
-        [tuned], images.test, config, rows.tolist(), request.batch, request.workers
-    )
-    computed = collect(batches)
-    rows = rows[computed.readable.numpy()]
-    labels = label_names(images.classes, images.test_labels[rows])
-    tested = page_images(images.test, rows.tolist(), display, labels)
-    predictions = classifier.predict(computed.features[0])
-    return tested.with_predictions(slice(None), *predictions, classifier.classes)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -20,15 +20,9 @@ from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets
-from pirl_plugin.vissl.finetune import (
-    _parse,
-    _select_gpu,
-    drawn_images,
-    length_overrides,
-    limit_images,
-    write_classifier,
-)
+from pirl_plugin.vissl.finetune import _parse, _select_gpu, length_overrides, limit_images
 from pirl_plugin.vissl.resume.record import write_run_config
+from pirl_plugin.vissl.run.finetune_report import drawn_images, save_classifier
 from pirl_plugin.vissl.run.labeled_run import network_overrides, run_overrides
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
@@ -62,7 +56,8 @@ def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
     trunk = ResNetTrunk(depth, 1 if depth == 18 else 0.25).eval()
     classifier = finished_run(tmp_path, trunk)
     file = tmp_path / "classifier.torch"
-    assert str(file) in write_classifier(tmp_path, ["ant", "b\nee", "cat"])
+    save_classifier(tmp_path, ["ant", "b\nee", "cat"])
+    assert str(file) in capsys.readouterr().out
     words = ["--checkpoint", str(file), "--to", "torchvision", "--out", str(tmp_path / "out.pth")]
     assert run(["export", *words]) == 0
     text = capsys.readouterr().out
