@@ -31,7 +31,6 @@ _NEAR = 0.9  # cosine similarity of pairs beyond the fewest
 _DIMENSIONS = 50  # principal components for t-SNE
 _PERPLEXITY = 30
 _SECONDS = 0.005  # of t-SNE per image, on one core
-_GRID = 9999  # positions are whole numbers up to this
 _MOST_SIDE = 112  # of a tile, in pixels
 _MOST_PIXELS = 8_000_000  # in all tiles: 40 × 40 for each of 5,000
 _QUALITIES = (80, 65, 50, 35, 20)
@@ -46,7 +45,7 @@ class ImageMap:
         numbers: which of a page's N images these are.
         nearest: int64 ``(M, k)``, the most similar others, counted in the M, most similar first.
         cosines: float32 ``(M, k)``, their similarities.
-        positions: int64 ``(M, 2)``, from 0 to 9,999.
+        positions: floating ``(M, 2)``, in any unit.
         side: side of a tile, in pixels.
         tiles: ``data:`` URL of one picture with all tiles, row by row.
     """
@@ -54,7 +53,7 @@ class ImageMap:
     numbers: list[int]
     nearest: Tensor
     cosines: Tensor
-    positions: NDArray[np.int64]
+    positions: NDArray[np.floating]
     side: int
     tiles: str
 
@@ -64,7 +63,7 @@ class ImageMap:
         Args:
             images: the N images, perhaps with predictions.
         """
-        x, y = self.positions.T.tolist()
+        x, y = self.positions.T.astype(float).round(2).tolist()
         percent = 100 * images.probability[self.numbers]
         return {
             "side": self.side,
@@ -115,27 +114,22 @@ def draw_map(images: PageImages, features: Tensor) -> ImageMap:
     return ImageMap(numbers, nearest, cosines, _arrange(unit.numpy()), side, tiles)
 
 
-def _arrange(rows: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return positions ``(M, 2)``, whole numbers from 0 to 9,999, with t-SNE and a fixed seed."""
+def _arrange(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return positions ``(M, 2)`` for features ``(M, D)``, with t-SNE and a fixed seed."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    positions = np.zeros((len(rows), 2), np.float32)
-    if len(rows) > 1:
-        # One thread, for equal maps in each run; more would only take more processor time.
-        with threadpool_limits(1), np.errstate(invalid="ignore"):  # if all features are equal
-            components = min(_DIMENSIONS, *rows.shape)
-            reduced = PCA(components, random_state=0).fit_transform(rows)
-            perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
-            start = 1e-3 * reduced[:, :2]  # init="pca" divides by 0 if all features are equal
-            tsne = TSNE(init=start, perplexity=perplexity, random_state=0)
-            positions = tsne.fit_transform(reduced)
-    low = positions.min(axis=0)
-    high = positions.max(axis=0)
-    extent = max((high - low).max(), 1e-12)  # the map is square
-    share = 0.5 + (positions - (low + high) / 2) / extent
-    return np.rint(_GRID * share).astype(np.int64)
+    if len(rows) == 1:
+        return np.zeros((1, 2))
+    # One thread, for equal maps in each run; more would only take more processor time.
+    with threadpool_limits(1), np.errstate(invalid="ignore"):  # if all features are equal
+        reduced = PCA(min(_DIMENSIONS, *rows.shape), random_state=0).fit_transform(rows)
+        perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
+        start = 1e-3 * reduced[:, :2]  # init="pca" divides by 0 if all features are equal
+        tsne = TSNE(init=start, perplexity=perplexity, random_state=0)
+        positions: NDArray[np.floating] = tsne.fit_transform(reduced)
+    return positions
 
 
 def _draw_tiles(images: PageImages, numbers: list[int], side: int) -> str:

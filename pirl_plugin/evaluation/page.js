@@ -25,7 +25,6 @@ if (content) {
  * @param root the map's element
  */
 function showMap(map, root) {
-  const GRID = 9999; // positions in the content are whole numbers up to this
   const MARGIN = 28; // pixels around the outermost images
   const MOST_ZOOM = 40;
   const STEP = 1.5; // one click on a zoom button
@@ -64,10 +63,20 @@ function showMap(map, root) {
   const isVisible = (image) =>
     !hiddenClasses.has(colored[image]) && !(onlyWrong?.checked && !isWrong(image));
   const isFound = (image) => lowerNames[image].includes(sought);
-  const place = (image) => ({
-    x: MARGIN + (map.x[image] / GRID) * (side - 2 * MARGIN) * view.zoom - view.left,
-    y: MARGIN + (map.y[image] / GRID) * (side - 2 * MARGIN) * view.zoom - view.top,
-  });
+  const extent = (numbers) => Math.max(...numbers) - Math.min(...numbers);
+  const unit = Math.max(extent(map.x), extent(map.y)) || 1; // 0 if all features are equal
+  function shares(numbers) {
+    const middle = (Math.max(...numbers) + Math.min(...numbers)) / 2;
+    return numbers.map((number) => 0.5 + (number - middle) / unit);
+  }
+  const positions = { x: shares(map.x), y: shares(map.y) };
+  const place = (image) => {
+    const width = (side - 2 * MARGIN) * view.zoom;
+    return {
+      x: MARGIN + positions.x[image] * width - view.left,
+      y: MARGIN + positions.y[image] * width - view.top,
+    };
+  };
 
   function tileSide() {
     const whole = Math.min(44, Math.max(7, side * Math.sqrt(0.6 / number)));

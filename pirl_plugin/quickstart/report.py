@@ -31,10 +31,6 @@ _POINTS = 60  # of the plotted loss
 _QUERIES = 2
 _NEIGHBORS = 6
 _PACKAGES = ("pirl_plugin", "torch", "vissl")
-_MEASURES = {  # memory bank measure: title, and meaning of the dashed line
-    "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
-    "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
-}
 
 
 def write_report(
@@ -60,7 +56,7 @@ def write_report(
         results=results,
         is_labeled=evaluated.labels is not None,
         network=read_config(out / "pretrain" / RUN_CONFIG)["MODEL"]["TRUNK"]["PIRL_RESNET"],
-        plots=draw_plots(read_json_lines(out / "pretrain" / "stdout.json"), results["epochs"]),
+        **summarize_log(read_json_lines(out / "pretrain" / "stdout.json"), results["epochs"]),
         samples=_samples(evaluated, results["seed"], method.views),
         images=evaluated.images,
         map=draw_map(evaluated.images, evaluated.features["pirl"]),
@@ -142,33 +138,29 @@ def compare_neighbors(evaluated: Evaluated) -> dict[str, Any]:
     }
 
 
-def draw_plots(lines: Sequence[Mapping[str, Any]], epochs: int) -> list[dict[str, Any]]:
-    """Return the loss, and each measure available in every measured epoch, for plots.
+def summarize_log(lines: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
+    """Return what the page plots from the run's log.
 
     Args:
-        lines: the run's log. Each point of the loss is a mean over neighboring steps.
+        lines: the log.
         epochs: number of training epochs.
+
+    Returns:
+        ``losses``, each a mean over neighboring steps, at ``loss_epochs``; and ``measures``, by
+        name, at ``measured_epochs``.
     """
     loss_of_step = {int(line["iter"]): float(line["loss"]) for line in lines}
     losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss
     parts = np.array_split(losses, min(_POINTS, len(losses)))
     steps, means = np.array([part.mean(axis=0) for part in parts]).T
     epoch_of_step = steps * epochs / max(losses[-1, 0], 1)  # there may be only step 0
-    plots = [{"title": "Loss", "epochs": epoch_of_step.tolist(), "values": means.tolist()}]
-    measures = {int(line["ep"]) + 1: line[LINE_KEY] for line in lines if LINE_KEY in line}
-    for name, (title, dashed) in _MEASURES.items():
-        measured = [of_epoch[name] for of_epoch in measures.values() if name in of_epoch]
-        if measured and len(measured) == len(measures):
-            plots.append(
-                {
-                    "title": title,
-                    "epochs": [*measures],
-                    "values": [measure["value"] for measure in measured],
-                    "chance": [measure["chance"] for measure in measured],
-                    "dashed": dashed,
-                }
-            )
-    return plots
+    measured = [line for line in lines if LINE_KEY in line]
+    return {
+        "loss_epochs": epoch_of_step.tolist(),
+        "losses": means.tolist(),
+        "measured_epochs": [int(line["ep"]) + 1 for line in measured],
+        "measures": [line[LINE_KEY] for line in measured],
+    }
 
 
 def _samples(evaluated: Evaluated, seed: int, views: Views) -> list[dict[str, str]]:

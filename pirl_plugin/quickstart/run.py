@@ -206,21 +206,21 @@ def _accuracies(evaluated: Evaluated) -> dict[str, dict[str, Any]]:
     if evaluated.labels is None or evaluated.layers is None:
         return {}
     results: dict[str, dict[str, Any]] = {}
-    is_right: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
+    is_right: dict[str, dict[str, Tensor]] = {}
     train_labels, test_labels = evaluated.labels.tensor_split([evaluated.num_train])
     for name, features in evaluated.features.items():
         train, test = features.tensor_split([evaluated.num_train])
-        rows, cosines = find_neighbors(test, train, 20)
-        is_right["knn_top1"][name] = vote(rows, cosines, train_labels) == test_labels
-        predicted, _ = fit_logistic(train, train_labels.numpy()).predict(test)
-        is_right["linear_top1"][name] = predicted == test_labels
-        results[name] = {
-            measure: percent_right(of_network[name]) for measure, of_network in is_right.items()
+        nearest, cosines = find_neighbors(test, train, 20)
+        linear_answers, _ = fit_logistic(train, train_labels.numpy()).predict(test)
+        is_right[name] = {
+            "knn_top1": vote(nearest, cosines, train_labels) == test_labels,
+            "linear_top1": linear_answers == test_labels,
         }
+        results[name] = {key: percent_right(right) for key, right in is_right[name].items()}
     results["gain"] = {}
-    for measure, of_network in is_right.items():
-        gain, interval = paired_gain(of_network["pirl"], of_network["random"])
-        results["gain"][measure] = [round(gain, 2), round(interval, 2)]
+    for key, right in is_right["pirl"].items():
+        gain, interval = paired_gain(right, is_right["random"][key])
+        results["gain"][key] = [round(gain, 2), round(interval, 2)]
     results["layers"] = {
         name: {layer: top1[number] for layer, top1 in evaluated.layers.top1.items()}
         for number, name in enumerate(evaluated.features)

@@ -72,7 +72,11 @@ def place(browser, name):
     data = content(browser)
     side = browser.run("return document.querySelector(arguments[0]).clientWidth", CANVAS)
     image = data["names"].index(name)
-    return [MARGIN + data[axis][image] / 9999 * (side - 2 * MARGIN) for axis in ("x", "y")]
+    places = np.array([data["x"], data["y"]])
+    low = places.min(axis=1)
+    high = places.max(axis=1)
+    share = 0.5 + (places[:, image] - (low + high) / 2) / (high - low).max()
+    return (MARGIN + share * (side - 2 * MARGIN)).tolist()
 
 
 def pixels(browser, tmp_path):
@@ -112,6 +116,22 @@ def test_touch__selects_on_a_narrow_page(browser, page):
     spot = place(browser, "c/20.png")
     browser.pointer(CANVAS, *spot, "pointerDown", "pointerUp", kind="touch")
     assert browser.text(NAME) == "c/20.png"
+
+
+def test_touch__zooms_with_two_fingers(browser):
+    """The map grows around the finger that rests."""
+    names = content(browser)["names"]
+    places = np.array([place(browser, name) for name in names])
+    side = browser.run("return document.querySelector(arguments[0]).clientWidth", CANVAS)
+    resting = int(np.abs(places - side / 2).max(axis=1).argmin())
+    zoomed = places[resting] + 2.5 * (places - places[resting])
+    is_inside = ((zoomed > MARGIN) & (zoomed < side - MARGIN)).all(axis=1)
+    (moved, *_) = [image for image in np.flatnonzero(is_inside) if image != resting]
+    browser.pinch(CANVAS, *places[resting], 40, 100)
+    assert browser.text(".panel") == "Point at an image, or tap it."  # nothing is selected
+    for image in (resting, moved):
+        browser.pointer(CANVAS, *zoomed[image])
+        assert browser.text(NAME) == names[image]
 
 
 def test_keyboard__moves_selects_and_ends(browser):

@@ -112,18 +112,41 @@ class Browser:
             *actions: what to do there, such as ``pointerDown`` and ``pointerUp``.
             kind: mouse or touch.
         """
-        box = self.run(
-            "const element = document.querySelector(arguments[0]);"
-            "element.scrollIntoView({block: 'center', behavior: 'instant'});"
-            "const box = element.getBoundingClientRect(); return [box.left, box.top]",
-            selector,
-        )
-        place = {"x": round(box[0] + x), "y": round(box[1] + y)}
+        left, top = self._bring_into_view(selector)
+        place = {"x": round(left + x), "y": round(top + y)}
         moves = [{"type": "pointerMove", "duration": 0, **place}]
         moves += [{"type": action, "button": 0} for action in actions]
         parameters = {"pointerType": kind}
         source = {"type": "pointer", "id": kind, "parameters": parameters, "actions": moves}
         self._send("POST", "/actions", actions=[source])
+
+    def pinch(self, selector: str, x: float, y: float, start: float, end: float) -> None:
+        """Hold one finger at a place in an element, and move another away from it or toward it.
+
+        Args:
+            selector: the element.
+            x: pixels from its left edge.
+            y: pixels from its upper edge.
+            start: pixels to the right from the first to the second finger.
+            end: the same at the end.
+        """
+        left, top = self._bring_into_view(selector)
+        held = {"id": 0, "x": left + x, "y": top + y}
+        for type, distance in (("Start", start), ("Move", (start + end) / 2), ("Move", end)):
+            moved = {**held, "id": 1, "x": held["x"] + distance}
+            self.devtools(
+                "Input.dispatchTouchEvent", type=f"touch{type}", touchPoints=[held, moved]
+            )
+        self.devtools("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def _bring_into_view(self, selector: str) -> list[float]:
+        """Scroll an element into view, and return its left and upper edge."""
+        return self.run(
+            "const element = document.querySelector(arguments[0]);"
+            "element.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "const box = element.getBoundingClientRect(); return [box.left, box.top]",
+            selector,
+        )
 
     def wheel(self, selector: str, pixels: int) -> None:
         """Turn the wheel over the middle of an element; positive scrolls down."""

@@ -11,7 +11,7 @@ from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.reading import Reading
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.images import Evaluated
-from pirl_plugin.quickstart.report import accuracies, compare_neighbors, draw_plots, outcome
+from pirl_plugin.quickstart.report import accuracies, compare_neighbors, outcome, summarize_log
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,16 @@ def test_neighbors__exclude_query_if_unlabeled():
         assert not (rows == torch.arange(20)[:, None]).any()
 
 
-def test_plots__show_measures_present_in_every_epoch():
-    names = list(report._MEASURES)
+def test_log__is_summarized_by_epoch():
     lines = [{"iter": step, "loss": 3.0 - number} for number, step in enumerate((1, 2, 4))]
-    for epoch in (0, 1):
-        measures = {name: {"value": 1, "chance": 0} for name in names}
-        lines.append({"iter": 4, "loss": 1.0, "ep": epoch, LINE_KEY: measures})
-    del lines[-1][LINE_KEY][names[0]]
-    plots = draw_plots(lines, 2)
-    titles = [plot["title"] for plot in plots]
-    assert titles == ["Loss", *(title for title, _ in list(report._MEASURES.values())[1:])]
-    assert plots[0]["epochs"] == [0.5, 1, 2]  # steps 1, 2 and 4 out of 4
-    assert plots[1]["epochs"] == [1, 2]
+    measures = {"effective_rank": {"value": 1, "chance": 2}}
+    lines.append({"iter": 4, "loss": 1.0, "ep": 1, LINE_KEY: measures})
+    summary = summarize_log(lines, 2)
+    assert summary["loss_epochs"] == [0.5, 1, 2]  # steps 1, 2 and 4 out of 4
+    assert summary["losses"] == [3, 2, 1]
+    assert (summary["measured_epochs"], summary["measures"]) == ([2], [measures])
 
 
 @pytest.mark.filterwarnings("error")
-def test_plots__accept_run_with_one_step():
-    assert len(draw_plots([{"iter": 0, "loss": 3.0}], 1)) == 1
+def test_log__may_have_one_step():
+    assert summarize_log([{"iter": 0, "loss": 3.0}], 1)["loss_epochs"] == [0]
