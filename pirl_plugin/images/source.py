@@ -24,8 +24,7 @@ from pirl_plugin.images.decode import (
     decode,
     read_file,
 )
-from pirl_plugin.images.reading import RGB, PixelType, Reading
-from pirl_plugin.images.statistics import Statistics, measure
+from pirl_plugin.images.reading import RGB, PixelType, Reading, Statistics, measure
 from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
