@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pirl_plugin.checkpoints.classifier import Classifier
     from pirl_plugin.evaluation.feature_gallery import Gallery
     from pirl_plugin.evaluation.feature_store import FeatureFile
+    from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.source import ImageSource
 
 _MOST_NAMES = 30  # of classes
@@ -33,7 +34,6 @@ def main(argv: list[str]) -> None:
     prepare_workers("pirl_plugin.evaluation.features", options.workers)
     import torch
 
-    from pirl_plugin.checkpoints.classifier import read_classifier
     from pirl_plugin.evaluation.embed_report import write_report
     from pirl_plugin.evaluation.feature_gallery import Gallery
     from pirl_plugin.evaluation.feature_store import FeatureFile
@@ -43,20 +43,13 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.opening import open_source
     from pirl_plugin.images.source import content_stamp
-    from pirl_plugin.models.resnet import LAST
 
     request = Request.of_options(options)
     with locked_file(options.out, "--out"):
         source = open_source(options.data, columns=request.columns)
         trunk = request.load_network(source)
         print(f"images: {source.summary()}, {_labels(source)}")
-        layer = request.layer or LAST
-        classifier = read_classifier(request.checkpoint)
-        if classifier is not None:
-            if request.layer is not None:
-                check_name("--layer", request.layer, [classifier.layer])
-            layer = classifier.layer
-            print(f"the classifier on {layer} has {len(classifier.classes)} classes")
+        layer, classifier = _choose_layer(request)
         report = open_report(options.report, options.show, source, request.weights, trunk)
         if options.sort_into is not None:
             _claim_folder(options, source, classifier)
@@ -99,6 +92,20 @@ def _labels(source: ImageSource) -> str:
         if source.classes:
             return f"{len(source.classes)} classes: {truncate(source.classes, _MOST_NAMES)}"
     return "unlabeled"
+
+
+def _choose_layer(request: Request) -> tuple[str, Classifier | None]:
+    """Return the layer to take features from, and the checkpoint's classifier on it, if any."""
+    from pirl_plugin.checkpoints.classifier import read_classifier
+    from pirl_plugin.models.resnet import LAST
+
+    classifier = read_classifier(request.checkpoint)
+    if classifier is None:
+        return request.layer or LAST, None
+    if request.layer is not None:
+        check_name("--layer", request.layer, [classifier.layer])
+    print(f"the classifier on {classifier.layer} has {len(classifier.classes)} classes")
+    return classifier.layer, classifier
 
 
 def _claim_folder(

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.reading import RGB, PixelType, Reading
+from pirl_plugin.images.reading import RGB, Reading
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import UNKNOWN, NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import center_crop, normalize_images
@@ -103,26 +103,22 @@ def config_for(
         config = config.with_channels(convolution[1].in_channels)
     elif not config.architecture:
         config = config.with_channels(images.channels)
-    if "dtype" in config.origins:
-        expected = config.pixel_type
-        described = str(expected)
-    else:
-        expected = PixelType(config.channels, images.dtype)
-        described = counted(config.channels, "channel")
-    if images != expected:
+    has_dtype = "dtype" in config.origins
+    if images.channels != config.channels or (has_dtype and images != config.pixel_type):
+        expected = config.pixel_type if has_dtype else counted(config.channels, "channel")
         remedy = "Choose a network for these images."
         is_convertible = images.channels in (1, 3, 4) and images.dtype != torch.float32
         if config.pixel_type == RGB and is_convertible:
             remedy = "Pass `rgb` to convert them."
         raise Refused(
-            f"The network reads images with {described}, but {source.path} has {images}. {remedy}"
+            f"The network reads images with {expected}, but {source.path} has {images}. {remedy}"
         )
     if not config.allows_channels(source.channel_names):
         raise Refused(
             f"The network reads the channels {' '.join(config.channel_names)}, but {source.path} "
             f"has {' '.join(source.channel_names)}."
         )
-    if nodata is None and config.nodata is None:
+    if config.nodata is None:
         config = config.with_values("images", nodata=source.nodata)
     config = replace(config.with_values(origin, nodata=nodata), rgb=rgb)
     are_given = mean is not None and std is not None
@@ -197,16 +193,14 @@ def extract_features(
     )
     rows = range(len(source))
     features = torch.empty(0)
-    readable = torch.empty(len(rows), dtype=torch.bool)
-    start = 0
+    readable = torch.zeros(0, dtype=torch.bool)
     with evaluating(trunk):
         for (part,), valid, _ in compute_features([trunk], source, config, rows, batch, workers):
-            if start == 0:  # one tensor, because joining parts would need twice the memory
+            if len(readable) == 0:  # one tensor, because joining parts would need twice the memory
                 features = torch.empty(len(rows), part.shape[1])
-            end = start + len(valid)
-            features[start:end] = part
-            readable[start:end] = valid
-            start = end
+            start = len(readable)
+            features[start : start + len(part)] = part
+            readable = torch.cat([readable, valid])
     features[~readable] = torch.nan
     return features, readable
 
@@ -271,29 +265,27 @@ def compute_features(
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     crops = Crops(source, config.size, config.reading)
-    rows_left = iter(rows)
+    start = 0
     for pixels, valid, digests in read_crops(crops, rows, "features", batch, workers):
         parts = []
         for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
             inputs = normalize_images(part, config.mean, config.std)
             outputs: list[Tensor] = []
             for trunk in trunks:
-                if layers is not None:
+                if layers is None:
+                    outputs.append(pooled_features(trunk(inputs)))
+                else:
                     outputs += layer_features(trunk, inputs, layers)
-                    continue
-                outputs.append(pooled_features(trunk(inputs)))
             parts.append(outputs)
-        features = []
-        for parts_of_layer in zip(*parts, strict=True):
-            features.append(torch.cat(parts_of_layer).flatten(1))
+        features = [torch.cat(part).flatten(1) for part in zip(*parts, strict=True)]
         is_finite = torch.stack([part.isfinite().all(1) for part in features]).all(0).cpu()
-        for image, row, fits in zip(pixels, rows_left, is_finite | ~valid, strict=False):
-            if not fits:
-                low, high = image.float().aminmax()
-                source.report_unreadable(
-                    row,
-                    f"its features are not finite; its values range from {low:.5g} to {high:.5g}",
-                )
+        for number in (valid & ~is_finite).nonzero()[:, 0].tolist():
+            low, high = pixels[number].float().aminmax()
+            source.report_unreadable(
+                rows[start + number],
+                f"its features are not finite; its values range from {low:.5g} to {high:.5g}",
+            )
+        start += len(valid)
         yield Batch(features, valid & is_finite, digests)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -25,8 +23,8 @@ _OF_MEDIAN = 0.15
 
 def count_near_equal(
     images: LabeledImages, config: NetworkConfig, batch: int = 128, workers: int | None = None
-) -> tuple[int, int]:
-    """Count test images that look nearly the same as some training image.
+) -> dict[str, int]:
+    """Count test images that look nearly the same as some training image; print if many do.
 
     Images are compared at 16 × 16 pixels, per channel without the mean, by the angle between them.
     Two images are nearly the same if their distance is less than half of that to the nearest
@@ -41,14 +39,15 @@ def count_near_equal(
         workers: number of decoding processes; None: based on the numbers of cores and images.
 
     Returns:
-        The number of test images that do, and the number of test images compared, at most 1,000.
+        ``images``, the number of test images that do, and ``of``, the number of test images
+        compared, at most 1,000.
     """
     labels = torch.from_numpy(images.labels)
+    num_train = len(images.train)
     labeled = (labels != NO_CLASS).nonzero()[:, 0]
-    is_test = labeled >= len(images.train)
-    tested = labeled[is_test]
+    tested = labeled[labeled >= num_train]
     tested = tested[evenly_spaced(len(tested), _MOST_TESTED)]
-    rows = torch.cat([labeled[~is_test], tested])
+    rows = torch.cat([labeled[labeled < num_train], tested])
     crops = Crops(images.joined, _SIDE, config.reading)
     thumbnails = []
     readable = []
@@ -60,25 +59,17 @@ def count_near_equal(
     is_readable = torch.cat(readable)
     rows = rows[is_readable]
     thumbnail = torch.cat(thumbnails)[is_readable]
-    is_test = rows >= len(images.train)
-    nearly_same = are_near_equal(
-        thumbnail[is_test], thumbnail[~is_test], labels[rows[is_test]], labels[rows[~is_test]]
-    )
-    return int(nearly_same.sum()), len(nearly_same)
-
-
-def warn_about_near_equal(
-    images: LabeledImages, config: NetworkConfig, batch: int, workers: int | None
-) -> LabeledImages:
-    """Record how many test images look nearly the same as a training image; print if many do."""
-    near, total = count_near_equal(images, config, batch, workers)
-    if near >= _LEAST_NEAR_EQUAL * total:
+    num_train = int((rows < num_train).sum())
+    train, test = thumbnail.tensor_split([num_train])
+    train_labels, test_labels = labels[rows].tensor_split([num_train])
+    near = int(are_near_equal(test, train, test_labels, train_labels).sum())
+    if near >= _LEAST_NEAR_EQUAL * len(test):
         put(
-            f"{near:,} of {total:,} test images look nearly the same as some training image, so "
-            f"accuracies may be too high. If images belong together (bursts, videos, patients), "
+            f"{near:,} of {len(test):,} test images look nearly the same as some training image, "
+            f"so accuracies may be too high. If images belong together (bursts, videos, patients), "
             f"name their groups: --pattern '(?P<group>…)…'\n"
         )
-    return replace(images, near_equal={"images": near, "of": total})
+    return {"images": near, "of": len(test)}
 
 
 def are_near_equal(
@@ -107,9 +98,9 @@ def are_near_equal(
     answers = [torch.empty(0, dtype=torch.bool)]
     for rows, labels in zip(test.split(256), test_labels.split(256), strict=True):
         distances = (2 - 2 * rows @ train.T).clamp(min=0).sqrt()
-        is_other = labels[:, None] != train_labels
+        is_of_class = labels[:, None] == train_labels
         nearest = distances.amin(dim=1)
-        other_class = distances.where(is_other, torch.inf).amin(dim=1)
+        other_class = distances.masked_fill(is_of_class, torch.inf).amin(dim=1)
         median = distances.median(dim=1).values
         answers.append((nearest < _OF_OTHER_CLASS * other_class) | (nearest < _OF_MEDIAN * median))
     return torch.cat(answers)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import config_for
-from pirl_plugin.evaluation.near_equal import warn_about_near_equal
+from pirl_plugin.evaluation.near_equal import count_near_equal
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.source import ImageSource, content_stamp
@@ -129,7 +129,8 @@ class Request:
         print(images.summary(), flush=True)
         if images.held_out_of is not None and images.train.groups() is None:
             config = trunk.network_config
-            images = warn_about_near_equal(images, config, self.batch, self.workers)
+            near_equal = count_near_equal(images, config, self.batch, self.workers)
+            images = replace(images, near_equal=near_equal)
         return trunk, images
 
     def load_network(self, source: ImageSource) -> AnyTrunk:

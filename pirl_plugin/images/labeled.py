@@ -111,44 +111,40 @@ def open_labeled(
     assert val is not None
     train_source = open_source(train, columns=columns)
     test_source = open_source(val, columns=columns)
-    _check_groups(train_source, test_source, columns)
-    for source in (train_source, test_source):
-        _check_class_folders(source)
-    if not isinstance(train_source, FolderSource):  # a folder's name is a class in any case
-        require_class_names(train_source.classes, train_source.path)
-    return _labeled(train_source, test_source)
-
-
-def _require_groups(source: ImageSource, columns: Columns) -> None:
-    if columns.group is not None and source.group_names() is None:
-        raise Refused(
-            f"`group_column` = {columns.group}: {source.path} has no columns. Name the groups in a "
-            f"folder with `pattern`."
-        )
-
-
-def _check_groups(train: ImageSource, test: ImageSource, columns: Columns) -> None:
-    """Refuse a group column that does not exist, and warn about groups in both sources."""
-    _require_groups(train, columns)
-    shared = set(train.group_names() or ()) & set(test.group_names() or ())
+    _check_labels(train_source, columns)
+    _check_class_folders(test_source)
+    shared = set(train_source.group_names() or ()) & set(test_source.group_names() or ())
     names = sorted(filter(None, shared))
     if names:
         warn(
             f"{counted(len(names), 'group')} with test images, such as {names[0]}, also "
             f"{'has' if len(names) == 1 else 'have'} training images, so accuracies are too high."
         )
+    return _labeled(train_source, test_source)
+
+
+def _check_labels(source: ImageSource, columns: Columns) -> None:
+    """Refuse what is no class, and a missing group column."""
+    if columns.group is not None and source.group_names() is None:
+        raise Refused(
+            f"`group_column` = {columns.group}: {source.path} has no columns. Name the groups in a "
+            f"folder with `pattern`."
+        )
+    _check_class_folders(source)
+    if not isinstance(source, FolderSource):  # a folder's name is a class in any case
+        require_class_names(source.classes, source.path)
 
 
 def _check_class_folders(source: ImageSource) -> None:
     """Refuse folders that are not classes among class folders."""
     if not isinstance(source, FolderSource):
         return
-    others = [name for name in source.classes if name.lower() in _NO_CLASSES]
-    if others:
-        raise Refused(
-            f"{source.path} has the folder {others[0]} among its class folders. If it is a class, "
-            f"rename it. Otherwise, move it out; test images belong beside a folder train."
-        )
+    for name in source.classes:
+        if name.lower() in _NO_CLASSES:
+            raise Refused(
+                f"{source.path} has the folder {name} among its class folders. If it is a class, "
+                f"rename it. Otherwise, move it out; test images belong beside a folder train."
+            )
 
 
 def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
@@ -181,11 +177,8 @@ def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
             f"`data` = {folder} has neither train/CLASS/* and val/CLASS/*, nor two or more class "
             f"folders, nor is it a list with labels. For other data, pass `train` and `val`."
         )
-    _check_class_folders(source)
-    if isinstance(source, FileListSource):
-        require_class_names(source.classes, source.path)
+    _check_labels(source, columns)
     groups = source.groups()
-    _require_groups(source, columns)
     if groups is None:
         is_test = _hold_out_images(source)
         unit = "image"
@@ -212,14 +205,16 @@ def _hold_out_images(source: ImageSource) -> NDArray[np.bool_]:
     """Choose about a fifth of each class by the images' names."""
     labels = source.labels()
     shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
-    is_test = (shares < _HELD_OUT) & (labels != NO_CLASS)
+    is_test = np.zeros(len(source), bool)
     for label, name in enumerate(source.classes):
         rows = np.flatnonzero(labels == label)
         if len(rows) == 1:
             print(f"{name} has one image, which is used for training only")
-        if is_test[rows].all() or not is_test[rows].any():
-            is_test[rows] = False
-            is_test[rows[np.argmin(shares[rows])]] = len(rows) > 1
+            continue
+        is_held_out = shares[rows] < _HELD_OUT
+        if is_held_out.all() or not is_held_out.any():
+            is_held_out = np.arange(len(rows)) == np.argmin(shares[rows])
+        is_test[rows] = is_held_out
     return is_test
 
 
