@@ -140,11 +140,8 @@ def sha256_of(path: Path) -> str:
 
     This takes about a second per GB, so call it once per file, on one rank.
     """
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_of(texts: Iterable[str], root: str = "") -> str:

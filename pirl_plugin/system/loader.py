@@ -204,9 +204,11 @@ def _loader(data: Any, workers: int, options: dict[str, Any]) -> DataLoader[Any]
         if obstacle:
             warn_once(f"Images are read without worker processes: {obstacle}.")
         else:
-            options["num_workers"] = workers
-            options["worker_init_fn"] = start_worker
-            options["multiprocessing_context"] = "forkserver"
+            options.update(
+                num_workers=workers,
+                worker_init_fn=start_worker,
+                multiprocessing_context="forkserver",
+            )
     return DataLoader(data, **options)
 
 
