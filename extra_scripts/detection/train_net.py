@@ -71,7 +71,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     from detectron2.data import DatasetCatalog
 
     from pirl_plugin.checkpoints.export import export_checkpoint
-    from pirl_plugin.checkpoints.write import detectron2_options
+    from pirl_plugin.checkpoints.formats import detectron2_options
     from pirl_plugin.vissl.resume.record import read_origin
 
     # The data sets are read now, so that a wrong folder ends the command at once.

@@ -78,10 +78,8 @@ def read_classifier(path: Path | None) -> Classifier | None:
         return None
     try:
         return Classifier(**{field.name: record[field.name] for field in fields(Classifier)})
-    except (AttributeError, KeyError, TypeError) as error:  # values of other types
+    except Exception as error:  # values of other types can raise anything
         raise Refused(f"{path}: the classifier in this file is damaged ({error!r}).") from None
-    except Refused as error:
-        raise Refused(f"{path}: {error}") from None
 
 
 class ImageNetwork(nn.Module):
@@ -106,8 +104,8 @@ class ImageNetwork(nn.Module):
         self.network_config = config = trunk.network_config
         self.classes: list[str] = []
         self._layer = LAST
-        white = 255 if config.dtype == "uint8" else 1
-        self.register_buffer("_constants", scale_and_shift(config.mean, config.std, white))
+        constants = scale_and_shift(config.mean, config.std, config.pixel_type.white)
+        self.register_buffer("_constants", constants)
         self.head: nn.Module | None = None
         if classifier is not None:
             self.classes = classifier.classes

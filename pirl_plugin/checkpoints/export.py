@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 
 from pirl_plugin.checkpoints import FORMATS
-from pirl_plugin.checkpoints.classifier import Classifier, read_classifier
+from pirl_plugin.checkpoints.classifier import read_classifier
+from pirl_plugin.checkpoints.formats import WRITERS, detectron2_options
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.write import detectron2_options, write_trunk
 from pirl_plugin.images.reading import RGB
 from pirl_plugin.models.network_config import RESNET, UNKNOWN
 from pirl_plugin.models.resnet import LAST
@@ -76,33 +76,15 @@ def export_checkpoint(
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
     exported = load_trunk(path, prefix=trunk, timm=timm, timm_options=timm_options)
-    classifier = None if features_only else exported_classifier(path, to)
-    write_trunk(exported, out, to, classifier)
-    return exported
-
-
-def exported_classifier(
-    path: Path, to: str, argument: str = "features_only=True"
-) -> Classifier | None:
-    """Return the classifier to write with a trunk; None if the file has none.
-
-    Args:
-        path: the checkpoint.
-        to: the format.
-        argument: what the user passes to leave the classifier out, for messages.
-
-    Raises:
-        Refused: the format has no place for it.
-    """
-    classifier = read_classifier(path)
-    if classifier is None or to in ("onnx", "vissl"):
-        return classifier
-    if to == "detectron2" or classifier.layer != LAST:
+    classifier = None if features_only else read_classifier(path)
+    has_place = to in ("onnx", "vissl") or (classifier is not None and classifier.layer == LAST)
+    if classifier is not None and (to == "detectron2" or not has_place):
         raise Refused(
             f"{path} has a classifier on the layer {classifier.layer}, which {to} has no place "
-            f"for. Export to onnx, or pass {argument} to leave the classifier out."
+            f"for. Export to onnx, or pass `features_only` to leave the classifier out."
         )
-    return classifier
+    WRITERS[to](exported, out, classifier)
+    return exported
 
 
 def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:

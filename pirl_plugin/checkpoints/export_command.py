@@ -21,15 +21,9 @@ def main(argv: list[str]) -> int:
     add("--out", type=arguments.OutputFile(), required=True, help="output file; for timm, a folder")
     add("--features-only", action="store_true", help="leave out the classifier")
     options = parser.parse_args(argv)
-    from pirl_plugin.checkpoints.export import (
-        export_checkpoint,
-        exported_classifier,
-        loading_lines,
-    )
+    from pirl_plugin.checkpoints.classifier import read_classifier
+    from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines
 
-    classifier = None
-    if not options.features_only:
-        classifier = exported_classifier(options.checkpoint, options.to, "--features-only")
     with locked_file(options.out, "--out"):
         trunk = export_checkpoint(
             options.checkpoint,
@@ -42,8 +36,9 @@ def main(argv: list[str]) -> int:
         )
     print(f"{options.out}: {trunk.network_config.name}, from {options.checkpoint}")
     print(f"input: {trunk.network_config}")
-    if classifier is not None:
-        print(f"classes: {', '.join(classifier.classes)}")
-    classes = 0 if classifier is None else len(classifier.classes)
-    print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out, classes)}")
+    classifier = None if options.features_only else read_classifier(options.checkpoint)
+    classes = [] if classifier is None else classifier.classes
+    if classes:
+        print(f"classes: {', '.join(classes)}")
+    print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out, len(classes))}")
     return 0

@@ -132,7 +132,7 @@ def config_for(
         config = config.with_values("images", dtype=images.dtype)
     if not (is_known or are_given):
         measured = source.statistics(config.reading)
-        config = config.with_values("images", statistics="measured", **measured._asdict())
+        config = config.with_values("images", **measured._asdict())
     return config.with_values(origin, size=size, mean=mean, std=std)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.reading import RGB, PixelType, Reading
-from pirl_plugin.system.failures import check, check_name, is_number
+from pirl_plugin.system.failures import check, check_name
 from pirl_plugin.system.text import counted
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
@@ -22,21 +22,9 @@ MOST_CHANNELS = 4096
 RESNET = "pirl_resnet"
 """The architecture of :class:`pirl_plugin.WideResNet`."""
 UNKNOWN = "unknown"
-"""The state of statistics that only the user knows."""
-_INPUTS = ("size", "mean", "std")
+"""The origin of a mean and standard deviation that only the user knows."""
 _LABELS = {"mean": "mean", "std": "std", "low": "min", "high": "max"}
-
-
-def _floats(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(map(float, values))
-
-
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_LABELS, _floats),
-    "dtype": lambda dtype: str(dtype).removeprefix("torch."),
-    "nodata": float,
-    "channel_names": lambda names: tuple(map(str, names)),
-}
+_IMAGES = ("size", "dtype", "nodata", "channel_names", *_LABELS)
 
 
 @dataclass(frozen=True)
@@ -58,9 +46,9 @@ class NetworkConfig:
         channel_names: names of the channels, if each has a file of its own.
         low: smallest value per channel, where the mean was measured.
         high: largest value per channel.
-        statistics: ``measured``, ``given`` or ``unknown``; empty for defaults.
         rgb: whether images are converted to RGB in uint8; not recorded.
         origins: where the values above come from, by name; defaults are absent.
+            ``unknown`` for a mean and standard deviation that only the user knows.
         network_class: class name of a network that only the user's code can build.
 
     Raises:
@@ -81,7 +69,6 @@ class NetworkConfig:
     channel_names: tuple[str, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    statistics: str = ""
     rgb: bool = False
     origins: Mapping[str, str] = field(default_factory=dict)
     network_class: str = ""
@@ -92,35 +79,40 @@ class NetworkConfig:
         check("size", self.size, is_size, f"a whole number from 1 to {LARGEST_SIZE:,}")
         check("channels", self.channels, self.channels <= MOST_CHANNELS, f"up to {MOST_CHANNELS:,}")
         check_name("dtype", self.dtype, ("uint8", "uint16", "float32"))
-        is_name = not self.network_class or str(self.network_class).isidentifier()
-        check("class", self.network_class, is_name, "a class name")
         mean, std = _default_statistics(self.channels)
         # A frozen instance can be set only in this way.
         object.__setattr__(self, "mean", self.mean or mean)
         object.__setattr__(self, "std", self.std or std)
         fits = len(self.mean) == len(self.std) == self.channels
-        fits = fits and all(map(is_number, (*self.mean, *self.std))) and min(self.std) > 0
+        fits = fits and all(map(math.isfinite, self.mean + self.std)) and min(self.std) > 0
         expected = f"{self.channels} values each, std > 0"
         check("`mean` and `std`", [self.mean, self.std], fits, expected)
 
     def __str__(self) -> str:
         parts = [] if self.pixel_type == RGB else [str(self.pixel_type)]
-        values = {"size": f"{self.size} px"}
+        texts = {"size": f"{self.size} px"}
         if self.nodata is not None:
-            values["nodata"] = f"nodata {self.nodata:.7g}"
+            texts["nodata"] = f"nodata {self.nodata:.7g}"
         for name, label in _LABELS.items():
             if numbers := getattr(self, name):
-                values[name] = " ".join([label, *map("{:.5g}".format, numbers)])
-        if self.statistics == UNKNOWN:
-            values |= {"mean": "mean unknown", "std": "std unknown"}
-        for name, text in values.items():
-            parts.append(f"{text} ({self.origins.get(name, 'default')})")
+                texts[name] = " ".join([label, *map("{:.5g}".format, numbers)])
+        for name, text in texts.items():
+            origin = self.origins.get(name, "default")
+            parts.append(f"{name} unknown" if origin == UNKNOWN else f"{text} ({origin})")
         return ", ".join(parts)
+
+    @property
+    def statistics(self) -> str:
+        """State of mean and std: ``measured``, ``given`` or ``unknown``; empty for defaults."""
+        origin = self.origins.get("mean", "")
+        if origin in ("", UNKNOWN):
+            return origin
+        return "measured" if self.origins.get("low") == origin else "given"
 
     @property
     def has_statistics(self) -> bool:
         """Whether mean and standard deviation are neither defaults nor unknown."""
-        return "mean" in self.origins and self.statistics != UNKNOWN
+        return self.statistics not in ("", UNKNOWN)
 
     def allows_channels(self, names: tuple[str, ...]) -> bool:
         """Return whether the network can read channels with these names; () for unknown names."""
@@ -176,38 +168,35 @@ class NetworkConfig:
         return f"resnet{depth}" if is_usual and depth != 10 else ""
 
     @property
-    def timm_options(self) -> dict[str, Any]:
-        """Keyword arguments for ``timm.create_model``, with :attr:`timm_name`."""
-        if self.architecture != RESNET:
-            return dict(self.options)
-        return {} if self.channels == 3 else {"in_chans": self.channels}
-
-    @property
     def defaults(self) -> list[str]:
-        """Which of ``size``, ``mean`` and ``std`` are defaults."""
-        return [name for name in _INPUTS if name not in self.origins]
+        """Which of ``size``, ``mean`` and ``std`` are defaults, or unknown."""
+        names = ("size", "mean", "std")
+        return [name for name in names if self.origins.get(name, UNKNOWN) == UNKNOWN]
 
     def with_values(self, origin: str, **values: Any) -> NetworkConfig:
         """Return a copy with new values; None and () keep a value and its origin.
 
         Args:
             origin: where the values come from, such as ``run``.
-            **values: attributes. A mean or standard deviation counts as given, unless
-                ``statistics`` says otherwise.
+            **values: attributes.
         """
-        new = {name: value for name, value in values.items() if value not in (None, ())}
-        if {"mean", "std"} & new.keys():
-            new.setdefault("statistics", "given")
-        for name, convert in _CONVERSIONS.items():
-            if name in new:
-                new[name] = convert(new[name])
+        new = {}
+        for name, value in values.items():
+            if value in (None, ()):
+                continue
+            if name in _LABELS:
+                value = tuple(map(float, value))
+            elif name == "dtype":
+                value = str(value).removeprefix("torch.")
+            elif name == "channel_names":
+                value = tuple(map(str, value))
+            new[name] = value
         return replace(self, **new, origins={**self.origins, **dict.fromkeys(new, origin)})
 
-    def with_images_of(self, other: NetworkConfig) -> NetworkConfig:
-        """Return a copy with another network's known images, except for their size."""
-        names = other.origins.keys() - {"size"}
-        values = {name: getattr(other, name) for name in names}
-        origins = {name: other.origins[name] for name in names}
+    def with_values_of(self, other: NetworkConfig, names: Collection[str]) -> NetworkConfig:
+        """Return a copy with another record's values, except for its defaults."""
+        origins = {name: other.origins[name] for name in other.origins if name in names}
+        values = {name: getattr(other, name) for name in origins}
         return replace(self, **values, origins={**self.origins, **origins})
 
     def with_channels(self, channels: int) -> NetworkConfig:
@@ -218,19 +207,36 @@ class NetworkConfig:
         if self.architecture:
             options["in_channels" if self.architecture == RESNET else "in_chans"] = channels
         mean, std = _default_statistics(channels)
-        origins = {"size": self.origins["size"]} if "size" in self.origins else {}
-        images = NetworkConfig(self.architecture, options, self.size, mean, std, origins=origins)
-        return replace(images, network_class=self.network_class)
+        images = NetworkConfig(self.architecture, options, mean=mean, std=std)
+        images = replace(images, network_class=self.network_class)
+        return images.with_values_of(self, ["size"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for a file: plain values, without the defaults."""
         record: dict[str, Any] = {"architecture": self.architecture, "options": dict(self.options)}
         if self.network_class:
             record["class"] = self.network_class
-        for name in self.origins:
-            value = getattr(self, name)
-            record[name] = list(value) if isinstance(value, tuple) else value
+        if self.statistics:
+            record["statistics"] = self.statistics
+        for name, origin in self.origins.items():
+            if origin != UNKNOWN:
+                value = getattr(self, name)
+                record[name] = list(value) if isinstance(value, tuple) else value
         return record
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any], origin: str) -> NetworkConfig:
+        """Return the network that a file's record describes; see :meth:`to_dict`.
+
+        Args:
+            record: the record; its name and options must be safe.
+            origin: where it comes from, such as ``file``.
+        """
+        name = record.get("class", "")
+        config = cls(record["architecture"], record["options"], network_class=name)
+        if record.get("statistics") == UNKNOWN:
+            config = config.with_values(UNKNOWN, mean=config.mean, std=config.std)
+        return config.with_values(origin, **{name: record.get(name) for name in _IMAGES})
 
 
 def network_config_of(network: nn.Module) -> NetworkConfig:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from pirl_plugin.images.image_dataset import JOINED_VIEWS, ImageDataset
+from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.reading import RGB, PixelType, Reading
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.method.loss import PIRLLoss
@@ -90,42 +90,39 @@ class PIRL(nn.Module):
                 f"ImageDataset(images, views); for a subset, ImageDataset(Subset(images, rows), "
                 f"views)."
             )
-        views = _blank_views(data)
-        blank = views.pop("images")  # (C, S, S)
-        loss = loss or _loss_for_few_images(len(data), 0.75 if views else 0)
+        views = _blank_batch(data)
+        images = views["images"]
+        loss = loss or _loss_for_few_images(len(data), 0.75 if len(views) > 1 else 0)
         if loss.bank.num_rows != len(data):  # rows without an image would stay random, as negatives
             raise Refused(
                 f"The loss has {loss.bank.num_rows:,} rows, but data has {len(data):,} images. "
                 f"Pass loss=PIRLLoss(len(data), …)."
             )
         self.trunk = trunk
-        adapt_channels(trunk, len(blank))
+        adapt_channels(trunk, images.shape[1])
         # Our views keep the units of the images; the user's own views normalize floats, if at all.
         self._normalizes_floats = isinstance(data.views, Views)
-        config = self._config_for(data, blank, mean, std)
+        config = self._config_for(data, images, mean, std)
         data.reading = data.reading._replace(nodata=config.nodata)
-        if config.statistics != UNKNOWN and config.pixel_type == data.pixel_type:
+        if config.has_statistics and config.pixel_type == data.pixel_type:
             data.reading = data.reading._replace(mean=config.mean)
         self.trunk.network_config = config  # type: ignore[assignment]
         # The trunk is found by its tensors; a checkpoint's own record is of the images alone.
         loss.images = replace(config, architecture="", options={}).to_dict()
         self.loss = loss
-        inputs = {"images": torch.stack([blank, blank])}  # with one image, BatchNorm may fail
-        for name, view in views.items():
-            inputs[name] = view if name in JOINED_VIEWS else torch.stack([view, view])
         device = next((parameter.device for parameter in trunk.parameters()), None)
-        inputs = {name: self._normalized(view.to(device)) for name, view in inputs.items()}
-        width = feature_width(trunk, inputs)
+        width = feature_width(
+            trunk, {name: self._normalized(view.to(device)) for name, view in views.items()}
+        )
         _warn_about_classifier(trunk, width)
         embedding_dim = loss.config.embedding_dim
-        self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim)
+        self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim).to(float_dtype(trunk))
         self.g = nn.ModuleDict()
         for name, view in views.items():
-            num_patches = len(view) if name in JOINED_VIEWS else 1
-            self.g[name] = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
-        dtype = float_dtype(trunk)
-        self.f.to(dtype)
-        self.g.to(dtype)
+            if name != "images":
+                num_patches = len(view) // len(images)
+                self.g[name] = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
+        self.g.to(float_dtype(trunk))
         self._batches: list[tuple[Tensor, Tensor]] = []  # index and f(v_I), since update()
 
     @property
@@ -207,7 +204,7 @@ class PIRL(nn.Module):
     def _config_for(
         self,
         data: ImageDataset,
-        image: Tensor,
+        images: Tensor,
         mean: Sequence[float] | None,
         std: Sequence[float] | None,
     ) -> NetworkConfig:
@@ -215,23 +212,20 @@ class PIRL(nn.Module):
 
         Args:
             data: the images.
-            image: a view ``images`` from them, ``(C, S, S)``.
+            images: views ``images`` of them, ``(B, C, S, S)``.
             mean: the user's mean.
             std: the user's standard deviation.
 
         Raises:
             Refused: the statistics of the views cannot be measured.
         """
-        config = network_config_of(self.trunk).with_channels(len(image))
-        views = PixelType(len(image), image.dtype)
-        has_same_images = views == config.pixel_type and config.has_statistics
-        has_same_images &= config.allows_channels(data.source.channel_names)
-        is_own_float = image.is_floating_point() and not self._normalizes_floats
-        dtype = data.pixel_type.dtype if is_own_float else image.dtype
-        config = config.with_values(
+        views = PixelType(images.shape[1], images.dtype)
+        is_own_float = images.is_floating_point() and not self._normalizes_floats
+        recorded = network_config_of(self.trunk).with_channels(views.channels)
+        config = recorded.with_values(
             "run",
-            size=image.shape[-1],
-            dtype=dtype,
+            size=images.shape[-1],
+            dtype=data.pixel_type.dtype if is_own_float else views.dtype,
             nodata=data.source.nodata,
             channel_names=data.source.channel_names,
         )
@@ -240,8 +234,10 @@ class PIRL(nn.Module):
         if mean is not None:
             return config.with_values("argument", mean=mean, std=std)
         if is_own_float:
-            return config.with_values("run", statistics=UNKNOWN)
-        if has_same_images:
+            return config.with_values(UNKNOWN, mean=config.mean, std=config.std)
+        has_same_images = recorded.pixel_type == views
+        has_same_images &= recorded.allows_channels(data.source.channel_names)
+        if has_same_images and recorded.has_statistics:
             if views != RGB:
                 warn("PIRL uses the mean and std in the trunk's record.")
             return config
@@ -251,8 +247,7 @@ class PIRL(nn.Module):
                 f"std of the views cannot be measured. Pass `mean` and `std`."
             )
         statistics = data.source.statistics(Reading(views, data.reading.rgb, config.nodata))
-        state = "given" if views == RGB else "measured"
-        return config.with_values("images", statistics=state, **statistics._asdict())
+        return config.with_values("images", **statistics._asdict())
 
 
 def _warn_about_classifier(trunk: nn.Module, width: int) -> None:
@@ -265,16 +260,16 @@ def _warn_about_classifier(trunk: nn.Module, width: int) -> None:
         )
 
 
-def _blank_views(data: ImageDataset) -> dict[str, Tensor]:
-    """Return zeros in the shapes of an image's views, without values other than images.
+def _blank_batch(data: ImageDataset) -> dict[str, Tensor]:
+    """Return views of two black images, because BatchNorm may refuse a single one.
 
     Raises:
         Refused: no view is named ``images``.
     """
+    blank = data.blank_views()
+    batch = collate_views([blank, blank])
     views = {
-        name: view
-        for name, view in data.blank_views().items()
-        if isinstance(view, Tensor) and view.ndim >= 3
+        name: view for name, view in batch.items() if isinstance(view, Tensor) and view.ndim == 4
     }
     if "images" not in views:
         raise Refused(

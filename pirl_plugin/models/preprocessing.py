@@ -42,13 +42,13 @@ def center_crop(images: torch.Tensor, size: int) -> torch.Tensor:
     target = round(size * 8 / 7)
     sides = (height * target // shorter, width * target // shorter)
     resized = images[None] if images.ndim == 3 else images
+    resize = functools.partial(interpolate, mode="bilinear", antialias=True)
     if is_uint8 and resized.is_floating_point():
         # Like torch's kernel for uint8, resize the rows first, and round after each direction.
-        resized = interpolate(resized, (height, sides[1]), mode="bilinear", antialias=True).round()
-        resized = interpolate(resized, sides, mode="bilinear", antialias=True).round()
-        resized = resized.to(torch.uint8)
+        resized = resize(resized, (height, sides[1])).round()
+        resized = resize(resized, sides).round().to(torch.uint8)
     else:
-        resized = interpolate(resized, sides, mode="bilinear", antialias=True)
+        resized = resize(resized, sides)
     # torch.export does not know the cropped size otherwise.
     return _crop(resized, size, size).reshape(*images.shape[:-2], size, size)
 

@@ -138,16 +138,16 @@ class ResNetTrunk(nn.Module):
         Raises:
             KeyError: a name is unknown.
         """
-        block_names = list(map(FEATURES.__getitem__, names))
-        outputs: dict[str, Tensor] = {}
+        block_names = {FEATURES[name] for name in names}
+        outputs = {}
         features = images
         for name, block in self._feature_blocks.items():
             features = block(features)
             if name in block_names:
                 outputs[name] = features
-            if len(outputs) == len(set(block_names)):  # no feature needs the later blocks
+            if len(outputs) == len(block_names):  # no feature needs the later blocks
                 break
-        return list(map(outputs.__getitem__, block_names))
+        return [outputs[FEATURES[name]] for name in names]
 
     @property
     def body(self) -> nn.Module:

@@ -45,12 +45,26 @@ class TimmTrunk(nn.Module):
 
     def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
-        options = dict(options or {})
-        if "dynamic_img_size" in _constructor_options(architecture):
-            options = {"dynamic_img_size": True, **options}
-        self.net: Any = create_network(architecture, options)
-        has_own_weights = bool(options.get("pretrained")) or "." in architecture
-        self.network_config = _config_of(self.net, architecture, options, has_own_weights)
+        options = {"dynamic_img_size": True, **(options or {})}
+        self.net: Any
+        try:
+            self.net = create_network(architecture, options)
+        except Refused:  # most networks have no such option, and accept images of any size
+            if options.pop("dynamic_img_size") is not True:
+                raise
+            self.net = create_network(architecture, options)
+        # Options for loading select weights, which are in our checkpoints.
+        loading = inspect.signature(_timm().create_model).parameters
+        recorded = {key: value for key, value in options.items() if key not in loading}
+        weights: Any = self.net.pretrained_cfg
+        size = options.get("img_size") or weights["input_size"][-1]
+        size = size[0] if isinstance(size, (list, tuple)) else size
+        name = f"timm's {architecture}"
+        config = NetworkConfig(architecture, recorded).with_values(name, size=size)
+        has_timms_weights = options.get("pretrained") or "." in architecture
+        if has_timms_weights and config.channels == len(weights["mean"]):
+            config = config.with_values(name, mean=weights["mean"], std=weights["std"])
+        self.network_config = config
         width: Any = getattr(self.net, "head_hidden_size", None) or self.net.num_features
         self.num_features = int(width)
         self._fused_norm = _has_fused_norm(self.net)
@@ -124,28 +138,10 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
     return net
 
 
-def _config_of(
-    net: Any, architecture: str, options: Mapping[str, Any], has_own_weights: bool
-) -> NetworkConfig:
-    """Return the record for a network created with these options.
-
-    Args:
-        net: the network, from timm.
-        architecture: timm's name.
-        options: keyword arguments for ``timm.create_model``.
-        has_own_weights: whether the weights are timm's, so that timm's mean and standard deviation
-            apply.
-    """
-    loading = inspect.signature(_timm().create_model).parameters  # these select weights
-    constructor_options = {key: value for key, value in options.items() if key not in loading}
-    pretrained = net.pretrained_cfg
-    size = options.get("img_size") or pretrained["input_size"][-1]
-    size = size[0] if isinstance(size, (list, tuple)) else size
-    name = f"timm's {architecture}"
-    config = NetworkConfig(architecture, constructor_options).with_values(name, size=size)
-    if has_own_weights and config.channels == len(pretrained["mean"]):
-        config = config.with_values(name, mean=pretrained["mean"], std=pretrained["std"])
-    return config
+def layer_names(net: Any, role: str) -> list[str]:
+    """Return which of a timm network's layers are its ``classifier`` or ``first_conv``."""
+    names = net.pretrained_cfg.get(role) or []
+    return [names] if isinstance(names, str) else list(names)
 
 
 def check_description(architecture: object, options: object) -> tuple[str, dict[str, object]]:

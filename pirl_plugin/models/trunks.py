@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from inspect import signature
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
 from pirl_plugin.models.network_config import RESNET
@@ -82,16 +85,19 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
 
     The weights are always the same, and the global random number generator is unaffected.
     """
+    config = trunk.network_config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        config = trunk.network_config
-        copy: AnyTrunk
-        if config.architecture == RESNET:
-            copy = ResNetTrunk(**config.options)
-        else:
-            copy = TimmTrunk(config.architecture, config.options)
+        copy = build_trunk(config.architecture, config.options)
     copy.network_config = config
     return copy.eval()
+
+
+def build_trunk(architecture: str, options: Mapping[str, Any]) -> AnyTrunk:
+    """Build a trunk from its name and options; see :class:`NetworkConfig`."""
+    if architecture == RESNET:
+        return ResNetTrunk(**options)
+    return TimmTrunk(architecture, options)
 
 
 def pooled_features(output: object) -> Tensor:
@@ -142,60 +148,59 @@ def feature_width(trunk: nn.Module, views: Mapping[str, Tensor]) -> int:
     Raises:
         Refused: the trunk cannot process a view, or does not return one vector per image.
     """
-    device = next(iter(views.values())).device
-    before = [buffer.clone() for buffer in trunk.buffers()]
     width = 0
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            for name, view in views.items():
-                width = _width_for(trunk, name, view)
-    finally:
-        for buffer, value in zip(trunk.buffers(), before, strict=True):
-            buffer.copy_(value)
+    for name, view in views.items():
+        try:
+            features = pooled_features(_try(trunk, view))
+        except Refused:
+            raise
+        except Exception as error:  # networks raise errors of any type
+            raise Refused(_describe_misfit(trunk, name, view, error)) from error
+        width = features.shape[1]
+        if features.numel() != len(view) * width:  # other sizes would give other widths
+            raise Refused(
+                f"The trunk returned features of shape {tuple(features.shape)}: expected (B, D) or "
+                f"(B, D, 1, 1). Add global average pooling to the trunk."
+            )
     return width
 
 
-def _width_for(trunk: nn.Module, name: str, view: Tensor) -> int:
-    """Return the number of features for one view."""
-    try:
-        features = pooled_features(trunk(view))
-    except Refused:
-        raise
-    except Exception as error:  # networks raise errors of any type
-        raise Refused(_unfit_view(trunk, name, view, error)) from error
-    width = features.shape[1]
-    if features.numel() != len(view) * width:  # other sizes would give other widths
-        raise Refused(
-            f"The trunk returned features of shape {tuple(features.shape)}: expected (B, D) or "
-            f"(B, D, 1, 1). Add global average pooling to the trunk."
-        )
-    return width
+def _try(trunk: nn.Module, images: Tensor) -> object:
+    """Run a network on copies of its buffers, with its own random numbers."""
+    buffers = {name: buffer.clone() for name, buffer in trunk.named_buffers()}
+    with torch.random.fork_rng([images.device] if images.is_cuda else []):
+        return functional_call(trunk, buffers, images)
 
 
-def _unfit_view(trunk: nn.Module, name: str, view: Tensor, error: Exception) -> str:
-    """Describe a view that a trunk cannot process, and the sizes that it can."""
+def _describe_misfit(trunk: nn.Module, name: str, view: Tensor, error: Exception) -> str:
+    """Describe a view that a trunk cannot process, and what the trunk needs."""
     side = view.shape[-1]
-    fitting: list[int] = []
+    cause = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    problem = f"The trunk cannot process {name} of {side} px ({cause})."
+    fitting = list(islice(_fitting_sizes(trunk, view), 2))
+    if len(fitting) == 2:
+        smallest, next_size = fitting
+        step = next_size - smallest
+        needs = f"multiples of {step}" if step > 2 else f"at least {smallest}"
+        argument = "patch_size" if name == "patches" else "image_size"
+        return f"{problem} It needs {needs} px: pass {argument}={smallest} to the views."
+    for option in _ANY_SIZE:
+        if option.partition("=")[0] in signature(type(trunk)).parameters:
+            timms: Any = trunk
+            return (
+                f"{problem} Create timm's network with {option}, and make all views multiples of "
+                f"{timms.patch_embed.patch_size[0]} px."
+            )
+    return f"{problem} Choose a network that accepts images of other sizes."
+
+
+def _fitting_sizes(trunk: nn.Module, view: Tensor) -> Iterator[int]:
+    """Yield even sizes above a view's that a trunk can process."""
+    side = view.shape[-1]
     for size in range(side + 2 - side % 2, 2 * side + 33, 2):
         with suppress(Exception):
-            trunk(view.new_zeros(*view.shape[:2], size, size))
-            fitting.append(size)
-        if len(fitting) == 2:
-            break
-    cause = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    text = f"The trunk cannot process {name} of {side} px ({cause})."
-    if len(fitting) == 2:
-        smallest = fitting[0]
-        step = fitting[1] - smallest
-        is_multiple = step > 2 and smallest % step == 0
-        needs = f"multiples of {step}" if is_multiple else f"at least {smallest}"
-        argument = "patch_size" if name == "patches" else "image_size"
-        return f"{text} It needs {needs} px: pass {argument}={smallest} to the views."
-    options = inspect.signature(type(trunk)).parameters
-    for option in _ANY_SIZE:
-        if option.partition("=")[0] in options:
-            return f"{text} Create timm's network with {option}, for images of other sizes."
-    return f"{text} Choose a network that accepts images of other sizes."
+            _try(trunk, view.new_zeros(*view.shape[:2], size, size))
+            yield size
 
 
 def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> list[Tensor]:

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 
 from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines
 from pirl_plugin.checkpoints.export_command import main
+from pirl_plugin.checkpoints.formats import detectron2_options, to_detectron2
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.write import detectron2_options, save_trunk, to_detectron2
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.export_files import (
     PREFIX,

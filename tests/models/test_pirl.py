@@ -153,7 +153,7 @@ NEEDS = {
         "vit_tiny_patch16_224",
         {"depth": 1},
         "images of 60 px",
-        "timm's network with dynamic_img_size=True",
+        "timm's network with dynamic_img_size=True, and make all views multiples of 16 px",
     ),
     "another option": (
         "swin_tiny_patch4_window7_224",

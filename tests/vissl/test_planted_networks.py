@@ -13,7 +13,8 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from pirl_plugin.checkpoints.load import NETWORK, load_trunk
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.checkpoints.network_record import NETWORK
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -163,7 +164,7 @@ def test_record__has_values_of_known_types_and_ranges(key, value, tmp_path):
     content = torch.load(file, weights_only=True)
     content["classy_state_dict"]["hooks"][SECTION][NETWORK][key] = value
     torch.save(content, file)
-    with pytest.raises(Refused, match=r"^.*in\.torch: .*$") as error:  # in one line
+    with pytest.raises(Refused, match=r"^.*in\.torch.*$") as error:  # in one line
         load_trunk(file)
     assert len(str(error.value)) < 600
 

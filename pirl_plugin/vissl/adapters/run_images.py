@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from pirl_plugin.checkpoints.load import read_network_config
+from pirl_plugin.checkpoints.network_record import read_network_config
 from pirl_plugin.images.reading import RGB, Reading
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
@@ -70,7 +70,7 @@ def _images_of_new_run(config: AttrDict, source: ImageSource) -> NetworkConfig:
     reading = Reading(pixel_type, rgb, config.DATA.TRAIN.get("NODATA"))
     measured = source.statistics(reading)._asdict()
     measured["channel_names"] = source.channel_names
-    return images.with_values("images", dtype=pixel_type.dtype, statistics="measured", **measured)
+    return images.with_values("images", dtype=pixel_type.dtype, **measured)
 
 
 def set_images(config: AttrDict, images: NetworkConfig) -> None:
@@ -140,14 +140,12 @@ def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
     for section in reversed(list(_normalizations(config))):
         values |= {key: section[key] for key in values if section.get(key)}
     measured = data.get("MEASURED") or {}
-    if measured.get("low") and measured["mean"] == values["mean"]:
-        values["statistics"] = "measured"
+    if measured.get("mean") == values["mean"]:
+        values |= {name: measured.get(name) for name in ("low", "high")}
     images = network_config_of(model).with_values(
         "run",
         size=size_of_transforms(data["TRAIN"]["TRANSFORMS"]),
         channel_names=tuple(measured.get("channel_names", ())),
-        low=measured.get("low"),
-        high=measured.get("high"),
         dtype=data.get("DTYPE", "uint8"),
         nodata=data["TRAIN"].get("NODATA"),
         **values,

@@ -15,7 +15,7 @@ from torch import distributed
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 from vissl.utils.checkpoint import is_checkpoint_phase
 
-from pirl_plugin.checkpoints.load import NETWORK
+from pirl_plugin.checkpoints.network_record import NETWORK
 from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
 from pirl_plugin.system import watcher
 from pirl_plugin.system.files import remove_unfinished

@@ -98,7 +98,7 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
         Refused: the trunks in an ensemble record different values, or weights record that mean and
             standard deviation are unknown.
     """
-    from pirl_plugin.checkpoints.load import read_network_config
+    from pirl_plugin.checkpoints.network_record import read_network_config
     from pirl_plugin.models.network_config import UNKNOWN
 
     model = _root_.config.MODEL

@@ -188,7 +188,7 @@ def test_run__starts_with_the_statistics_of_its_weights(tmp_path, capsys):
     assert "trunk.torch sets mean and std" in capsys.readouterr().out
     other = save_arrays(tmp_path / "other", 2, np.uint16)
     assert opened(other, QUICK, weights)[0].HOOKS.PIRL_INPUT.mean != [90, 80]
-    trunk.network_config = trunk.network_config.with_values("run", statistics="unknown")
+    trunk.network_config = trunk.network_config.with_values("unknown", mean=[0, 0], std=[1, 1])
     save_trunk(trunk, tmp_path / "trunk.torch")
     assert opened(data, QUICK, weights)[0].HOOKS.PIRL_INPUT.mean != [90, 80]
     with pytest.raises(SystemExit, match=r"unknown mean and .* Set config\.DATA\.MEAN"):

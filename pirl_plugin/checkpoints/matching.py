@@ -1,0 +1,163 @@
+"""Match a file's tensors with a network: find them by names and shapes, and check them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from torch import Tensor, nn
+
+from pirl_plugin.checkpoints.tensors import compare, count_by_prefix, select_prefix
+from pirl_plugin.system.console import warn
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.text import truncate
+
+# If a file holds several trunks, use the first of these, as the papers do for evaluation.
+_PREFERRED = (
+    "classy_state_dict.base_model.model.trunk.",  # VISSL: not the momentum encoder in its loss
+    "encoder_q.",  # MoCo: not the key encoder
+    "teacher.",  # DINO: not the student
+    "state_dict_ema.",  # timm: the averaged weights, as timm itself does
+)
+# Programs that use other tensor names, by parts of these names.
+_WRITERS = {
+    r"(^|\.)features\.\d+\.\d+\.|encoder_layer_\d": "torchvision",
+    r"(^|\.)embeddings\.|encoder\.layers?\.\d+\.(attention|layer)|encoder\.stages\.": (
+        "Hugging Face transformers"
+    ),
+    r"(^|\.)res2\.0\.conv1\.": "Detectron2",
+    r"transformer\.resblocks\.": "OpenCLIP",
+}
+
+
+def find_fitting(
+    network: nn.Module,
+    name: str,
+    tensors: Mapping[str, Tensor],
+    file: str,
+    prefix: str | None,
+    convert: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = dict,
+) -> Mapping[str, Tensor]:
+    """Find the tensors that fit a network best.
+
+    Args:
+        network: the network.
+        name: the network's name, for messages.
+        tensors: a file's tensors.
+        file: file name, for messages.
+        prefix: as in :func:`pirl_plugin.load_trunk`.
+        convert: converts tensors to the network's names and shapes.
+
+    Returns:
+        The tensors with one prefix, converted; they may be incomplete.
+
+    Raises:
+        Refused: no tensors fit, or several sets fit equally well.
+    """
+    expected = network.state_dict()
+    converted = {}  # prefix → tensors under the network's names
+    num_fitting = {}  # prefix → number of tensors that fit
+    for candidate, count in count_by_prefix(tensors).items():
+        if 2 * count >= len(expected):
+            state = convert(select_prefix(tensors, candidate))
+            converted[candidate] = state
+            num_fitting[candidate] = sum(
+                key in state and state[key].shape == value.shape for key, value in expected.items()
+            )
+    most = max(num_fitting.values(), default=0)
+    if 2 * most < len(expected):  # the file holds another network
+        advice = advise(tensors, "It is another network: check its name and options.")
+        raise Refused(
+            f"{file} does not hold {name}: most of its {len(expected)} tensors, such as "
+            f"{next(iter(expected))}, are missing. {advice}"
+        )
+    best_fitting = [candidate for candidate, number in num_fitting.items() if number == most]
+    chosen = choose_prefix(best_fitting, file, prefix)
+    state = converted[chosen]
+    for key, tensor in select_prefix(tensors, chosen).items():
+        if key in state and state[key].shape != tensor.shape:
+            shapes = f"from {tuple(tensor.shape)} to {tuple(state[key].shape)}"
+            warn(f"{file}: timm resized {key} {shapes}")
+    return state
+
+
+def check_complete(
+    network: nn.Module,
+    name: str,
+    tensors: Mapping[str, Tensor],
+    file: str,
+    classifiers: tuple[str, ...] = (),
+) -> dict[str, Tensor]:
+    """Return a network's tensors, if they are complete and finite.
+
+    Other tensors, such as a classifier's, are ignored; a warning names their first parts. Other
+    tensors within the network's parts are errors: the file may hold a deeper network.
+
+    Args:
+        network: the network.
+        name: the network's name, for messages.
+        tensors: tensors under the network's names.
+        file: file name, for messages.
+        classifiers: prefixes to ignore, even within the network's parts.
+
+    Raises:
+        Refused: tensors are missing, left over or of another shape, or values are not finite.
+    """
+    expected = network.state_dict()
+    parts = {key.partition(".")[0] for key in expected}
+    state = {}
+    ignored = set()
+    for key, tensor in tensors.items():
+        part = key.partition(".")[0]
+        if key in expected or (part in parts and not key.startswith(classifiers)):
+            state[key] = tensor
+        else:
+            ignored.add(part)
+    if mismatch := compare(expected, state):
+        raise Refused(
+            f"{file} does not match {name}: {mismatch}. If it is another network, or has other "
+            f"options, such as img_size=384, pass them as `timm` and `timm_options`."
+        )
+    not_finite = [key for key, tensor in state.items() if not bool(tensor.isfinite().all())]
+    if not_finite:
+        raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
+    if ignored:
+        warn(f"{file}: ignored {truncate(sorted(ignored))}")
+    return state
+
+
+def choose_prefix(prefixes: Collection[str], file: str, user_prefix: str | None) -> str:
+    """Choose the trunk's prefix.
+
+    Raises:
+        Refused: none matches the user's, or there are several and none is preferred.
+    """
+    matching = list(prefixes)
+    if user_prefix is not None:
+        name = f"{user_prefix.strip('.')}.".lstrip(".")
+        if name in prefixes:
+            return name
+        matching = [prefix for prefix in prefixes if f".{prefix}".endswith(f".{name}")]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(prefix.removesuffix(".") or "'' (the top)" for prefix in prefixes)
+    if not matching:
+        raise Refused(f"{file} holds no network at {user_prefix}. There are networks at {listed}.")
+    for part in _PREFERRED:
+        preferred = [prefix for prefix in matching if part in prefix]
+        if len(preferred) == 1:
+            warn(f"{file} holds networks at {listed}; using {preferred[0]}")
+            return preferred[0]
+    raise Refused(f"{file} holds {len(matching)} networks, at {listed}. Choose one as `prefix`.")
+
+
+def advise(names: Iterable[str], otherwise: str) -> str:
+    """Name the program that a network comes from, if its tensor names show it."""
+    for name in names:
+        for pattern, writer in _WRITERS.items():
+            if re.search(pattern, name):
+                return (
+                    f"The tensor names, such as {name}, come from {writer}. Build the network "
+                    f"there, and pass it to extract_features."
+                )
+    return otherwise
