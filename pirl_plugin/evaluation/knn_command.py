@@ -122,15 +122,11 @@ def _compute(
         description = request.identify_features(trunks[0], layer)
         file = FeatureFile(options.features, description, images.joined, request.data, names)
         return features_in_file(file, trunks, layer, images, batch, workers), None
-    comparison = None
-    if request.layer is None:
-        comparison = compare_layers(
-            networks, images, options.k[0], options.temperature, batch, workers
-        )
-        print(comparison.table())
-        if comparison.pooled is not None:
-            return comparison.pooled, comparison
-    measured = labeled_features(trunks, [layer], images, batch=batch, workers=workers)
+    if request.layer is not None:
+        return labeled_features(trunks, [layer], images, batch=batch, workers=workers), None
+    comparison, measured = compare_layers(
+        networks, images, options.k[0], options.temperature, batch, workers
+    )
     return measured, comparison
 
 

@@ -1,4 +1,4 @@
-"""Compare a network's layers by kNN, on a sample of labeled images."""
+"""Compare a network's layers by kNN, and print the comparison."""
 
 from __future__ import annotations
 
@@ -30,33 +30,12 @@ class LayerComparison:
     Attributes:
         networks: network names.
         top1: layer → top-1 on the test images, in percent, for each network.
-        k: number of neighbors that vote.
-        num_train: number of training images.
         num_test: number of test images.
-        pooled: each network's pooled features, if they cover all labeled images, or None.
-        advice: a sentence about a layer in the first network that is clearly better than the
-            pooled features; may be empty.
     """
 
     networks: Sequence[str]
     top1: dict[str, list[float]]
-    k: int
-    num_train: int
     num_test: int
-    pooled: LabeledFeatures | None
-    advice: str
-
-    def table(self) -> str:
-        """Format one line per layer, below the network names, and the advice."""
-        drawn = ", drawn with seed 0" if self.pooled is None else ""
-        first = (
-            f"Layers by kNN top-1, percent (k = {self.k}, {self.num_train:,} training and "
-            f"{self.num_test:,} test images{drawn}):"
-        )
-        lines = [first, "  " + " " * 8 + "".join(f"{name:>17}" for name in self.networks)]
-        for layer, accuracies in self.top1.items():
-            lines.append(f"  {layer:8}" + "".join(f"{top1:17.2f}" for top1 in accuracies))
-        return "\n".join([*lines, self.advice] if self.advice else lines)
 
     def chart(self) -> dict[str, list[Accuracy]]:
         """Return title → accuracies for a page; networks after the first are references."""
@@ -75,10 +54,11 @@ def compare_layers(
     temperature: float = 0.07,
     batch: int = 128,
     workers: int | None = None,
-) -> LayerComparison:
-    """Evaluate each layer on at most 5,000 training and 5,000 test images, drawn with seed 0.
+) -> tuple[LayerComparison, LabeledFeatures]:
+    """Evaluate and print each layer, on at most 5,000 training and 5,000 test images.
 
-    Each image is read once.
+    They are drawn with seed 0. Each image is read once, or twice if there are more images. If a
+    layer of the first network is clearly better than the pooled features, a sentence names it.
 
     Args:
         networks: name → network; of the same architecture, in evaluation mode, on one device.
@@ -87,6 +67,9 @@ def compare_layers(
         temperature: τ in the votes exp(s / τ).
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
+
+    Returns:
+        The comparison, and each network's pooled features for all images.
 
     Raises:
         Refused: no training image, or no test image, is labeled and readable.
@@ -98,6 +81,7 @@ def compare_layers(
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
     measured = labeled_features(trunks, layers, images, rows, batch, workers)
     train_labels = measured.train_labels
+    num_test = len(measured.test_labels)
     groups = images.train.groups()
     train_rows_read = measured.rows[: measured.num_train]
     train_groups = None if groups is None else torch.from_numpy(groups)[train_rows_read]
@@ -112,19 +96,20 @@ def compare_layers(
         if number < len(layers) and len(gallery) > 1:
             neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True, groups=train_groups)
             answers[layer] = vote(*neighbors, train_labels, temperature) == train_labels
-    pooled = None
-    if len(rows) == int((images.labels != NO_CLASS).sum()):
-        features_of_last = measured.features[layers.index(LAST) :: len(layers)]
-        pooled = replace(measured, features=features_of_last)
-    return LayerComparison(
-        networks=list(networks),
-        top1=top1,
-        k=min(k, len(train_labels)),
-        num_train=len(train_labels),
-        num_test=len(measured.test_labels),
-        pooled=pooled,
-        advice=_advice(answers),
+    is_sample = len(rows) < int((images.labels != NO_CLASS).sum())
+    print(
+        f"Layers by kNN top-1, percent (k = {min(k, len(train_labels))}, {len(train_labels):,} "
+        f"training and {num_test:,} test images{', drawn with seed 0' if is_sample else ''}):"
     )
+    print(" " * 10 + "".join(f"{name:>17}" for name in networks))
+    for layer, accuracies in top1.items():
+        print(f"  {layer:8}" + "".join(f"{accuracy:17.2f}" for accuracy in accuracies))
+    print(_advice(answers), end="", flush=True)
+    comparison = LayerComparison(list(networks), top1, num_test)
+    if is_sample:
+        return comparison, labeled_features(trunks, [LAST], images, batch=batch, workers=workers)
+    features_of_last = measured.features[layers.index(LAST) :: len(layers)]
+    return comparison, replace(measured, features=features_of_last)
 
 
 def sample_rows(labels: NDArray[np.int64], most: int) -> list[int]:
@@ -163,7 +148,7 @@ def clearly_best(is_right: Mapping[str, Tensor]) -> str | None:
 
 
 def _advice(is_right: Mapping[str, Tensor]) -> str:
-    """Recommend a layer that is clearly better than the pooled features, or return "".
+    """Recommend a layer that is clearly better than the pooled features, in one line, or "".
 
     Args:
         is_right: layer → bool ``(N,)``, whether the other training images classify each correctly.
@@ -174,5 +159,5 @@ def _advice(is_right: Mapping[str, Tensor]) -> str:
     gain = 100 * float(is_right[layer].float().mean() - is_right[LAST].float().mean())
     return (
         f"On the training images (leave-one-out), {layer} scores {gain:.1f} points above the "
-        f"pooled features. To use it, pass --layer {layer}."
+        f"pooled features. To use it, pass --layer {layer}.\n"
     )

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import collect, compute_features
-from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.layer_comparison import LayerComparison, compare_layers
 from pirl_plugin.evaluation.logistic import held_out_splits
 from pirl_plugin.evaluation.pictures import PageImages, choose_display, page_images
@@ -18,7 +17,6 @@ from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.folders import FolderSource, class_folders, find_splits
 from pirl_plugin.images.labeled import LabeledImages, open_labeled
 from pirl_plugin.images.source import ImageSource, evenly_spaced
-from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import check
 
@@ -96,8 +94,8 @@ def evaluate(data: Data, networks: Mapping[str, AnyTrunk], titles: Sequence[str]
         readable_rows = torch.tensor(rows)[collected.readable].tolist()
         images = page_images(data.train, readable_rows, display)
         return Evaluated(images, len(readable_rows), features)
-    compared = compare_layers(dict(zip(titles, trunks, strict=True)), data.labeled, workers=0)
-    measured = compared.pooled or labeled_features(trunks, [LAST], data.labeled, workers=0)
+    named = dict(zip(titles, trunks, strict=True))
+    compared, measured = compare_layers(named, data.labeled, workers=0)
     return Evaluated(
         measured.show(display),
         measured.num_train,

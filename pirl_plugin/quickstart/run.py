@@ -125,8 +125,6 @@ def run_quickstart(
     networks = {"pirl": load_trunk(pretrained), "random": load_trunk(random_init)}
     networks["random"].network_config = networks["pirl"].network_config
     evaluated = evaluate(data, networks, [METHODS[method].name, "Random"])
-    if evaluated.layers is not None:
-        print(evaluated.layers.table(), flush=True)
     results = {
         **_accuracies(evaluated),
         "seed": seed,

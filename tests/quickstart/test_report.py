@@ -33,7 +33,7 @@ def test_accuracies__use_most_frequent_class_as_chance():
     results = {"random": top1, "pirl": top1, "method": "jigsaw"}
     results["gain"] = {name: (0.0, 6.0) for name in top1}
     labels = torch.tensor([1, 1, 0] + [0] * 100 + [1] * 300)
-    layers = LayerComparison(["PIRL", "Random"], {}, 20, 3, 400, None, "")
+    layers = LayerComparison(["PIRL", "Random"], {}, 400)
     shown = accuracies(results, Evaluated(None, 3, {}, labels, layers))
     assert shown["chance"] == 75
     assert list(shown["charts"]) == ["kNN", "Linear classifier", "Layers by kNN, 400 test images"]
