@@ -35,11 +35,9 @@ from pirl_plugin.system.files import (
     LOCK,
     RUN_FILE,
     UNFINISHED,
+    atomic_write,
     claim_folder,
-    create,
-    flush_names,
     locked,
-    naming_failures,
     remove,
     write_text,
 )
@@ -157,17 +155,11 @@ class _Copies(Dataset[tuple[bool, str]]):
             if isinstance(error, UnreadableImageError):
                 target.unlink(missing_ok=True)  # from before the image broke
             return False, f"{path}: {error or 'too little memory'}"
-        # A kill or a power failure leaves an unfinished file, not a partial copy.
-        unfinished = self._out / f"{UNFINISHED}{row}"
-        with naming_failures(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with create(unfinished) as file:
-                file.write(content)
-                file.flush()  # before the time is set, which a write would change
-                os.utime(file.fileno(), ns=(changed_ns, changed_ns))
-                os.fsync(file.fileno())
-            unfinished.replace(target)
-            flush_names(target.parent)
+        unfinished = self._out / f"{UNFINISHED}{row}"  # where the command finds it after a kill
+        with atomic_write(target, unfinished) as file:
+            file.write(content)
+            file.flush()  # before the time is set, which a write would change
+            os.utime(file.fileno(), ns=(changed_ns, changed_ns))
         return True, ""
 
     def _smaller(self, path: str) -> bytes | bytearray:

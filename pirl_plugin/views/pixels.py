@@ -20,6 +20,7 @@ _EPOCH_BITS = 24
 _TRIES = 10
 _RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
 _TYPES = {"uint8": torch.uint8, "uint16": torch.uint16, "float32": torch.float32}
+_REAL_TYPES = ("bool", "int", "uint", "float", "bfloat", "longdouble")  # the names begin so
 _EXACT_BYTES = 2  # largest values that float32 represents without rounding
 
 
@@ -81,8 +82,7 @@ def as_pixels(image: Any, axes: str = "", usual: str = CHANNELS_LAST) -> torch.T
             f"tensor (C, H, W)"
         )
     name = str(image.dtype).removeprefix("torch.") if is_tensor else image.dtype.name
-    is_real = not image.dtype.is_complex if is_tensor else image.dtype.kind in "biuf"
-    if not is_real:
+    if not name.startswith(_REAL_TYPES):
         raise Refused(f"the image has {name} values. Convert them to real numbers.")
     if name not in _TYPES:
         if image.dtype.itemsize > _EXACT_BYTES:
