@@ -45,11 +45,10 @@ class MemoryBankHook(QuietHook):
                 f"least {_FEW_IMAGES}, or published weights (pirl-plugin embed --timm resnet50 "
                 f"--pretrained)."
             )
-        has_seed = loss.seed is not None  # from the configuration or a checkpoint
-        if not has_seed:
+        seed_of_rows = loss.seed or 0  # None, unless a configuration or a checkpoint sets it, is 0
+        if loss.seed is None:
             loss.seed = task.config["SEED_VALUE"]
-        has_its_rows = has_seed or loss.seed == 0  # the constructor used seed 0
-        if num_images != num_rows or not has_its_rows:
+        if num_images != num_rows or loss.seed != seed_of_rows:
             loss.resize(num_images)
         # A resumed run may begin with the last batch of an epoch, which is smaller.
         loss.bank.batch_size = task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]

@@ -129,7 +129,7 @@ class ProgressHook(QuietHook):
             self._epoch = task.train_phase_idx
             self._first_step = (time.monotonic(), steps_done)
             return
-        per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)
+        per_epoch = task.max_iteration // task.num_train_phases
         step = min(steps_done - task.train_phase_idx * per_epoch, per_epoch)
         is_last = step == per_epoch and task.train_phase_idx + 1 == task.num_train_phases
         if not (is_last or PROGRESS.due()):
