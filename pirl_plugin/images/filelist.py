@@ -94,8 +94,9 @@ class FileListSource(ImageSource):
             paths.append(new_prefix + image.removeprefix(remove_prefix))
             groups.append(row.get(group_column))
             self._labels.append(row.get(label_column))
-            files = row.get(_CHANNELS)
-            channel_files.append(files if isinstance(files, dict) else {})
+            if _CHANNELS in header:
+                files = row.get(_CHANNELS)
+                channel_files.append(files if isinstance(files, dict) else {})
         used = ("", path_column, label_column, group_column, _CHANNELS)
         other_columns = [name for name in header if name not in used]
         if other_columns:  # otherwise there was no choice

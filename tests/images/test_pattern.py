@@ -5,6 +5,7 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
+from torch.utils.data import ConcatDataset
 
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import ImageDataset
@@ -47,6 +48,16 @@ def test_channels__are_one_image(scenes, caplog):
     ]
     assert "channels B02 B10 B8A" in caplog.text
     assert "paths that do not match the pattern (1)" in caplog.text
+
+
+def test_channels__are_joined_with_other_images(scenes):
+    array = np.full((12, 16, 3), 7, np.uint16)
+    joined = open_source(
+        ConcatDataset([ImageDataset(scenes, JigsawViews(), pattern=BANDS), [array]])
+    )
+    read = [joined[row] for row in range(4)]
+    assert [is_readable for _, is_readable in read] == [True] * 4
+    assert [int(pixels[0, 0, 0]) for pixels, _ in read] == [100, 100, 100, 7]
 
 
 def test_label_and_group__come_from_the_pattern(scenes):
