@@ -79,8 +79,8 @@ function showMap(map, root) {
   };
 
   function tileSide() {
-    const whole = Math.min(44, Math.max(7, side * Math.sqrt(0.6 / number)));
-    return Math.min(Math.max(whole, map.side), whole * view.zoom ** 0.7);
+    const unzoomed = Math.min(44, Math.max(7, side * Math.sqrt(0.6 / number)));
+    return Math.min(Math.max(unzoomed, map.side), unzoomed * view.zoom ** 0.7);
   }
 
   function colorOf(label) {
@@ -167,10 +167,10 @@ function showMap(map, root) {
   // The panel: one image, and its nearest images
 
   function element(name, text = "", className = "") {
-    const made = document.createElement(name);
-    made.textContent = text;
-    made.className = className;
-    return made;
+    const created = document.createElement(name);
+    created.textContent = text;
+    created.className = className;
+    return created;
   }
 
   function pictureOf(image) {
@@ -200,13 +200,13 @@ function showMap(map, root) {
       panel.replaceChildren(element("p", panel.dataset.empty));
       return;
     }
-    const about = element("figure");
+    const figure = element("figure");
     const caption = element("figcaption");
     caption.append(element("strong", map.names[image]));
     for (const line of classesOf(image)) {
       caption.append(element("div", line, isWrong(image) ? "wrong" : ""));
     }
-    about.append(pictureOf(image), caption);
+    figure.append(pictureOf(image), caption);
     const near = element("div", "", "near");
     for (const other of map.nearest[image]) {
       const button = element("button");
@@ -216,7 +216,7 @@ function showMap(map, root) {
       button.addEventListener("click", () => select(other));
       near.append(button);
     }
-    panel.replaceChildren(about, element("h3", near.children.length ? "Nearest images" : ""), near);
+    panel.replaceChildren(figure, element("h3", near.children.length ? "Nearest images" : ""), near);
   }
 
   function point(image) {
@@ -248,9 +248,9 @@ function showMap(map, root) {
   }
 
   function zoomTo(zoom, x = side / 2, y = side / 2) {
-    const before = view.zoom;
+    const previous = view.zoom;
     view.zoom = Math.min(Math.max(zoom, 1), MOST_ZOOM);
-    const factor = view.zoom / before;
+    const factor = view.zoom / previous;
     moveTo((view.left + x - MARGIN) * factor - x + MARGIN, (view.top + y - MARGIN) * factor - y + MARGIN);
     return factor !== 1;
   }
@@ -308,11 +308,11 @@ function showMap(map, root) {
     }
     dragged = true;
     pointers.set(event.pointerId, to);
-    const others = [...pointers].filter(([identifier]) => identifier !== event.pointerId);
-    if (others.length === 0) {
+    const resting = [...pointers].filter(([identifier]) => identifier !== event.pointerId);
+    if (resting.length === 0) {
       moveTo(view.left + from.x - to.x, view.top + from.y - to.y);
     } else { // two fingers
-      const [, fixed] = others[0];
+      const [, fixed] = resting[0];
       const stretch = Math.hypot(to.x - fixed.x, to.y - fixed.y) / Math.hypot(from.x - fixed.x, from.y - fixed.y);
       zoomTo(view.zoom * stretch, fixed.x, fixed.y);
     }
@@ -395,16 +395,16 @@ function showMap(map, root) {
 
   function seek() {
     sought = search.value.trim().toLowerCase();
-    const found = all.filter((image) => isVisible(image) && isFound(image));
-    root.querySelector("output").textContent = sought ? `${found.length} of ${number} found` : "";
+    const matches = all.filter((image) => isVisible(image) && isFound(image));
+    root.querySelector("output").textContent = sought ? `${matches.length} of ${number} found` : "";
     redraw();
-    return found;
+    return matches;
   }
   search.addEventListener("input", seek);
   search.addEventListener("keydown", (event) => {
     if (event.key === "Enter") {
-      const found = seek();
-      select(found[(found.indexOf(selected) + 1) % found.length] ?? -1);
+      const matches = seek();
+      select(matches[(matches.indexOf(selected) + 1) % matches.length] ?? -1);
     }
   });
 

@@ -82,7 +82,6 @@ def write_page(path: Path, template: Path = TEMPLATE, **values: Any) -> None:
         policy=f"{_POLICY}; script-src 'sha256-{digest}'",
         style=TEMPLATE.with_name("page.css").read_text(encoding="utf-8"),
         script=script,
-        zip=zip,
         **values,
     )
     write_text(path, html)

@@ -34,14 +34,12 @@ class Display:
     Attributes:
         reading: how the images are read.
         channels: the channels in red, green and blue.
-        names: the names of these three channels.
         low: values shown in black, float ``(3,)``.
         high: values shown at full brightness, float ``(3,)``.
     """
 
     reading: Reading
     channels: list[int]
-    names: Sequence[str]
     low: Tensor
     high: Tensor
 
@@ -73,7 +71,6 @@ def choose_display(
     if channels is None:
         channels = [0, 1, 2] if pixel_type.channels > 2 else [0, 0, 0]
     channels = list(channels)
-    names = source.channel_names or [*map(str, range(pixel_type.channels))]
     low = torch.zeros(3)
     high = torch.full((3,), 255.0)
     if pixel_type != RGB:
@@ -84,7 +81,7 @@ def choose_display(
                 samples.append(center_crop(pixels, _SIDE)[channels].float().flatten(1))
         if samples:
             low, high = torch.cat(samples, dim=1).quantile(torch.tensor(_QUANTILES), dim=1)
-    return Display(reading, channels, [names[channel] for channel in channels], low, high)
+    return Display(reading, channels, low, high)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import CheckpointName
-from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.knn import find_neighbors, percent_right, vote
 from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.evaluation.measures import paired_gain
@@ -114,16 +113,15 @@ def run_quickstart(
     print(f"{len(data.train):,} images in {data.train.path}; epochs: {epochs}", flush=True)
     if data.labeled is None:
         print("The images are not in class folders, so no accuracy is measured", flush=True)
+    checkpoint = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
+    pretrained = load_trunk(checkpoint)
     torch.manual_seed(seed)
-    random_init = out / "random_init.torch"
     channels = data.train.pixel_type.channels
-    trunk = ResNetTrunk(10, 0.5, in_channels=channels)  # as in pretrain/pirl/quick_jigsaw
-    save_trunk(trunk, random_init)
-    pretrained = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
+    random = ResNetTrunk(10, 0.5, in_channels=channels).eval()  # as in pretrain/pirl/quick_jigsaw
+    random.network_config = pretrained.network_config
 
     print(f"Evaluating {METHODS[method].name} and random initialization", flush=True)
-    networks = {"pirl": load_trunk(pretrained), "random": load_trunk(random_init)}
-    networks["random"].network_config = networks["pirl"].network_config
+    networks = {"pirl": pretrained, "random": random}
     evaluated = evaluate(data, networks, [METHODS[method].name, "Random"])
     results = {
         **_accuracies(evaluated),
@@ -134,7 +132,7 @@ def run_quickstart(
         "threads": torch.get_num_threads(),  # the number changes the order of float sums
         "seconds": round(time.time() - start, 1),  # of this call
     }
-    write_report(out, data, pretrained, results, evaluated)
+    write_report(out, data, checkpoint, results, evaluated)
     write_json(results_file, results)
     _print_summary(results, out)
 

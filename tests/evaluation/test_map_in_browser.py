@@ -90,7 +90,7 @@ def test_mouse__shows_names_links_neighbors_and_zooms(browser, tmp_path):
     assert panel.startswith(f"a/{MARKUP}\nclass: a\npredicted: b, 90 %\nNearest images")
     browser.pointer(CANVAS, 1, 1)
     assert browser.text(".panel") == "Point at an image, or tap it."
-    before = pixels(browser, tmp_path)
+    unselected = pixels(browser, tmp_path)
     browser.pointer(CANVAS, *place(browser, "b/10.png"), "pointerDown", "pointerUp")
     browser.pointer(CANVAS, 1, 1)  # the selection stays
     assert browser.text(NAME) == "b/10.png"
@@ -99,7 +99,7 @@ def test_mouse__shows_names_links_neighbors_and_zooms(browser, tmp_path):
     assert len(near) == 6
     assert [line for line in browser.text(".near").split("\n") if line] == near
     selected = pixels(browser, tmp_path)
-    assert (selected != before).mean() > 0.01
+    assert (selected != unselected).mean() > 0.01
     browser.click(".near button")
     assert browser.text(NAME) == near[0]
     browser.wheel(CANVAS, -400)

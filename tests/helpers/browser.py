@@ -131,11 +131,11 @@ class Browser:
             end: the same at the end.
         """
         left, top = self._bring_into_view(selector)
-        held = {"id": 0, "x": left + x, "y": top + y}
-        for type, distance in (("Start", start), ("Move", (start + end) / 2), ("Move", end)):
-            moved = {**held, "id": 1, "x": held["x"] + distance}
+        first = {"id": 0, "x": left + x, "y": top + y}
+        for event, distance in (("Start", start), ("Move", (start + end) / 2), ("Move", end)):
+            second = {**first, "id": 1, "x": first["x"] + distance}
             self.devtools(
-                "Input.dispatchTouchEvent", type=f"touch{type}", touchPoints=[held, moved]
+                "Input.dispatchTouchEvent", type=f"touch{event}", touchPoints=[first, second]
             )
         self.devtools("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
