@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torchvision.utils import make_grid
 
-from pirl_plugin.checkpoints.read import RUN_CONFIG, read_config
 from pirl_plugin.evaluation.image_map import draw_map
 from pirl_plugin.evaluation.knn import chance_top1, find_neighbors, same_class_share
 from pirl_plugin.evaluation.measures import LINE_KEY
@@ -55,7 +54,6 @@ def write_report(
         method=method,
         results=results,
         is_labeled=evaluated.labels is not None,
-        network=read_config(out / "pretrain" / RUN_CONFIG)["MODEL"]["TRUNK"]["PIRL_RESNET"],
         **summarize_log(read_json_lines(out / "pretrain" / "stdout.json"), results["epochs"]),
         samples=_samples(evaluated, results["seed"], method.views),
         images=evaluated.images,
@@ -154,12 +152,13 @@ def summarize_log(lines: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, 
     parts = np.array_split(losses, min(_POINTS, len(losses)))
     steps, means = np.array([part.mean(axis=0) for part in parts]).T
     epoch_of_step = steps * epochs / max(losses[-1, 0], 1)  # there may be only step 0
-    measured = [line for line in lines if LINE_KEY in line]
+    # A resumed run may have logged an epoch twice.
+    measures = {int(line["ep"]) + 1: line[LINE_KEY] for line in lines if LINE_KEY in line}
     return {
         "loss_epochs": epoch_of_step.tolist(),
         "losses": means.tolist(),
-        "measured_epochs": [int(line["ep"]) + 1 for line in measured],
-        "measures": [line[LINE_KEY] for line in measured],
+        "measured_epochs": [*measures],
+        "measures": [*measures.values()],
     }
 
 

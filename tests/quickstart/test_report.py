@@ -76,7 +76,7 @@ def test_neighbors__exclude_query_if_unlabeled():
 def test_log__is_summarized_by_epoch():
     lines = [{"iter": step, "loss": 3.0 - number} for number, step in enumerate((1, 2, 4))]
     measures = {"effective_rank": {"value": 1, "chance": 2}}
-    lines.append({"iter": 4, "loss": 1.0, "ep": 1, LINE_KEY: measures})
+    lines += 2 * [{"iter": 4, "loss": 1.0, "ep": 1, LINE_KEY: measures}]  # after a resumption
     summary = summarize_log(lines, 2)
     assert summary["loss_epochs"] == [0.5, 1, 2]  # steps 1, 2 and 4 out of 4
     assert summary["losses"] == [3, 2, 1]
