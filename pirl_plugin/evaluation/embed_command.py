@@ -31,7 +31,7 @@ _MOST_NAMES = 30  # of classes
 def main(argv: list[str]) -> None:
     """Write the file, and print unreadable images."""
     options = _parse(argv)
-    prepare_workers("pirl_plugin.evaluation.features", options.workers)
+    prepare_workers("pirl_plugin.evaluation.crops", options.workers)
     import torch
 
     from pirl_plugin.evaluation.embed_report import write_report

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.utils import make_grid
 
-from pirl_plugin.evaluation.features import Crops, read_crops
+from pirl_plugin.evaluation.crops import Crops, read_crops
 from pirl_plugin.evaluation.knn import find_neighbors, unit_rows
 from pirl_plugin.evaluation.pictures import PageImages, data_url
 from pirl_plugin.images.source import evenly_spaced

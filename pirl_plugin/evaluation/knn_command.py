@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
             readable, or another command wrote to ``--out``.
     """
     options = _parse(argv)
-    prepare_workers("pirl_plugin.evaluation.features", options.workers)
+    prepare_workers("pirl_plugin.evaluation.crops", options.workers)
     from pirl_plugin.evaluation.report import open_report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.models.trunks import untrained

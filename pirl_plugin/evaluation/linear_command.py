@@ -23,7 +23,7 @@ _MOST_CLASSES = 30  # listed on the console
 def main(argv: list[str]) -> None:
     """Fit logistic regressions, print accuracies, and save the classifier for the chosen layer."""
     options = _parse(argv)
-    prepare_workers("pirl_plugin.evaluation.features", options.workers)
+    prepare_workers("pirl_plugin.evaluation.crops", options.workers)
     from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS

@@ -16,10 +16,10 @@ from torch import Tensor
 from pirl_plugin.evaluation.knn import chance_top1, percent_right
 from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, sample_rows
-from pirl_plugin.images.groups import deal_groups
+from pirl_plugin.images.groups import deal_groups, require_scikit_learn
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system.failures import MissingPackage, Refused
+from pirl_plugin.system.failures import Refused
 
 _COSTS = (1.0, 10.0, 100.0, 1e3, 1e4)  # scikit-learn's C, for row norms near 1
 _FEW_IMAGES = 1000  # with fewer, five folds choose C and the layer, instead of one
@@ -91,11 +91,11 @@ def fit_logistic(
     if len(rows) < rows.shape[1]:
         # The basis is (D, N). float32 is exact enough for float16 features. The images that
         # the search fits come first: they need no more columns of the triangular factor.
-        fitted = np.unique(np.concatenate([others for others, _ in splits]))
-        order = np.concatenate([fitted, np.setdiff1d(np.arange(len(rows)), fitted)])
+        first = np.unique(np.concatenate([fitted for fitted, _ in splits]))
+        order = np.concatenate([first, np.setdiff1d(np.arange(len(rows)), first)])
         basis, factor = torch.linalg.qr(rows[order].T.float())
         rows = factor.T.double()[np.argsort(order)]
-        searched = rows[:, : len(fitted)].numpy()
+        searched = rows[:, : len(first)].numpy()
     search = GridSearchCV(
         LogisticRegression(max_iter=_STEPS),
         {"C": _COSTS},
@@ -109,8 +109,8 @@ def fit_logistic(
         warnings.simplefilter("ignore", ConvergenceWarning)
         cost = search.fit(searched, labels).best_params_["C"]
         model: Any = LogisticRegression(C=cost, max_iter=_STEPS)
-        for others, held_out in splits:
-            model.fit(searched[others], labels[others])
+        for fitted, held_out in splits:
+            model.fit(searched[fitted], labels[fitted])
             is_right.append(model.predict(searched[held_out]) == labels[held_out])
         model.fit(rows.numpy(), labels)
     weight = torch.from_numpy(model.coef_)
@@ -172,11 +172,10 @@ def _folds(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     A class's only image gets −1, the fold that is never held out.
     """
     rng = np.random.default_rng(0)
-    fold = np.full(len(labels), -1)
+    fold = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
-        if len(rows) > 1:
-            fold[rows] = np.arange(len(rows)) % 5
+        fold[rows] = np.arange(len(rows)) % 5 if len(rows) > 1 else -1
     return fold
 
 
@@ -189,18 +188,6 @@ def _log_likelihood(model: Any, rows: NDArray[np.float64], labels: NDArray[np.in
     from sklearn.metrics import log_loss
 
     return -float(log_loss(labels, model.predict_proba(rows), labels=model.classes_))
-
-
-def require_scikit_learn() -> None:
-    """Check that scikit-learn is installed.
-
-    Raises:
-        MissingPackage: scikit-learn is not installed.
-    """
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.evaluation.features import Crops, read_crops
+from pirl_plugin.evaluation.crops import Crops, read_crops
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.images.source import evenly_spaced

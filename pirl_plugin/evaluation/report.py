@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.evaluation.logistic import require_scikit_learn
 from pirl_plugin.evaluation.page import TEMPLATE, write_page
 from pirl_plugin.evaluation.pictures import Display, choose_display
+from pirl_plugin.images.groups import require_scikit_learn
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.trunks import AnyTrunk

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.evaluation.features import config_for
+from pirl_plugin.evaluation.crops import config_for
 from pirl_plugin.evaluation.near_equal import count_near_equal
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split

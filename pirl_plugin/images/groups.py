@@ -24,6 +24,18 @@ def group_names(values: Iterable[object]) -> list[str | None]:
     return [class_name(value, MISSING_VALUES) for value in values]
 
 
+def require_scikit_learn() -> None:
+    """Check that scikit-learn is installed.
+
+    Raises:
+        MissingPackage: scikit-learn is not installed.
+    """
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
+
+
 def deal_groups(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """Deal groups of images to at most five folds with similar shares of each class.
 
@@ -40,10 +52,9 @@ def deal_groups(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray
     Raises:
         MissingPackage: scikit-learn is not installed.
     """
-    try:
-        from sklearn.model_selection import StratifiedGroupKFold
-    except ImportError:
-        raise MissingPackage("scikit-learn is not installed: pip install scikit-learn") from None
+    require_scikit_learn()
+    from sklearn.model_selection import StratifiedGroupKFold
+
     pairs = np.unique(np.stack([labels, groups]), axis=1)
     num_folds = min(_MOST_FOLDS, int(np.unique(pairs[0], return_counts=True)[1].max()))
     fold = np.zeros(len(labels), np.int64)

@@ -9,7 +9,7 @@ import torch
 
 import pirl_plugin as pirl
 from pirl_plugin.evaluation import embed_command, knn_command
-from pirl_plugin.evaluation.features import config_for
+from pirl_plugin.evaluation.crops import config_for
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.network_config import NetworkConfig

@@ -14,8 +14,9 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
+from pirl_plugin.evaluation.crops import Crops
 from pirl_plugin.evaluation.feature_store import Batch
-from pirl_plugin.evaluation.features import Crops, collect, compute_features
+from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.reading import Reading
