@@ -185,12 +185,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "Save a checkpoint's features for any images to a file and, if it has a classifier, the "
         "predicted classes. Run a stopped command again to resume it.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
-        arguments.NETWORK,
         {"--data": dict(metavar="PATH", type=arguments.input_path, required=True, help=data)},
-        arguments.IMAGES,
+        arguments.FEATURES,
         arguments.LAYER,
-        arguments.COMPUTING,
-        arguments.REPORT,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument

@@ -73,12 +73,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "Evaluate a k-nearest-neighbor classifier on frozen features from a checkpoint and from an "
         "untrained network.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
-        arguments.NETWORK,
         arguments.LABELED_DATA,
-        arguments.IMAGES,
+        arguments.FEATURES,
         arguments.LAYER,
-        arguments.COMPUTING,
-        arguments.REPORT,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument

@@ -145,11 +145,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "linear",
         "Classify images: fit a linear classifier to frozen features, which are computed once.",
         "--timm tf_efficientnet_lite0 --pretrained --data DIR",
-        arguments.NETWORK,
         arguments.LABELED_DATA,
-        arguments.IMAGES,
-        arguments.COMPUTING,
-        arguments.REPORT,
+        arguments.FEATURES,
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument

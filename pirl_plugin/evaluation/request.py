@@ -28,7 +28,7 @@ class Request:
     """The options that features are computed from, under their names on the command line.
 
     A command without an option leaves the default. A new option in ``arguments.WEIGHTS``,
-    ``NETWORK``, ``LABELED_DATA``, ``IMAGES``, ``LAYER`` or ``COMPUTING`` needs a field here.
+    ``LABELED_DATA``, ``LAYER`` or ``FEATURES`` needs a field here.
     """
 
     checkpoint: Path | None

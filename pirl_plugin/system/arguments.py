@@ -301,6 +301,9 @@ REPORT: Options = {
 }
 """A page, and the colors of its pictures."""
 
+FEATURES: Options = {**NETWORK, **IMAGES, **COMPUTING, **REPORT}
+"""What every command with frozen features accepts, besides weights and data."""
+
 
 def command_parser(
     name: str, description: str, example: str, *tables: Options, weights: Options | None = None

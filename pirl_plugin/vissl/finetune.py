@@ -137,11 +137,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         "finetune",
         "Fine-tune all layers of a checkpoint, and a linear classifier, on labeled images.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
-        arguments.NETWORK,
         arguments.LABELED_DATA,
-        arguments.IMAGES,
-        arguments.COMPUTING,
-        arguments.REPORT,
+        arguments.FEATURES,
         weights=arguments.WEIGHTS,
     )
     parser.usage = "%(prog)s [options] [KEY=VALUE …]"
