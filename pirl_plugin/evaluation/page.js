@@ -395,16 +395,16 @@ function showMap(map, root) {
 
   function seek() {
     sought = search.value.trim().toLowerCase();
-    const matches = all.filter((image) => isVisible(image) && isFound(image));
-    root.querySelector("output").textContent = sought ? `${matches.length} of ${number} found` : "";
+    const hits = all.filter((image) => isVisible(image) && isFound(image));
+    root.querySelector("output").textContent = sought ? `${hits.length} of ${number} found` : "";
     redraw();
-    return matches;
+    return hits;
   }
   search.addEventListener("input", seek);
   search.addEventListener("keydown", (event) => {
     if (event.key === "Enter") {
-      const matches = seek();
-      select(matches[(matches.indexOf(selected) + 1) % matches.length] ?? -1);
+      const hits = seek();
+      select(hits[(hits.indexOf(selected) + 1) % hits.length] ?? -1);
     }
   });
 
