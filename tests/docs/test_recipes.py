@@ -100,13 +100,14 @@ def test_loaded_trunk__is_a_module_from_images_to_features(tmp_path, monkeypatch
     assert names["model"](names["normalized"]).shape == (2, 3)
 
 
-def test_transformer__accepts_the_views_of_the_loop():
-    views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
-    photos = [torch.zeros(3, 70, 80, dtype=torch.uint8)] * 2
-    data = pirl.ImageDataset(photos, views)
-    names = {"pirl": pirl, "torch": torch, "data": data}
+def test_transformer__trains_as_printed(tmp_path, monkeypatch):
+    for number in range(2):
+        image(tmp_path / "photos" / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    names = {"pirl": pirl, "torch": torch}
     exec(block("python", "timm.create_model", LIBRARY), names)
-    names["model"](pirl.collate_views([data[0], data[1]])).backward()
+    names["model"](pirl.collate_views([names["data"][0], names["data"][1]])).backward()
+    names["optimizer"].step()
 
 
 def test_sorting__runs_as_printed(image_folder, tmp_path, monkeypatch, capsys):
