@@ -133,6 +133,7 @@ def write_onnx(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> Non
             input_names=["images"],
             output_names=["probabilities" if network.classes else "features"],
             dynamic_shapes=[sizes],
+            dynamo=True,  # the default since torch 2.9
             verbose=False,
         )
     except ImportError as error:

@@ -21,6 +21,10 @@ def test_features__move_one_batch_at_a_time():
     assert [part.shape[0] for part in parts] == [2, 2, 1]
 
 
+# torch 2.7 may round the pixels of a part differently from those of the complete image.
+_ROUNDING = 0 if torch.__version__ >= (2, 8) else 1
+
+
 def test_center_crop__reads_only_the_middle_of_a_strip():
     """A 1 × 40,000 px strip was resized to 256 × 10 million px (7.9 GB) before cropping."""
     largest = torch.zeros(3, 1, 1, dtype=torch.uint8).expand(3, MAX_PIXELS, 1)
@@ -29,7 +33,8 @@ def test_center_crop__reads_only_the_middle_of_a_strip():
     for height, width in ((400, 2), (2, 400), (90, 1), (60, 40)):
         image = torch.randint(256, (3, height, width), generator=generator, dtype=torch.uint8)
         resized = tv.resize(image, [32], antialias=True)
-        assert torch.equal(center_crop(image, 28), tv.center_crop(resized, [28, 28]))
+        difference = center_crop(image, 28).int() - tv.center_crop(resized, [28, 28]).int()
+        assert difference.abs().max() <= _ROUNDING
 
 
 def test_center_crop__is_the_one_behind_published_figures():

@@ -3,7 +3,8 @@
 import pytest
 
 from pirl_plugin.evaluation.finished_runs import final_accuracy
-from pirl_plugin.evaluation.pictures import choose_display, show_images
+from pirl_plugin.evaluation.page import Accuracy
+from pirl_plugin.evaluation.pictures import choose_display, page_images
 from pirl_plugin.evaluation.report import Report
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.reading import Reading
@@ -17,12 +18,19 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     (data / "val" / "class0" / "0.png").rename(
         data / "val" / "0.png"
     )  # unlabeled; leaves 2 and 3 images
-    accuracies = {"res4": 40.0, "res5": 100.0}
+    accuracies = [Accuracy("res4", 40.0, 5), Accuracy("res5", 100.0, 5)]
     images = open_labeled(data)
     display = choose_display(images.test, Reading())
-    shown = show_images(images.test, range(5), display)
     report = Report(tmp_path / "r.html", "weights", NetworkConfig(), display)
-    report.write_accuracies("Title", images, accuracies, 7, 5, "res4", shown)
+    report.write(
+        title="Title",
+        images=page_images(images.test, range(5), display),
+        labeled=images,
+        accuracy=accuracies[0],
+        charts={"": accuracies},
+        chance=40.0,
+        num_train=7,
+    )
     page = report.path.read_text()
     assert "chance, 40.0 %" in page
     assert "40.0 ± 32.5 % of 5 test images are classified correctly." in page

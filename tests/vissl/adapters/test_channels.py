@@ -111,6 +111,7 @@ def test_given_values__and_rgb_are_kept(image_folder, tmp_path):
     config, _ = opened(image_folder, QUICK)
     before = compose(QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
                      f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]")  # fmt: skip
+    before.DATA.TRAIN.LABEL_PATHS = [""]  # for VISSL, which otherwise looks in its catalog
     assert config == before
     data = save_arrays(tmp_path, 4, np.uint8)
     config, _ = opened(data, QUICK, "config.DATA.MEAN=[0.1,0.2,0.3,0.4]")
