@@ -158,6 +158,6 @@ def advise(names: Iterable[str], otherwise: str) -> str:
             if re.search(pattern, name):
                 return (
                     f"The tensor names, such as {name}, come from {writer}. Build the network "
-                    f"there, and pass it to extract_features."
+                    f"there, and in Python pass it: pirl_plugin.load_trunk(FILE, network=module)."
                 )
     return otherwise
