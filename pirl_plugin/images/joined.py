@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pirl_plugin.images.classes import Classes, name_classes
+from pirl_plugin.images.decode import Decoded
 from pirl_plugin.images.source import ImageSource
 
 
@@ -47,6 +48,10 @@ class JoinedSource(ImageSource):
         """Count an unreadable image: see :meth:`ImageSource.report_unreadable`."""
         part, row = self._locate(row)
         part.report_unreadable(row, reason)
+
+    def _read_image(self, row: int, scaled_to: int) -> Decoded:
+        part, row = self._locate(row)
+        return part._read_image(row, scaled_to)
 
     def read(self, row: int) -> bytes | bytearray | torch.Tensor:
         """Return the content of an image's file, or the pixels if it has no file."""

@@ -203,8 +203,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     def _read_image(self, row: int, scaled_to: int) -> Decoded:
         with self.reading(row):
-            files = self.channel_files(row)
-            if files or self._channel_files:
+            if self.channel_names:
+                files = self.channel_files(row)
                 return join_channels(self.path, self.channel_names, files, scaled_to)
             image = self.read(row)
             return Decoded(image) if isinstance(image, torch.Tensor) else decode(image, scaled_to)
