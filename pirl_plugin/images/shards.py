@@ -188,11 +188,13 @@ def _choose_images(
     extensions: tuple[str, ...] = IMAGE_EXTENSIONS
     if not any(name.lower().endswith(extensions) for name in names):
         extensions = (ARRAY_EXTENSION,)
+    num_images = 0
     images_of_key: dict[str, dict[str, str]] = {}  # key → column → image
     for name in names:
         key, column = _key_and_column(name)
         suffix = os.path.splitext(name)[1].lower()
         if suffix in extensions:
+            num_images += 1
             images_of_key.setdefault(key, {})[column] = name
         elif suffix != ".cls":
             skipped[suffix or "no extension"] += 1
@@ -217,9 +219,9 @@ def _choose_images(
             )
         else:
             selected = list(images)
-        if len(images) > len(selected):
-            skipped["images beside an image with the same key"] += len(images) - len(selected)
         used += [images[name] for name in selected]
+    if num_images > len(used):
+        skipped["images beside an image with the same key"] += num_images - len(used)
     return used
 
 

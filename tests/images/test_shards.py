@@ -87,6 +87,8 @@ def test_tar__counts_skipped_members_and_reads_hard_links(tmp_path, caplog):
         add_member(tar, "1.json", b"{}")
         add_member(tar, "2.png", png(4))
         add_member(tar, "2.png", png(5))  # the last one counts, as when unpacking
+        add_member(tar, "5.png", png(9))
+        add_member(tar, "5.PNG", png(9))
         add_member(tar, "x/v1.0.png", png(6))
         add_member(tar, "x/v1.1.png", png(7))
         add_member(tar, "x/._0.png", png(8))
@@ -100,10 +102,10 @@ def test_tar__counts_skipped_members_and_reads_hard_links(tmp_path, caplog):
         tar.addfile(link)
     source = open_source(tmp_path)
     levels = {source.name_of(row): int(source[row][0][0, 0, 0]) for row in range(len(source))}
-    expected = {"1.jpg": 3, "2.png": 5, "3.png": 3, "x/v1.0.png": 6, "x/v1.1.png": 7}
+    expected = {"1.jpg": 3, "2.png": 5, "3.png": 3, "5.PNG": 9, "x/v1.0.png": 6, "x/v1.1.png": 7}
     assert levels == {f"a.tar:{name}": level for name, level in expected.items()}
     for reason in (
-        "images beside an image with the same key (2)",
+        "images beside an image with the same key (3)",
         "names that occur twice in a tar (1)",
         "links and devices (1)",
         ".json (1)",
