@@ -55,8 +55,8 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
     parts = {}
     if classifier is not None:
         # The classifier needs the images that it was fitted to, even if a default chose them.
-        names = ("size", "mean", "std", "dtype")
-        config = config.with_values("run", **{name: getattr(config, name) for name in names})
+        defaults = {"size", "mean", "std", "dtype"} - config.origins.keys()
+        config = config.with_values("run", **{name: getattr(config, name) for name in defaults})
         parts = {CLASSIFIER: asdict(classifier)}
     content = {**vissl_checkpoint(state, config), **parts}
     with atomic_write(path) as file:
