@@ -120,7 +120,7 @@ def open_named(
     """
     path = os.path.expanduser(path)
     if columns.pattern is not None:
-        if name != DISK_FOLDER:
+        if name != DISK_FOLDER or os.path.isfile(path):
             raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
         return PatternSource(path, columns.pattern)
     if (

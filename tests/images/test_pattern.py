@@ -157,7 +157,7 @@ def test_wrong_pattern__is_refused(scenes, pattern, message):
 
 def test_pattern__needs_a_folder(scenes):
     for images in ([scenes], scenes / "sea" / "preview.png"):
-        with pytest.raises(Refused, match="folder"):
+        with pytest.raises(Refused, match=r"`pattern` .* folder"):
             ImageDataset(images, JigsawViews(), pattern=BANDS)
 
 
