@@ -9,6 +9,7 @@ import pytest
 import report
 import run
 import verdicts
+import vit
 from verdicts import LAYERS
 
 ROOT = Path(__file__).parents[3]
@@ -25,6 +26,15 @@ def test_committed_runs__reproduce_committed_tables_and_figures(folder, tmp_path
     drawn = {file.name for file in tmp_path.glob("*.svg")}
     assert drawn >= {file.name for file in (ROOT / folder).glob("*.svg")}
     assert "accuracy_epochs.svg" in drawn
+
+
+def test_transformer__has_the_printed_accuracies(capsys):
+    runs = json.loads((ROOT / "docs/results/starts/vit.json").read_text("utf-8"))["runs"]
+    vit.print_accuracies(runs)
+    untrained, trained, gain = capsys.readouterr().out.replace("\u00a0", " ").splitlines()
+    guide = " ".join((ROOT / "docs/guides/library.md").read_text("utf-8").split())
+    rise = f"from {untrained.removeprefix('untrained ')} to {trained.removeprefix('pirl ')} %"
+    assert f"{rise}, by {gain.removeprefix('gain +')} points" in guide
 
 
 def row(method, seed, top1, epochs=None, **changed):
