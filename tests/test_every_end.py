@@ -122,6 +122,8 @@ def commands(chosen="", names=READING):
 @pytest.mark.parametrize("number", [0, 1, 4])
 @commands()
 def test_full_disk(number, command, checkpoint, image_folder, folders):
+    if number == 4 and command in ("knn", "embed"):
+        pytest.skip("it writes fewer files")
     fault = FULL_DISK.format(folder=str(folders[0]), number=number)
     words = arguments(command, checkpoint, image_folder, folders[0])
     with start(words, folders, fault) as run:
@@ -157,7 +159,8 @@ def test_closed_pipe(command, checkpoint, image_folder, folders):
 def test_killed_worker(command, checkpoint, image_folder, folders):
     mark = folders[2] / "mark"
     words = arguments(command, checkpoint, image_folder, folders[0])
-    with start(words, folders, at_a_read("kill()", mark)) as run:
+    variables = {"OMP_NUM_THREADS": "2"}  # with one thread, training has no loader process
+    with start(words, folders, at_a_read("kill()", mark), **variables) as run:
         wait_until(lambda: mark.exists() or run.process.poll() is not None)
         check_end(run, folders, [1], seconds=200)
 
@@ -225,7 +228,10 @@ def test_first_wait_without_end(hanging, command, checkpoint, image_folder, fold
         fault = at_a_read("hang()", mark, "/train/ants").replace('"open"', '"os.scandir"')
     words = arguments(command, checkpoint, image_folder, folders[0])
     with start(words, folders, LIMIT + fault) as run:
-        check_end(run, folders, [1], "no image was read for 0.05 minutes", seconds=200)
+        begin = "no image was read for 0.05 minutes"
+        if (command, hanging) == ("quickstart", "image"):  # its training is the first to read one
+            begin = f"Pre-training failed with exit status 1: pirl_plugin: {begin}"
+        check_end(run, folders, [1], begin, seconds=200)
         verb = "opening" if hanging == "folder" else "reading"
         assert f": {verb} {image_folder}/train/ants" in run.err
 
