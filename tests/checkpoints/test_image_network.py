@@ -151,9 +151,9 @@ def test_export__drops_no_classifier_in_silence(tmp_path):
     ],
 )
 def test_onnx__computes_the_same_for_any_number_and_size(kind, layer, tmp_path):
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx", reason="needs pip install pirl-plugin[onnx]")
+    pytest.importorskip("onnxscript", reason="needs pip install pirl-plugin[onnx]")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs pip install pirl-plugin[onnx]")
     trunk = kind()
     file = save(trunk, tmp_path / "in.torch", layer or "last")
     out = tmp_path / "out.onnx"
