@@ -146,6 +146,7 @@ def test_closed_pipe(command, checkpoint, image_folder, folders):
     results = {
         "train": "checkpoint.torch",
         "quickstart": "report.html",
+        "knn": "results.json",
         "linear": "classifier.torch",
         "finetune": "classifier.torch",
         "export": "trunk.pth",

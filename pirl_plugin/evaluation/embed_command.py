@@ -64,8 +64,8 @@ def main(argv: list[str]) -> None:
         file = FeatureFile(options.out, {**description, "--nearest": stamp}, source, options.data)
         if gallery is not None:
             gallery.fill(file)
-        fill(file, [trunk], layer, request.batch, request.workers)
-        features = torch.from_numpy(file.features["features"])
+        fill(file, trunk, layer, request.batch, request.workers)
+        features = torch.from_numpy(file.features)
         digests = torch.from_numpy(file.digests)
         columns = _columns(features, file.paths, classifier, gallery)
 
@@ -154,14 +154,14 @@ def _write(
     import numpy as np
 
     if not no_features:
-        file.write(columns, {"features": features.numpy()})
+        file.write({**columns, "features": features.numpy()})
         return
     order = None
     if "predicted" in columns:
         order = np.lexsort((-columns["probability"], columns["predicted"]))
     elif "similarity" in columns:
         order = np.argsort(-columns["similarity"], kind="stable")
-    file.write(columns, {}, order)
+    file.write(columns, order)
 
 
 def _sort(

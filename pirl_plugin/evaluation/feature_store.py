@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +56,6 @@ class FeatureFile:
         description: JSON that identifies the features for any images: network, layer and options.
         source: the images.
         root: folder that names in the file are relative to; None: absolute names.
-        names: names of the arrays of features.
 
     Attributes:
         source: the images.
@@ -73,13 +72,11 @@ class FeatureFile:
         description: Mapping[str, Any],
         source: ImageSource,
         root: Path | None = None,
-        names: Sequence[str] = ("features",),
     ) -> None:
         self.path = path
         self.source = source
-        self._names = names
         self._prefix = "" if root is None else os.path.join(root, "")
-        self._identity = {**description, "set of networks": names, **describe_images(source)}
+        self._identity = {**description, **describe_images(source)}
         self._folder = path.with_name(f"{path.name}.unfinished")
         self._files: list[Path] = []
         self.readable = torch.zeros(0, dtype=torch.bool)
@@ -90,7 +87,7 @@ class FeatureFile:
             self._resume(path)
             with np.load(path) as content:
                 self.columns = set(content)
-            lacking = {"digests", *names} - self.columns
+            lacking = {"digests", "features"} - self.columns
             if lacking:
                 raise Refused(f"{path} lacks {' and '.join(sorted(lacking))}. {_REPLACE}")
         else:
@@ -108,11 +105,13 @@ class FeatureFile:
         self.readable = torch.cat([self.readable, readable])
 
     def append(self, batch: Batch) -> None:
-        """Store features for the next images; the same command resumes after them."""
+        """Store one layer's features for the next images; the same command resumes after them."""
         part = self._next_part()
-        arrays = {"digests": batch.digests[batch.readable].numpy()}
-        for name, features in zip(self._names, batch.features, strict=True):
-            arrays[name] = features[batch.readable].float().cpu().numpy()
+        (features,) = batch.features
+        arrays = {
+            "digests": batch.digests[batch.readable].numpy(),
+            "features": features[batch.readable].float().cpu().numpy(),
+        }
         _save(part, arrays, self._identity, batch.readable)
         self.take(part, batch.readable)
 
@@ -125,9 +124,9 @@ class FeatureFile:
         self.take(file, readable)
 
     @property
-    def features(self) -> dict[str, NDArray[np.float32]]:
-        """Name → ``(N, D)`` for the N readable images."""
-        return {name: self._array(name) for name in self._names}
+    def features(self) -> NDArray[np.float32]:
+        """``(N, D)`` for the N readable images."""
+        return self._array("features")
 
     @property
     def digests(self) -> NDArray[np.int64]:
@@ -153,14 +152,12 @@ class FeatureFile:
     def write(
         self,
         columns: Mapping[str, NDArray[Any]],
-        features: Mapping[str, NDArray[np.float32]],
         order: NDArray[np.int64] | None = None,
     ) -> None:
         """Write the file, and remove its parts.
 
         Args:
-            columns: additional columns for the N readable images.
-            features: name → ``(N, D)``.
+            columns: additional columns for the N readable images; ``features`` comes last.
             order: int64 ``(N,)``, row order in a table; None: as read.
         """
         labels = self._labels()
@@ -170,9 +167,9 @@ class FeatureFile:
             if labels is not None:
                 classes = np.array([*self.source.classes, ""])  # the last is for NO_CLASS, −1
                 table |= {"label": labels, "class": classes[labels]}
-            write_table(self.path, {**table, **columns}, features, order)
+            write_table(self.path, {**table, **columns}, order)
         else:
-            arrays = {**columns, **features}
+            arrays = dict(columns)
             if labels is not None:
                 arrays |= {"labels": labels, "classes": np.array(self.source.classes)}
             arrays |= {

@@ -20,19 +20,17 @@ _ROW_GROUP = 4096
 def write_table(
     path: Path,
     columns: Mapping[str, NDArray[Any]],
-    features: Mapping[str, NDArray[np.float32]],
     order: NDArray[np.int64] | None = None,
 ) -> None:
     """Write a table.
 
     Args:
         path: ``.csv`` or ``.parquet``.
-        columns: name → ``(N,)``, the first columns.
-        features: name → ``(N, D)``, at most one for ``.csv``.
+        columns: name → ``(N,)``; perhaps ``features``, ``(N, D)``, as the last one.
         order: int64 ``(N,)``, row order; None: as passed.
     """
     table: dict[str, NDArray[Any]] = {}
-    for name, values in {**columns, **features}.items():
+    for name, values in columns.items():
         if order is not None:
             values = values[order]
         if values.dtype.kind == "U":  # file and folder names need not be UTF-8

@@ -102,7 +102,7 @@ def extract_features(
 
 def fill(
     file: FeatureFile,
-    trunks: Sequence[AnyTrunk],
+    trunk: AnyTrunk,
     layer: str,
     batch: int,
     workers: int | None,
@@ -111,7 +111,7 @@ def fill(
 
     Args:
         file: the file.
-        trunks: see :func:`compute_features`.
+        trunk: the network, in evaluation mode.
         layer: layer name.
         batch: number of images at a time.
         workers: see :func:`compute_features`.
@@ -121,9 +121,9 @@ def fill(
     """
     rows = range(len(file.readable), len(file.source))
     if rows:
-        config = trunks[0].network_config
+        config = trunk.network_config
         with resumable():
-            parts = compute_features(trunks, file.source, config, rows, batch, workers, [layer])
+            parts = compute_features([trunk], file.source, config, rows, batch, workers, [layer])
             for part in parts:
                 file.append(part)
     if not file.readable.any():

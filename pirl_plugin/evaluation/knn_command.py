@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.files import locked, locked_file, write_json
+from pirl_plugin.system.files import locked, write_json
 from pirl_plugin.system.loader import prepare_workers
 
 if TYPE_CHECKING:
@@ -39,11 +39,7 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.models.trunks import untrained
 
     request = Request.of_options(options)
-    with ExitStack() as locks:
-        if options.out is not None:
-            locks.enter_context(locked(options.out, "--out"))
-        if options.features is not None:
-            locks.enter_context(locked_file(options.features, "--features"))
+    with nullcontext() if options.out is None else locked(options.out, "--out"):
         trunk, images = request.open_labeled("knn", options.out)
         report = open_report(options.report, options.show, images.train, request.weights, trunk)
         device = next(trunk.parameters()).device
@@ -91,8 +87,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     temperature = "temperature for the votes (default: %(default)s)"
     add("--temperature", type=float, default=0.07, help=temperature)
-    features = "save one layer's features to NAME.npz, to reuse them later and to resume"
-    add("--features", type=arguments.OutputFile((".npz",)), help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")
     return arguments.parse_labeled(parser, argv)
 
@@ -103,24 +97,15 @@ def _compute(
     images: LabeledImages,
     options: argparse.Namespace,
 ) -> tuple[LabeledFeatures, LayerComparison | None]:
-    """Compute features, or read them from ``--features``; compare layers if there is a choice."""
-    from pirl_plugin.evaluation.feature_store import FeatureFile
-    from pirl_plugin.evaluation.labeled_features import features_in_file, labeled_features
+    """Compute features, and compare layers unless the user chose one."""
+    from pirl_plugin.evaluation.labeled_features import labeled_features
     from pirl_plugin.evaluation.layer_comparison import compare_layers
-    from pirl_plugin.models.resnet import LAST
 
-    layer = request.layer or LAST
-    trunks = list(networks.values())
     batch = request.batch
     workers = request.workers
-    if options.features is not None:
-        print(f"layers are not compared, because --features holds only {layer}")
-        names = ["features", "untrained"][: len(trunks)]
-        description = request.identify_features(trunks[0], layer)
-        file = FeatureFile(options.features, description, images.joined, request.data, names)
-        return features_in_file(file, trunks, layer, images, batch, workers), None
     if request.layer is not None:
-        return labeled_features(trunks, [layer], images, batch=batch, workers=workers), None
+        trunks = list(networks.values())
+        return labeled_features(trunks, [request.layer], images, None, batch, workers), None
     comparison, measured = compare_layers(
         networks, images, options.k[0], options.temperature, batch, workers
     )

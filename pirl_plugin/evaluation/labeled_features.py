@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.feature_store import FeatureFile
-from pirl_plugin.evaluation.features import collect, compute_features, fill
+from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.pictures import Display, PageImages, label_names, page_images
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
@@ -124,37 +123,3 @@ def labeled_features(
     batches = compute_features(networks, images.joined, config, rows, batch, workers, layers)
     features, readable, digests = collect(batches)
     return LabeledFeatures(images, torch.tensor(rows)[readable], features, digests)
-
-
-def features_in_file(
-    file: FeatureFile,
-    networks: Sequence[AnyTrunk],
-    layer: str,
-    images: LabeledImages,
-    batch: int = 128,
-    workers: int | None = None,
-) -> LabeledFeatures:
-    """Return the features in a file, and compute missing ones.
-
-    The file has all readable images, including unlabeled ones.
-
-    Args:
-        file: features for ``images.joined``, one array for each network.
-        networks: see :func:`labeled_features`.
-        layer: layer name.
-        images: training and test images.
-        batch: number of images at a time.
-        workers: see :func:`labeled_features`.
-
-    Raises:
-        Refused: no training image, or no test image, is labeled and readable.
-    """
-    fill(file, networks, layer, batch, workers)
-    rows = torch.tensor(file.rows)
-    is_labeled = torch.from_numpy(images.labels)[rows] != NO_CLASS
-    digests = torch.from_numpy(file.digests)[is_labeled]
-    arrays = file.features
-    if not file.columns:
-        file.write({}, arrays)
-    features = [torch.from_numpy(array)[is_labeled] for array in arrays.values()]
-    return LabeledFeatures(images, rows[is_labeled], features, digests)

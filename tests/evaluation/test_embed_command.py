@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 
 import numpy as np
 import pandas
@@ -16,6 +17,7 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import extract_features
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
+from pirl_plugin.system.watcher import Interrupted
 from tests.helpers.host_tools import write_checkpoint, write_classes, write_colored
 
 
@@ -71,6 +73,50 @@ def test_embed__writes_features_of_unlabeled_images(checkpoint, photos, tmp_path
     (tmp_path / "f.npz").unlink()
     with pytest.raises(ValueError, match=f"{unfinished}/0.npz was computed for a different image"):
         embed(checkpoint, photos, tmp_path / "f.npz")
+
+
+def test_embed__resumes_after_the_last_batch(checkpoint, photos, tmp_path, monkeypatch):
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder)
+    file = tmp_path / "f.npz"
+    parts = tmp_path / "f.npz.unfinished"
+    options = ["--workers", "0"]
+    expected = np.load(embed(checkpoint, folder, tmp_path / "expected.npz", *options))
+    forward = ResNetTrunk.named_features
+    seen = []
+
+    def stop(trunk, images, *keys):
+        seen.append(len(images))
+        if sum(seen) > 4:
+            raise Interrupted(signal.SIGINT)
+        return forward(trunk, images, *keys)
+
+    monkeypatch.setattr(ResNetTrunk, "named_features", stop)
+    with pytest.raises(Interrupted) as interrupted:
+        embed(checkpoint, folder, file, *options)
+    assert interrupted.value.resumes
+    assert sorted(path.name for path in parts.iterdir()) == ["0.npz"]
+    (parts / ".unfinished.4.npz").write_bytes(b"a batch that was not written completely")
+    seen.clear()
+    embed(checkpoint, folder, file, *options)
+    embed(checkpoint, folder, file, *options)
+    assert seen == [3]  # nothing is computed again
+    assert not parts.exists()
+    with np.load(file, allow_pickle=False) as resumed:
+        assert set(resumed) == set(expected)
+        for name in set(expected) - {"progress"}:
+            np.testing.assert_array_equal(resumed[name], expected[name])
+    with pytest.raises(ValueError, match=r"for a different mean and std\. Choose"):
+        embed(checkpoint, folder, file, "--mean", "0.5", "0.5", "0.5")
+    with pytest.raises(ValueError, match=r"for a different layer\. Choose"):
+        embed(checkpoint, folder, file, "--layer", "res3")
+    (folder / "0.png").unlink()
+    with pytest.raises(ValueError, match="for a different list of images and version of"):
+        embed(checkpoint, folder, file)
+    other = tmp_path / "other.npz"
+    np.savez(other, features=np.zeros(3))
+    with pytest.raises(ValueError, match=r"other\.npz is damaged, or another program wrote it"):
+        embed(checkpoint, folder, other)
 
 
 def test_embed__writes_same_values_to_tables(checkpoint, photos, tmp_path):
@@ -163,34 +209,15 @@ def test_nearest__reuses_features_of_the_same_images(checkpoint, photos, tmp_pat
         embed(checkpoint, photos / "0.png", tmp_path / "other.csv", "--nearest", str(file))
 
 
-def test_knn__reads_feature_file(checkpoint, tmp_path):
-    data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
-    file = tmp_path / "f.npz"
-    words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32", "-k", "3"]
-    words += ["--layer", "last"]
-    run([*words, "--out", str(tmp_path / "first"), "--features", str(file)])
-    written = file.stat().st_mtime_ns
-    run([*words, "--out", str(tmp_path / "file"), "--features", str(file)])
-    results = [(tmp_path / name / "results.json").read_text() for name in ("first", "file")]
-    assert results[0] == results[1]
-    assert file.stat().st_mtime_ns == written
-    content = np.load(file)
-    assert content["untrained"].shape == (12, 128)
-    assert not np.array_equal(content["untrained"], content["features"])
-
-
 def test_layer__is_written_by_embed_and_evaluated_by_knn(checkpoint, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
     file = embed(checkpoint, data / "val", tmp_path / "f.npz", "--layer", "res3")
     assert np.load(file)["features"].shape == (4, 32 * 4 * 4)  # a 4 × 4 grid for 32-px images
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32"]
     out = tmp_path / "out"
-    file = tmp_path / "knn.npz"
-    run([*words, "--layer", "res3", "--features", str(file), "--out", str(out), "--no-untrained"])
+    run([*words, "--layer", "res3", "--out", str(out), "--no-untrained"])
     results = json.loads((out / "results.json").read_text())
     assert (results["layer"], results["knn_top1"]) == ("res3", 100.0)
-    with pytest.raises(ValueError, match=r"knn\.npz was computed for a different layer\. Choose"):
-        run([*words, "--features", str(file), "--no-untrained"])
 
 
 class Grays(torch.utils.data.Dataset):

@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from pirl_plugin.images.reading import Reading
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.system.watcher import Interrupted
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -125,51 +123,6 @@ def test_compute_features__match_all_images_at_once(checkpoint, data):
     assert collected.readable.all()
 
 
-def test_knn__resumes_from_feature_file(checkpoint, data, tmp_path, monkeypatch):
-    folder, file = tmp_path / "data", tmp_path / "f.npz"
-    shutil.copytree(data, folder)
-    (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
-    options = ["--size", "32", "--batch", "4", "--no-untrained", "--layer", "last"]
-    expected = knn(checkpoint, folder, tmp_path, *options)
-    kept, forward, seen = [*options, "--features", str(file)], ResNetTrunk.named_features, []
-
-    def stop(trunk, images, *keys):
-        seen.append(len(images))
-        if sum(seen) > 12:
-            raise Interrupted(signal.SIGINT)
-        return forward(trunk, images, *keys)
-
-    monkeypatch.setattr(ResNetTrunk, "named_features", stop)
-    with pytest.raises(Interrupted) as interrupted:
-        knn(checkpoint, folder, tmp_path, *kept)
-    assert interrupted.value.resumes
-    parts = tmp_path / "f.npz.unfinished"
-    assert sorted(path.name for path in parts.iterdir()) == ["0.npz", "4.npz", "8.npz"]
-    (parts / ".unfinished.12.npz").write_bytes(b"a batch that was not written completely")
-    seen.clear()
-    assert knn(checkpoint, folder, tmp_path, *kept) == expected
-    assert knn(checkpoint, folder, tmp_path, *kept) == expected
-    assert (seen, expected["unreadable"]) == ([4, 2], 1)  # nothing is recomputed
-    assert not parts.exists()
-    with np.load(file, allow_pickle=False) as npz:
-        assert (npz["features"].dtype, npz["features"].shape) == (np.float32, (17, 512))
-        assert npz["files"][0] == "train/class0/3.png"
-        assert npz["unreadable"].tolist() == ["train/class0/0.png"]
-        assert npz["labels"].tolist() == [0] * 3 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
-        assert npz["classes"].tolist() == ["class0", "class1", "class2"]
-    with pytest.raises(ValueError, match=r"was computed for a different image size\. Choose"):
-        knn(checkpoint, folder, tmp_path / "a", *kept[2:], "--size", "16")
-    with pytest.raises(ValueError, match=r"for a different mean and std\. Choose"):
-        knn(checkpoint, folder, tmp_path / "b", *kept, "--mean", "0.5", "0.5", "0.5")
-    (folder / "val" / "class0" / "0.png").unlink()
-    with pytest.raises(ValueError, match="for a different list of images and version of"):
-        knn(checkpoint, folder, tmp_path, *kept)
-    other = tmp_path / "other.npz"
-    np.savez(other, features=np.zeros(3))
-    with pytest.raises(ValueError, match=r"other\.npz is damaged, or another program wrote it"):
-        knn(checkpoint, data, tmp_path / "c", *options, "--features", str(other))
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -219,8 +172,7 @@ def test_features__keep_direction_beyond_float16_range():
     torch.testing.assert_close(cosines, torch.ones(12))
 
 
-@pytest.mark.parametrize("in_file", [False, True])
-def test_knn__counts_shared_test_images(in_file, checkpoint, data, tmp_path, monkeypatch, caplog):
+def test_knn__counts_shared_test_images(checkpoint, data, tmp_path, monkeypatch, caplog):
     """Each image is still read only once, while features are computed."""
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
@@ -229,8 +181,6 @@ def test_knn__counts_shared_test_images(in_file, checkpoint, data, tmp_path, mon
     load = JoinedSource.try_read
     monkeypatch.setattr(JoinedSource, "try_read", lambda *row: read.append(row) or load(*row))
     options = ["--size", "32", "--layer", "last", "--no-untrained", "--workers", "0"]
-    if in_file:
-        options += ["--features", str(tmp_path / "f.npz")]
     knn(checkpoint, folder, tmp_path / "out", *options)
     message = f"1 of 7 test images are also training images.*first: {folder}/val/class1/copy.png"
     assert len(re.findall(message, caplog.text)) == 1

@@ -62,11 +62,11 @@ def test_embed__adds_columns_that_a_finished_file_lacks(checkpoint, data, tmp_pa
     assert file.stat().st_mtime_ns == written
 
 
-def test_knn__refuses_finished_file_without_untrained_features(checkpoint, data, tmp_path):
+def test_embed__refuses_finished_file_without_digests(checkpoint, data, tmp_path):
     file = tmp_path / "f.npz"
-    knn = ["knn", "--checkpoint", str(checkpoint), "--size", "32", "--layer", "last", "-k", "1"]
-    knn += ["--data", str(data), "--features", str(file)]
-    run(knn)
-    without(file, "untrained")
-    with pytest.raises(ValueError, match=r"f\.npz lacks untrained\. Choose another file name"):
-        run(knn)
+    embed = ["embed", "--checkpoint", str(checkpoint), "--size", "32", "--out", str(file)]
+    embed += ["--data", str(data / "val")]
+    assert run(embed) == 0
+    without(file, "digests")
+    with pytest.raises(ValueError, match=r"f\.npz lacks digests\. Choose another file name"):
+        run(embed)

@@ -27,7 +27,7 @@ def arguments(command, checkpoint, data, out, ranks=2):
     words = {
         "train": settings(data, out, epochs=1, processes=ranks, workers=1),
         "quickstart": ["--data", str(data), "--out", str(out), "--epochs", "1"],
-        "knn": [*network, *small, "--features", str(out / "features.npz")],
+        "knn": [*network, *small, "--out", str(out)],
         "embed": [*network[:3], str(data / "train"), *small, "--out", str(out / "features.npz")],
         "linear": [*labeled, "--workers", "1"],
         "finetune": [*labeled, "--scratch", *one_epoch],

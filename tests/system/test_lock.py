@@ -84,7 +84,6 @@ MEASURE = ["--checkpoint", "IN/trunk.torch", "--data", "IN/data"]
 WRITING = {  # option -> command, and the output that the option names
     "knn out": (["knn", *MEASURE, "--out", "OUT"], "OUT"),
     "knn report": (["knn", *MEASURE, "--report", "OUT/a.html"], "OUT/a.html"),
-    "knn features": (["knn", *MEASURE, "--features", "OUT/a.npz"], "OUT/a.npz"),
     "embed": (
         ["embed", *MEASURE[:2], "--data", "IN/data/train", "--out", "OUT/a.csv"],
         "OUT/a.csv",
