@@ -167,15 +167,16 @@ def test_benchmark__refuses_mismatched_weights(voc, tmp_path):
 @pytest.mark.parametrize(
     ("what", "match"),
     [
-        (["--config", "voc09"], "Choose one of coco_c4_1x, .* or a file"),
-        (["--checkpoint", "none.pkl"], "No such file .*none.pkl"),
-        (["--data", "nowhere"], "No such file .*trainval.txt"),
+        ({"--config": "voc09"}, "Choose one of coco_c4_1x, .* or a file"),
+        ({"--checkpoint": "none.pkl"}, "No such file .*none.pkl"),
+        ({"--data": "nowhere"}, "No such file .*trainval.txt"),
     ],
     ids=["config", "weights", "data"],
 )
 def test_benchmark__refuses_invalid_options(what, match, voc, checkpoint, tmp_path):
-    arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", tmp_path / "out"]
-    result = benchmark(*arguments, "--data", voc, *SMALL, *what, root=voc)
+    options = {"--config": "smoke_cpu", "--checkpoint": checkpoint, "--data": voc, **what}
+    arguments = [word for option in options.items() for word in option]
+    result = benchmark(*arguments, "--out", tmp_path / "out", *SMALL, root=voc)
     assert result.returncode == 1
     assert re.search(match, result.stderr)
     assert "Traceback" not in result.stderr
