@@ -38,7 +38,7 @@ from run_config import run_config
 from pirl_plugin.checkpoints.read import (
     RUN_CONFIG,
     CheckpointName,
-    open_checkpoint,
+    read_checkpoint,
     section_of,
 )
 from pirl_plugin.evaluation.finished_runs import final_accuracy, final_checkpoint
@@ -110,7 +110,7 @@ def read_record(checkpoint: Path) -> Record | None:
     content: Mapping[str, Any] = {}
     if checkpoint.is_file():
         try:
-            content = open_checkpoint(checkpoint)
+            content = read_checkpoint(checkpoint, mapped=True)
         except ValueError:  # not a VISSL checkpoint, such as a torchvision file
             content = {}
     name = CheckpointName.parse(checkpoint.resolve().name)

@@ -11,7 +11,7 @@ from typing import Any
 from pirl_plugin.checkpoints.read import (
     RUN_CONFIG,
     CheckpointName,
-    open_checkpoint,
+    read_checkpoint,
     read_config,
     section_of,
 )
@@ -31,8 +31,8 @@ def run_config(checkpoint: Path, content: Mapping[str, Any] | None = None) -> di
     # In the checkpoint itself, as text, so that no other file is needed.
     if content is None:
         content = {}
-        with suppress(ValueError):  # another kind of file, or not a checkpoint
-            content = open_checkpoint(checkpoint)
+        with suppress(OSError, ValueError):  # another kind of file, or not a checkpoint
+            content = read_checkpoint(checkpoint, mapped=True)
     text = section_of(content).get("config")
     if text is not None:
         config: dict[str, Any] = json.loads(text)

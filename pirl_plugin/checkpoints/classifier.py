@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.read import open_checkpoint
+from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.models.preprocessing import center_crop, scale_and_shift
 from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk, layer_features
@@ -73,7 +73,7 @@ def read_classifier(path: Path | None) -> Classifier | None:
     """
     if path is None:
         return None
-    record = open_checkpoint(path).get(CLASSIFIER)
+    record = read_checkpoint(path, mapped=True).get(CLASSIFIER)
     if record is None:
         return None
     try:

@@ -11,8 +11,7 @@ from pirl_plugin.checkpoints import FORMATS
 from pirl_plugin.checkpoints.classifier import read_classifier
 from pirl_plugin.checkpoints.formats import WRITERS, detectron2_options
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.images.reading import RGB
-from pirl_plugin.models.network_config import RESNET, UNKNOWN
+from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused, check_name
@@ -97,46 +96,30 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         classes: number of classes; 0 if the network was written without a classifier.
     """
     config = trunk.network_config
-    mean = list(config.mean)
-    std = list(config.std)
-    if to == "vissl":  # runs with this plugin read mean and std from the file
+    file = str(out)
+    if to == "vissl":
         return shlex.quote(f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out.absolute()}")
     if to == "detectron2":
-        options_and_weights = {"MODEL.WEIGHTS": str(out), **detectron2_options(trunk)}
+        options_and_weights = {"MODEL.WEIGHTS": file, **detectron2_options(trunk)}
         return f"config.merge_from_list({[*chain.from_iterable(options_and_weights.items())]})"
     if to == "onnx":
-        session = f"session = onnxruntime.InferenceSession({str(out)!r})"
-        images = f"{config.dtype} (B, {config.channels}, H, W)"
-        return f'{session}\n(output,) = session.run(None, {{"images": images}})  # {images}'
-    normalize = (
-        f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {config.size}-px images"
-    )
-    if config.statistics == UNKNOWN:
-        normalize = "# Normalize images as your own views do."
-    if config.nodata is not None:
-        normalize = (
-            f"# Before resizing, replace missing pixels (NaN and {config.nodata:.7g}) with the "
-            f"mean.\n{normalize}"
+        return (
+            f"session = onnxruntime.InferenceSession({file!r})\n"
+            f"(output,) = session.run(None, {{'images': images}})  # (B, C, H, W)"
         )
     if to == "timm":
-        options = "**timm.data.resolve_model_data_config(model)"
-        transform = f"transform = timm.data.create_transform({options})"
-        return (
-            f"model = timm.create_model({f'local-dir:{out}'!r}, pretrained=True, "
-            f"num_classes={classes})\n"
-            f"{transform if config.pixel_type == RGB else normalize}"
-        )
+        name = f"local-dir:{out}"
+        return f"model = timm.create_model({name!r}, pretrained=True, num_classes={classes})"
     # A file with tensors: the lines also build the network.
-    load = f"torch.load({str(out)!r}, weights_only=True)"
-    if to == "safetensors":
-        load = f"safetensors.torch.load_file({str(out)!r})"
-    options = "".join(f", {key}={value!r}" for key, value in config.options.items())
-    if config.architecture != RESNET:
-        model = f'timm.create_model("{config.architecture}", num_classes={classes}{options})'
-    else:
-        model = f"pirl_plugin.WideResNet({options.removeprefix(', ')})"
+    options = ", ".join(f"{key}={value!r}" for key, value in config.options.items())
+    model = f"timm.create_model({config.architecture!r}, num_classes={classes}, {options})"
+    if config.architecture == RESNET:
+        last = f"Linear({trunk.num_features}, {classes})" if classes else "Identity()"
+        model = f"pirl_plugin.WideResNet({options})"
         if config.timm_name and config.channels == 3:  # the same name in torchvision
             model = f"torchvision.models.{config.timm_name}()"
-        last = f"Linear({trunk.num_features}, {classes})" if classes else "Identity()"
-        model += f"\nmodel.fc = torch.nn.{last}"
-    return f"model = {model}\nmodel.load_state_dict({load})\n{normalize}"
+        model = f"{model}\nmodel.fc = torch.nn.{last}"
+    load = f"torch.load({file!r}, weights_only=True)"
+    if to == "safetensors":
+        load = f"safetensors.torch.load_file({file!r})"
+    return f"model = {model}\nmodel.load_state_dict({load})"

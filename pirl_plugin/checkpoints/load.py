@@ -18,7 +18,12 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from pirl_plugin.checkpoints.matching import advise, check_complete, choose_prefix, find_fitting
+from pirl_plugin.checkpoints.matching import (
+    OTHER_NETWORKS,
+    check_complete,
+    choose_prefix,
+    find_fitting,
+)
 from pirl_plugin.checkpoints.network_record import read_network_config
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.tensors import flatten, select_prefix
@@ -144,13 +149,10 @@ def find_trunk(
     with torch.device("meta"):  # a file may describe a network that is larger than the memory
         described = build_trunk(architecture, options)
     name = described.network_config.name
-    classifiers: list[str] = []
     if isinstance(described, TimmTrunk):
         convert = partial(_as_timm, described.net)
         tensors = find_fitting(described.net, name, tensors, file, prefix, convert)
-        classifiers = layer_names(described.net, "classifier")
-    parts = tuple(f"{classifier}." for classifier in classifiers)
-    state = check_complete(described.body, name, tensors, file, parts)
+    state = check_complete(described.body, name, tensors, file)
     trunk = build_trunk(architecture, options)
     _load(trunk.body, state)
     return trunk
@@ -169,9 +171,9 @@ def _find_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     marks = filter(None, map(_MARK.fullmatch, tensors))
     prefixes = list(dict.fromkeys(mark["prefix"] for mark in marks))
     if not prefixes:
-        advice = advise(tensors, "For another network, pass its name in timm as `timm`.")
         raise Refused(
-            f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. {advice}"
+            f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. If the "
+            f"network is timm's, pass its name in timm as `timm`. {OTHER_NETWORKS}"
         )
     named = {}
     for name, tensor in select_prefix(tensors, choose_prefix(prefixes, file, prefix)).items():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from torch import Tensor, nn
 
@@ -19,15 +18,10 @@ _PREFERRED = (
     "teacher.",  # DINO: not the student
     "state_dict_ema.",  # timm: the averaged weights, as timm itself does
 )
-# Programs that use other tensor names, by parts of these names.
-_WRITERS = {
-    r"(^|\.)features\.\d+\.\d+\.|encoder_layer_\d": "torchvision",
-    r"(^|\.)embeddings\.|encoder\.layers?\.\d+\.(attention|layer)|encoder\.stages\.": (
-        "Hugging Face transformers"
-    ),
-    r"(^|\.)res2\.0\.conv1\.": "Detectron2",
-    r"transformer\.resblocks\.": "OpenCLIP",
-}
+OTHER_NETWORKS = (
+    "Build any other network in Python, and pass it: pirl_plugin.load_trunk(FILE, network=module)."
+)
+"""Advice for a file whose network this package cannot build."""
 
 
 def find_fitting(
@@ -66,10 +60,10 @@ def find_fitting(
             )
     most = max(num_fitting.values(), default=0)
     if 2 * most < len(expected):  # the file holds another network
-        advice = advise(tensors, "It is another network: check its name and options.")
         raise Refused(
             f"{file} does not hold {name}: most of its {len(expected)} tensors, such as "
-            f"{next(iter(expected))}, are missing. {advice}"
+            f"{next(iter(expected))}, are missing. Check the network's name and options. "
+            f"{OTHER_NETWORKS}"
         )
     best_fitting = [candidate for candidate, number in num_fitting.items() if number == most]
     chosen = choose_prefix(best_fitting, file, prefix)
@@ -82,46 +76,32 @@ def find_fitting(
 
 
 def check_complete(
-    network: nn.Module,
-    name: str,
-    tensors: Mapping[str, Tensor],
-    file: str,
-    classifiers: tuple[str, ...] = (),
+    network: nn.Module, name: str, tensors: Mapping[str, Tensor], file: str
 ) -> dict[str, Tensor]:
     """Return a network's tensors, if they are complete and finite.
 
-    Other tensors, such as a classifier's, are ignored; a warning names their first parts. Other
-    tensors within the network's parts are errors: the file may hold a deeper network.
+    Tensors for other layers, such as a classifier, are ignored; a warning names their first parts.
 
     Args:
         network: the network.
         name: the network's name, for messages.
         tensors: tensors under the network's names.
         file: file name, for messages.
-        classifiers: prefixes to ignore, even within the network's parts.
 
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.
     """
     expected = network.state_dict()
-    parts = {key.partition(".")[0] for key in expected}
-    state = {}
-    ignored = set()
-    for key, tensor in tensors.items():
-        part = key.partition(".")[0]
-        if key in expected or (part in parts and not key.startswith(classifiers)):
-            state[key] = tensor
-        else:
-            ignored.add(part)
-    if mismatch := compare(expected, state):
+    if mismatch := compare(expected, tensors):
         raise Refused(
             f"{file} does not match {name}: {mismatch}. If it is another network, or has other "
             f"options, such as img_size=384, pass them as `timm` and `timm_options`."
         )
+    state = {key: tensor for key, tensor in tensors.items() if key in expected}
     not_finite = [key for key, tensor in state.items() if not bool(tensor.isfinite().all())]
     if not_finite:
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
-    if ignored:
+    if ignored := {key.partition(".")[0] for key in tensors if key not in expected}:
         warn(f"{file}: ignored {truncate(sorted(ignored))}")
     return state
 
@@ -149,15 +129,3 @@ def choose_prefix(prefixes: Collection[str], file: str, user_prefix: str | None)
             warn(f"{file} holds networks at {listed}; using {preferred[0]}")
             return preferred[0]
     raise Refused(f"{file} holds {len(matching)} networks, at {listed}. Choose one as `prefix`.")
-
-
-def advise(names: Iterable[str], otherwise: str) -> str:
-    """Name the program that a network comes from, if its tensor names show it."""
-    for name in names:
-        for pattern, writer in _WRITERS.items():
-            if re.search(pattern, name):
-                return (
-                    f"The tensor names, such as {name}, come from {writer}. Build the network "
-                    f"there, and in Python pass it: pirl_plugin.load_trunk(FILE, network=module)."
-                )
-    return otherwise

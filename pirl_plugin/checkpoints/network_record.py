@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.checkpoints.read import open_checkpoint, section_of
+from pirl_plugin.checkpoints.read import read_checkpoint, section_of
 from pirl_plugin.checkpoints.tensors import flatten
 from pirl_plugin.method.settings import unpack_state
 from pirl_plugin.models.network_config import RESNET, NetworkConfig
@@ -36,34 +36,34 @@ def read_network_config(path: Path, content: Mapping[str, Any] | None = None) ->
     Raises:
         Refused: the file or the record is damaged, or the record's network is unsafe to build.
     """
-    record: Mapping[str, Any] | None
-    timm_config = path.with_name("config.json")
-    is_of_timm = path.name == TIMM_FILE and timm_config.is_file()
-    file = timm_config if is_of_timm else path
+    file = path.with_name("config.json")
+    is_of_timm = path.name == TIMM_FILE and file.is_file()
+    if not is_of_timm:
+        file = path
+        content = content or read_checkpoint(path, mapped=True)
     try:
-        if is_of_timm:
-            record = _read_timm_record(timm_config)
-        else:
-            content = open_checkpoint(path) if content is None else content
-            record = section_of(content).get(NETWORK) or _images_of_state(content)
+        record = _read_timm_record(file) if is_of_timm else _own_record(content or {})
         if record is None:
             return NetworkConfig()
         architecture = record["architecture"]
         if architecture not in ("", RESNET):
             architecture, options = check_description(architecture, record["options"])
             record = {**record, "architecture": architecture, "options": options}
-        return NetworkConfig.from_dict(record, timm_config.name if is_of_timm else "file")
+        return NetworkConfig.from_dict(record, file.name if is_of_timm else "file")
     except Refused as error:
         raise Refused(f"{file}: {error}") from error
     except Exception as error:  # a damaged record can raise anything
         raise Refused(f"{file}: the network record is damaged ({error!r}).") from error
 
 
-def _images_of_state(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the record of the images in the state of a :class:`pirl_plugin.PIRL`, if any.
+def _own_record(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the record in this package's data, or in the state of a :class:`pirl_plugin.PIRL`.
 
     Lightning and accelerate save this state.
     """
+    if NETWORK in section_of(content):
+        record: Mapping[str, Any] = section_of(content)[NETWORK]
+        return record
     for name, tensor in flatten(content):
         if name.endswith("_extra_state"):
             with suppress(Refused):  # another program's, or an average

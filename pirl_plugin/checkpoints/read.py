@@ -37,11 +37,12 @@ for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # in numpy 
     _SAFE_TYPES += [(_ARRAY, f"{_module}._reconstruct"), (_SCALAR, f"{_module}.scalar")]
 
 
-def read_checkpoint(path: Path) -> Mapping[str, Any]:
+def read_checkpoint(path: Path, mapped: bool = False) -> Mapping[str, Any]:
     """Read a torch checkpoint or a safetensors file to the CPU.
 
     Args:
         path: the file.
+        mapped: leave torch's tensors on disk, and their checksums unverified.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -50,8 +51,15 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
     try:
         if is_safetensors(path):
             return load_file(path)
-        verify_checksums(path)
-        return _load(path)
+        if not mapped:
+            verify_checksums(path)
+        # torch's older format cannot be mapped into memory.
+        mapped = mapped and zipfile.is_zipfile(path)
+        with torch.serialization.safe_globals(_SAFE_TYPES):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        if not isinstance(content, Mapping):
+            raise TypeError(f"it contains a {type(content).__name__}, not a dictionary")
+        return content
     except IsADirectoryError:
         raise Refused(
             f"{path} is a folder. Choose a file in it, such as {path / 'checkpoint.torch'}."
@@ -75,29 +83,6 @@ def is_safetensors(path: Path) -> bool:
     """Return whether a file begins like a safetensors file: with the size of a JSON header."""
     with path.open("rb") as file:
         return file.read(9)[8:] == b"{"
-
-
-def open_checkpoint(path: Path) -> Mapping[str, Any]:
-    """Open a checkpoint without reading the tensors, which stay on disk.
-
-    Raises:
-        ValueError: it is empty, truncated or something else; the message does not name the path.
-    """
-    try:
-        if is_safetensors(path):
-            return load_file(path)
-        # torch's older format cannot be mapped into memory.
-        return _load(path, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # a damaged file can raise anything
-        raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
-
-
-def _load(path: Path, mmap: bool = False) -> Mapping[str, Any]:
-    with torch.serialization.safe_globals(_SAFE_TYPES):
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    if not isinstance(content, Mapping):
-        raise TypeError(f"it contains a {type(content).__name__}, not a dictionary")
-    return content
 
 
 def verify_checksums(path: Path) -> None:

@@ -28,10 +28,13 @@ def flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, T
 
 
 def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """Compare tensors by name and shape; batch norm counters may be missing.
+    """Compare tensors with a network's by name and shape; batch norm counters may be missing.
+
+    Tensors for other layers, such as a classifier, do not count. A layer is another one if its name
+    differs by more than numbers: otherwise a ResNet-34 would load into a ResNet-18.
 
     Args:
-        expected: tensors by name; their values are not compared.
+        expected: the network's tensors by name; their values are not compared.
         tensors: tensors by name.
 
     Returns:
@@ -51,16 +54,27 @@ def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> st
             other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
         elif name not in tensors and not name.endswith(COUNTER):
             missing.append(name)
+    layers = set(map(_layer, expected))
+    left_over = [
+        name
+        for name in tensors
+        if name not in expected and _layer(name) in layers and not name.endswith(COUNTER)
+    ]
     differences = {
         "of another shape": other_shapes,
         f"of {len(expected)} missing": missing,
-        "left over": [name for name in tensors if name not in expected],
+        "left over": left_over,
     }
     phrases = []
     for kind, names in differences.items():
         if names:
             phrases.append(f"{len(names)} {kind}: {truncate(names)}")
     return "; ".join(phrases)
+
+
+def _layer(name: str) -> str:
+    """Return the layer that a tensor belongs to, without numbers: ``layer#.#.bn#``."""
+    return re.sub(r"\d+", "#", name.rpartition(".")[0] or name)
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

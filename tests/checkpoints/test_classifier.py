@@ -5,7 +5,7 @@ import torch
 
 from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier, read_classifier
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.checkpoints.read import open_checkpoint, section_of
+from pirl_plugin.checkpoints.read import read_checkpoint, section_of
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.failures import Refused
@@ -36,7 +36,7 @@ def test_classifier__is_saved_with_measured_statistics(tmp_path):
     statistics = dict.fromkeys(("mean", "std", "low", "high"), (1.0, 2.0, 3.0))
     trunk.network_config = trunk.network_config.with_values("file", **statistics)
     save_trunk(trunk, tmp_path / "in.torch", Classifier(**CONTENT))
-    record = section_of(open_checkpoint(tmp_path / "in.torch"))["network"]
+    record = section_of(read_checkpoint(tmp_path / "in.torch"))["network"]
     assert record["statistics"] == "measured"
 
 

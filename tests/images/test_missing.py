@@ -6,7 +6,6 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 import pirl_plugin as pirl
-from pirl_plugin.checkpoints.export import loading_lines
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.reading import Reading
@@ -133,8 +132,6 @@ def test_value__follows_the_data_and_the_record(tmp_path):
     assert (record.nodata, record.mean, record.statistics) == (-9999, mean, "measured")
     assert (record.low, record.high) == data.source.statistics(data.reading)[2:]
     assert "nodata -9999 (file)" in str(record)
-    lines = loading_lines(loaded, "safetensors", tmp_path / "out.safetensors")
-    assert "replace missing pixels (NaN and -9999) with the mean" in lines
     expected, _ = pirl.extract_features(trunk.eval(), arrays, size=16, nodata=-9999)
     subset = Subset(data, range(COUNT))
     for network, images in ((loaded, arrays), (loaded, data), (trunk, subset)):

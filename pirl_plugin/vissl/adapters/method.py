@@ -16,12 +16,13 @@ from classy_vision.losses import ClassyLoss
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.tensors import compare
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.weights import compare_with_model, vissl_state
+from pirl_plugin.vissl.adapters.weights import vissl_state
 from pirl_plugin.vissl.own_parts import import_own_part, is_own_part
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class PIRLEnsemble(nn.Module):
             trunk = get_model_trunk(member)(model_config, member)
             if path:
                 weights = vissl_state(read_checkpoint(Path(path)), path)
-                if mismatch := compare_with_model(trunk.state_dict(), weights):
+                if mismatch := compare(trunk.state_dict(), weights):
                     raise Refused(
                         f"{path} does not fit '{member}' in config.MODEL.TRUNK: {mismatch}"
                     )

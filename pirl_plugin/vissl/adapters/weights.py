@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.tensors import COUNTER, compare
+from pirl_plugin.checkpoints.tensors import compare, select_prefix
 from pirl_plugin.checkpoints.write import vissl_checkpoint
 from pirl_plugin.system.failures import Refused
 
@@ -67,12 +66,22 @@ def _checked(
     path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
     trunk_of_file = vissl_state(content, path)
     trunk_of_model = {
-        name.removeprefix("trunk.").removeprefix("base_model."): value
-        for name, value in model.state_dict().items()
-        if name.startswith("trunk.") and not any(part in name for part in skip_layers)
+        name.removeprefix("base_model."): value
+        for name, value in select_prefix(model.state_dict(), "trunk.").items()
     }
-    mismatch = compare_with_model(trunk_of_model, trunk_of_file)
-    if mismatch:
+    for name in trunk_of_file.keys() & trunk_of_model.keys():
+        if "pos_embedding" in name:  # VISSL interpolates them
+            trunk_of_model[name] = trunk_of_file[name]
+    states = []
+    for state in (trunk_of_model, trunk_of_file):
+        states.append(
+            {
+                name: tensor
+                for name, tensor in state.items()
+                if not any(part in name for part in skip_layers)
+            }
+        )
+    if mismatch := compare(*states):
         raise Refused(
             f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {mismatch}. Set "
             f"config.MODEL.TRUNK as in the run that wrote the file."
@@ -110,33 +119,3 @@ def _trunk_section(content: Mapping[str, object]) -> Mapping[str, Tensor]:
     for key in ("classy_state_dict", "base_model", "model", "trunk"):
         section = section.get(key) if isinstance(section, Mapping) else None
     return section if isinstance(section, Mapping) else {}
-
-
-def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
-    """Compare weights with the trunk that will load them, as :func:`compare` does.
-
-    Tensors for parts that the trunk lacks, such as a classifier ``fc``, are ignored. Extra blocks
-    within a part count: otherwise a ResNet-34 would load into a ResNet-18. Position embeddings may
-    have another size, because VISSL interpolates them.
-
-    Args:
-        model: the trunk's ``state_dict()``, or the part that will be loaded.
-        tensors: the weights, under the same names.
-    """
-    parts = {_part(name) for name in model} - {None}
-    relevant = {
-        name: tensor
-        for name, tensor in tensors.items()
-        if name in model or (_part(name) in parts and not name.endswith(COUNTER))
-    }
-    expected = dict(model)
-    for name in expected:
-        if "pos_embedding" in name and name in tensors:
-            expected[name] = tensors[name]
-    return compare(expected, relevant)
-
-
-def _part(name: str) -> str | None:
-    """Return the trunk part that a tensor belongs to: ``….layer1`` for ``….layer1.0.bn1.bias``."""
-    match = re.match(r".*(?:_feature_blocks|\bnet)\.[^.]+", name)
-    return match[0] if match else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.read import (
     CheckpointName,
-    open_checkpoint,
+    read_checkpoint,
     section_of,
     verify_checksums,
 )
@@ -138,14 +138,14 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumeP
         if name is None or (skip_final and name.is_final):
             continue
         try:
-            content = open_checkpoint(path)
+            content = read_checkpoint(path, mapped=True)
             if "config" not in section_of(content):
                 raise ValueError("this plugin did not write it, so a run cannot resume from it")
             if missing := _PARTS - content.keys():
                 raise ValueError(f"it has no {min(missing)}, so a run cannot resume from it")
             # At the same iteration, the checkpoint after the epoch is the newer one.
             age = (int(content["iteration"]), name.kind == "phase")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OSError, TypeError, ValueError) as error:
             point.skipped[path.name] = str(error)
             continue
         opened.append((age, path, content))

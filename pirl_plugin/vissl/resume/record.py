@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pirl_plugin.checkpoints.read import RUN_CONFIG, open_checkpoint, read_config, section_of
+from pirl_plugin.checkpoints.read import RUN_CONFIG, read_checkpoint, read_config, section_of
 from pirl_plugin.system.comparison import Differences, differences, flat, format_differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_text
@@ -148,7 +148,7 @@ def read_origin(checkpoint: Path) -> dict[str, Any]:
         The record, see :func:`make_checkpoint_record`; empty for other files.
     """
     try:
-        content = open_checkpoint(checkpoint)
+        content = read_checkpoint(checkpoint, mapped=True)
     except (OSError, ValueError):  # no file, or another kind
         return {}
     section = section_of(content)
