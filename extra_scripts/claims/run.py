@@ -31,7 +31,7 @@ from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, main_epochs, sweep_epo
 
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import final_accuracy
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.system.arguments import Parser
 from pirl_plugin.system.cores import processor_name
 from pirl_plugin.system.files import claim_folder, write_json
@@ -211,7 +211,7 @@ class Comparison:
         if job.method == "random":
             folder.mkdir(parents=True, exist_ok=True)
             torch.manual_seed(job.seed)
-            save_trunk(ResNetTrunk(10, 0.5), folder / "random.torch")
+            save_trunk(WideResNet(10, 0.5), folder / "random.torch")
             return 0.0
         words = pretraining(job, self.recipe, self.data, self.classes)
         return run([*PLUGIN, "train", *words, f"config.CHECKPOINT.DIR='{folder}'"], folder)

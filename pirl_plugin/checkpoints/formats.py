@@ -16,9 +16,9 @@ from pirl_plugin.checkpoints.classifier import Classifier, ImageNetwork
 from pirl_plugin.checkpoints.network_record import TIMM_FILE
 from pirl_plugin.checkpoints.tensors import COUNTER
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import create_network, layer_names
-from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.models.trunks import AnyTrunk, body_of
 from pirl_plugin.system.failures import MissingPackage, Refused
 from pirl_plugin.system.files import atomic_write, naming_failures
 from pirl_plugin.system.text import counted
@@ -68,7 +68,7 @@ def write_timm(trunk: AnyTrunk, folder: Path, classifier: Classifier | None) -> 
         )
     classes = [] if classifier is None else classifier.classes
     options = dict(config.options)
-    if isinstance(trunk, ResNetTrunk):
+    if isinstance(trunk, WideResNet):
         options = {"in_chans": config.channels}
     with torch.device("meta"):  # only a description is written
         network: Any = create_network(config.timm_name, options)
@@ -105,7 +105,7 @@ def write_detectron2(trunk: AnyTrunk, out: Path, _classifier: Classifier | None)
     _require_three_channels(trunk, "detectron2")
     detectron2_options(trunk)
     arrays = {}
-    for name, tensor in trunk.body.state_dict().items():
+    for name, tensor in body_of(trunk).state_dict().items():
         if not name.endswith(COUNTER):
             arrays[to_detectron2(name)] = tensor.numpy()
     # With matching_heuristics, Detectron2 finds "res5.…" in any module.
@@ -168,9 +168,9 @@ def _require_three_channels(trunk: AnyTrunk, to: str) -> None:
 def _state(trunk: AnyTrunk, classifier: Classifier | None) -> dict[str, Tensor]:
     """Return the other program's names → tensors."""
     # Copies, because otherwise other tensors' storage would be written too.
-    state = {name: tensor.clone() for name, tensor in trunk.body.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in body_of(trunk).state_dict().items()}
     if classifier is not None:
-        layers = ["fc"] if isinstance(trunk, ResNetTrunk) else layer_names(trunk.net, "classifier")
+        layers = ["fc"] if isinstance(trunk, WideResNet) else layer_names(trunk.net, "classifier")
         if len(layers) > 1:
             raise Refused(
                 f"{trunk.network_config.name} has the classifiers {' and '.join(layers)} in timm. "
@@ -188,13 +188,13 @@ def detectron2_options(trunk: AnyTrunk) -> dict[str, bool | int | str | list[flo
         Refused: Detectron2 has no such network.
 
     Example:
-        >>> options = detectron2_options(ResNetTrunk(18, width=2))
+        >>> options = detectron2_options(WideResNet(18, width=2))
         >>> options["MODEL.RESNETS.STEM_OUT_CHANNELS"]
         128
     """
     config = trunk.network_config
     if (
-        not isinstance(trunk, ResNetTrunk)
+        not isinstance(trunk, WideResNet)
         or config.options["small_stem"]
         or config.options["depth"] == 10
     ):

@@ -30,7 +30,7 @@ from pirl_plugin.checkpoints.tensors import flatten, select_prefix
 from pirl_plugin.models.network_config import RESNET, network_config_of
 from pirl_plugin.models.resnet import STAGES
 from pirl_plugin.models.timm_trunk import TimmTrunk, layer_names
-from pirl_plugin.models.trunks import AnyTrunk, build_trunk
+from pirl_plugin.models.trunks import AnyTrunk, body_of, build_trunk
 from pirl_plugin.system.failures import Refused
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -152,9 +152,9 @@ def find_trunk(
     if isinstance(described, TimmTrunk):
         convert = partial(_as_timm, described.net)
         tensors = find_fitting(described.net, name, tensors, file, prefix, convert)
-    state = check_complete(described.body, name, tensors, file)
+    state = check_complete(body_of(described), name, tensors, file)
     trunk = build_trunk(architecture, options)
-    _load(trunk.body, state)
+    _load(body_of(trunk), state)
     return trunk
 
 
@@ -183,7 +183,7 @@ def _find_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
 
 
 def _resnet_options(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the options of the :class:`ResNetTrunk` with the most similar tensors."""
+    """Return the options of the :class:`WideResNet` with the most similar tensors."""
     usual_stem = torch.empty(64, 3, 7, 7)  # for an incomplete file, as the comparison reports
     width, channels, side, _ = state.get("conv1.weight", usual_stem).shape
     block = Bottleneck if "layer1.0.conv3.weight" in state else BasicBlock

@@ -16,7 +16,6 @@ from pirl_plugin.checkpoints.load import find_trunk
 from pirl_plugin.checkpoints.network_record import NETWORK
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.models.network_config import RESNET, NetworkConfig, network_config_of
-from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
@@ -44,11 +43,7 @@ def save_trunk(trunk: nn.Module, path: str | Path, classifier: Classifier | None
         'ResNet-10 of width 0.5'
     """
     config = network_config_of(trunk)
-    state = trunk.state_dict()
-    if not isinstance(trunk, (ResNetTrunk, TimmTrunk)):
-        # Under VISSL's trunk names, which VISSL's benchmarks need.
-        prefix = "_feature_blocks." if isinstance(trunk, ResNet) else "net."
-        state = {f"{prefix}{name}": tensor for name, tensor in state.items()}
+    state = vissl_state(trunk)
     if not _can_be_built(trunk, config, state):
         name = type(trunk).__qualname__
         config = replace(config, architecture="", options={}, network_class=name)
@@ -69,7 +64,7 @@ def _can_be_built(trunk: nn.Module, config: NetworkConfig, state: Mapping[str, T
     try:
         if config.architecture not in ("", RESNET):
             check_description(config.architecture, config.options)
-        if isinstance(trunk, (ResNetTrunk, TimmTrunk)):
+        if isinstance(trunk, TimmTrunk):
             return True
         built = find_trunk(state, config.architecture, config.options, name)
     except Refused:
@@ -89,6 +84,16 @@ def _layers(network: Any) -> list[str]:
             continue
         layers.append(str(layer).replace("SyncBatchNorm", "BatchNorm2d"))
     return layers
+
+
+def vissl_state(trunk: nn.Module) -> dict[str, Tensor]:
+    """Return a network's tensors under VISSL's trunk names, which VISSL's benchmarks need."""
+    prefix = "net."
+    if isinstance(trunk, TimmTrunk):
+        prefix = ""
+    elif isinstance(trunk, ResNet):
+        prefix = "_feature_blocks."
+    return {f"{prefix}{name}": tensor for name, tensor in trunk.state_dict().items()}
 
 
 def vissl_checkpoint(

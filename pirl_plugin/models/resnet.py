@@ -1,4 +1,4 @@
-"""torchvision's ResNet with stages of any width, and features from any of its layers."""
+"""torchvision's ResNet with stages of any width, and features from any layer."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
 }
 LAST = "last"
 """Name of the last layer's pooled features."""
-# Feature name, VISSL's or LAST -> the block that computes it.
+# Feature name, VISSL's or LAST -> the module that computes it.
 FEATURES = {
-    "conv1": "conv1_relu",
+    "conv1": "relu",
     "res1": "maxpool",
     "res2": "layer1",
     "res3": "layer2",
     "res4": "layer3",
     "res5": "layer4",
     "res5avg": "avgpool",
-    "flatten": "flatten",
-    LAST: "flatten",
+    "flatten": "fc",
+    LAST: "fc",
 }
 
 
@@ -50,6 +50,8 @@ class WideResNet(ResNet):
 
     Attributes:
         network_config: the arguments, and the images that the network expects.
+        num_features: number of pooled features, D.
+        layers: names of the layers that can be compared; the pooled features are the last.
 
     Raises:
         ValueError: there is no ResNet of this depth.
@@ -59,6 +61,8 @@ class WideResNet(ResNet):
         >>> WideResNet(10, 0.5, small_stem=True)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 256])
     """
+
+    layers = ("conv1", "res2", "res3", "res4", "res5", LAST)
 
     def __init__(
         self, depth: int, width: float = 1, small_stem: bool = False, in_channels: int = 3
@@ -81,6 +85,7 @@ class WideResNet(ResNet):
             stage = self._make_layer(block, planes, blocks, stride=1 if i == 0 else 2)
             setattr(self, f"layer{i + 1}", stage)
         self.fc = nn.Identity()
+        self.num_features: int = self.inplanes  # the last block's number of channels
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -88,41 +93,6 @@ class WideResNet(ResNet):
         if in_channels != 3:
             arguments["in_channels"] = in_channels
         self.network_config = NetworkConfig(RESNET, arguments)
-
-
-class ResNetTrunk(nn.Module):
-    """A :class:`WideResNet` in blocks, with the parameter names of VISSL's own ResNet trunk.
-
-    Args:
-        depth: 10, 18, 34, 50, 101 or 152.
-        width: channel multiplier for all stages.
-        small_stem: see :class:`WideResNet`.
-        in_channels: number of image channels, C.
-
-    Attributes:
-        network_config: the arguments, and the images that the network expects.
-        num_features: number of pooled features, D.
-        layers: names of the layers that can be compared; the pooled features are the last.
-    """
-
-    layers = ("conv1", "res2", "res3", "res4", "res5", LAST)
-
-    def __init__(
-        self, depth: int = 18, width: float = 1, small_stem: bool = False, in_channels: int = 3
-    ) -> None:
-        super().__init__()
-        net = WideResNet(depth, width, small_stem, in_channels)
-        self.network_config = net.network_config
-        self.num_features: int = net.inplanes  # the last block's number of channels
-        self._feature_blocks = nn.ModuleDict()
-        for name, block in net.named_children():
-            self._feature_blocks["conv1_relu" if name == "relu" else name] = block
-        del self._feature_blocks["fc"]
-        self._feature_blocks["flatten"] = nn.Flatten(1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map normalized images, float ``(B, C, H, W)``, to pooled features ``(B, D)``."""
-        return self.named_features(images, [LAST])[0]
 
     def named_features(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:
         """Compute features at several layers in one pass.
@@ -141,15 +111,12 @@ class ResNetTrunk(nn.Module):
         block_names = {FEATURES[name] for name in names}
         outputs = {}
         features = images
-        for name, block in self._feature_blocks.items():
+        for name, block in self.named_children():
+            if name == "fc":
+                features = features.flatten(1)
             features = block(features)
             if name in block_names:
                 outputs[name] = features
             if len(outputs) == len(block_names):  # no feature needs the later blocks
                 break
         return [outputs[FEATURES[name]] for name in names]
-
-    @property
-    def body(self) -> nn.Module:
-        """The layers, with torchvision's names."""
-        return self._feature_blocks

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from textwrap import shorten
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pirl_plugin.models.network_config import NetworkConfig
@@ -34,6 +33,7 @@ class TimmTrunk(nn.Module):
         options: keyword arguments for ``timm.create_model``.
 
     Attributes:
+        net: the timm network.
         network_config: name and options, and the images that the network expects. The size is
             timm's for this network. Mean and standard deviation belong to weights: they are timm's
             if the name has a tag, or timm loads its own weights.
@@ -54,7 +54,7 @@ class TimmTrunk(nn.Module):
                 raise
             self.net = create_network(architecture, options)
         # Options for loading select weights, which are in our checkpoints.
-        loading = inspect.signature(_timm().create_model).parameters
+        loading = _loading_options()
         recorded = {key: value for key, value in options.items() if key not in loading}
         weights: Any = self.net.pretrained_cfg
         size = options.get("img_size") or weights["input_size"][-1]
@@ -112,12 +112,6 @@ class TimmTrunk(nn.Module):
             return (LAST,)
         return (*(f"stage{number + 1}" for number in range(len(self.net.feature_info))), LAST)
 
-    @property
-    def body(self) -> nn.Module:
-        """The timm network, with its own names."""
-        net: nn.Module = self.net
-        return net
-
 
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
     """Build a timm network without a classifier, with random weights or those in ``options``.
@@ -149,8 +143,8 @@ def check_description(architecture: object, options: object) -> tuple[str, dict[
 
     Args:
         architecture: timm's name for the network; not an address or a folder, which timm accepts.
-        options: keyword arguments for ``timm.create_model``. Only the constructor's are accepted,
-            because others name weights; values are plain, and no text is a path or URL.
+        options: keyword arguments for the network's constructor. Those that ``timm.create_model``
+            keeps for itself name weights; values are plain, and no text is a path or URL.
 
     Raises:
         Refused: timm has no such network, an option is not plain, or timm is not installed.
@@ -159,8 +153,7 @@ def check_description(architecture: object, options: object) -> tuple[str, dict[
     if name is not None and name[1] in _timm().list_models() and isinstance(options, Mapping):
         # A trunk has no classifier, even if the network in the file has one.
         options = {key: value for key, value in options.items() if key != "num_classes"}
-        is_plain = all(map(_is_plain, options.values()))
-        if is_plain and options.keys() <= _constructor_options(name[1]):
+        if all(map(_is_plain, options.values())) and not options.keys() & _loading_options():
             return name[0], options
     raise Refused(
         f"The record describes the timm network {shorten(str(architecture), 80)} "
@@ -179,16 +172,9 @@ def _is_plain(value: object) -> bool:
     return is_small or value is None or isinstance(value, bool)
 
 
-def _constructor_options(architecture: str) -> set[str]:
-    """Return the option names in a network's constructor, including its base classes."""
-    with torch.device("meta"):
-        network = create_network(architecture, {})
-    options: set[str] = set()
-    for kind in type(network).__mro__:
-        if kind is nn.Module:
-            break
-        options.update(inspect.signature(kind).parameters)
-    return options
+def _loading_options() -> Set[str]:
+    """Return the names of timm's options for loading weights."""
+    return inspect.signature(_timm().create_model).parameters.keys()
 
 
 def _timm() -> ModuleType:

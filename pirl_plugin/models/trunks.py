@@ -14,13 +14,13 @@ from torch.func import functional_call
 from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 
 from pirl_plugin.models.network_config import RESNET
-from pirl_plugin.models.resnet import LAST, ResNetTrunk
+from pirl_plugin.models.resnet import LAST, WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import Refused, check_name
 from pirl_plugin.system.text import counted
 
-AnyTrunk = ResNetTrunk | TimmTrunk
+AnyTrunk = WideResNet | TimmTrunk
 
 # timm's options for images of other sizes, in the networks that have them.
 _ANY_SIZE = ("strict_img_size=False", "dynamic_img_size=True")
@@ -96,8 +96,13 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
 def build_trunk(architecture: str, options: Mapping[str, Any]) -> AnyTrunk:
     """Build a trunk from its name and options; see :class:`NetworkConfig`."""
     if architecture == RESNET:
-        return ResNetTrunk(**options)
+        return WideResNet(**options)
     return TimmTrunk(architecture, options)
+
+
+def body_of(trunk: AnyTrunk) -> nn.Module:
+    """Return the network whose tensors have torchvision's or timm's names."""
+    return trunk.net if isinstance(trunk, TimmTrunk) else trunk
 
 
 def pooled_features(output: object) -> Tensor:

@@ -20,7 +20,7 @@ from pirl_plugin.evaluation.knn import find_neighbors, percent_right, vote
 from pirl_plugin.evaluation.logistic import fit_logistic
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.labeled import save_split
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.quickstart.images import Data, Evaluated, evaluate, find_data
 from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
@@ -117,7 +117,7 @@ def run_quickstart(
     pretrained = load_trunk(checkpoint)
     torch.manual_seed(seed)
     channels = data.train.pixel_type.channels
-    random = ResNetTrunk(10, 0.5, in_channels=channels).eval()  # as in pretrain/pirl/quick_jigsaw
+    random = WideResNet(10, 0.5, in_channels=channels).eval()  # as in pretrain/pirl/quick_jigsaw
     random.network_config = pretrained.network_config
 
     print(f"Evaluating {METHODS[method].name} and random initialization", flush=True)

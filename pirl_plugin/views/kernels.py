@@ -358,7 +358,7 @@ def render(
 def _render_channels(
     canvas: NDArray[Any], corners: NDArray[np.int32], rows: NDArray[Any], size: int
 ) -> NDArray[Any]:
-    """Render views of images other than RGB: brightness, contrast, noise, dropped channels."""
+    """Render views of images other than RGB: brightness and contrast per channel."""
     cut = [canvas[top : top + size, left : left + size] for top, left in corners]
     views = np.stack(cut).transpose(0, 3, 1, 2).astype(np.float32)  # (n, C, P, P)
     is_flipped = rows["flip"]
@@ -366,11 +366,6 @@ def _render_channels(
     views *= rows["brightness"][..., None, None]
     mean = views.mean(axis=(2, 3), keepdims=True)
     views += (rows["contrast"][..., None, None] - 1) * (views - mean)
-    for view, row in zip(views, rows, strict=True):
-        if row["noise"]:
-            noise = np.random.default_rng(int(row["noise_seed"])).standard_normal(view.shape)
-            view += row["noise"] * view.std(axis=(1, 2), keepdims=True) * noise.astype(np.float32)
-    np.copyto(views, mean, where=rows["drop"][..., None, None])
     if canvas.dtype != np.float32:
         views = np.rint(views).clip(0, np.iinfo(canvas.dtype).max)
     return views.astype(canvas.dtype)

@@ -7,7 +7,7 @@ from pirl_plugin.checkpoints.classifier import CLASSIFIER, Classifier, read_clas
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint, section_of
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.system.failures import Refused
 
 CONTENT = {
@@ -27,12 +27,12 @@ def test_classifier__is_read(tmp_path):
 
 def test_classifier__is_saved_with_image_settings(tmp_path):
     """Even default image settings become fixed: another --mean would break the classifier."""
-    save_trunk(ResNetTrunk(10, 0.125), tmp_path / "in.torch", Classifier(**CONTENT))
+    save_trunk(WideResNet(10, 0.125), tmp_path / "in.torch", Classifier(**CONTENT))
     assert load_trunk(tmp_path / "in.torch").network_config.defaults == []
 
 
 def test_classifier__is_saved_with_measured_statistics(tmp_path):
-    trunk = ResNetTrunk(10, 0.125)
+    trunk = WideResNet(10, 0.125)
     statistics = dict.fromkeys(("mean", "std", "low", "high"), (1.0, 2.0, 3.0))
     trunk.network_config = trunk.network_config.with_values("file", **statistics)
     save_trunk(trunk, tmp_path / "in.torch", Classifier(**CONTENT))

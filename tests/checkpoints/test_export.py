@@ -15,7 +15,7 @@ from pirl_plugin.checkpoints.export_command import main
 from pirl_plugin.checkpoints.formats import detectron2_options, to_detectron2
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.export_files import (
     PREFIX,
     bare,
@@ -116,7 +116,7 @@ def test_export__round_trips_bit_for_bit(tmp_path):
     written = load_file(tmp_path / "c.safetensors")
     assert same({n: written[n] for n in weights(trunk)}, weights(trunk))
     loaded = load_trunk(tmp_path / "d.torch").state_dict()
-    assert same({n: loaded[PREFIX + n] for n in weights(trunk)}, weights(trunk))
+    assert same({n: loaded[n] for n in weights(trunk)}, weights(trunk))
     content = pickle.loads((tmp_path / "a.pkl").read_bytes())
     assert content["matching_heuristics"] is True
     for name, tensor in weights(trunk).items():
@@ -151,7 +151,7 @@ def test_small_stem_network__loads_with_our_class_but_not_timm(tmp_path):
 
 def test_detectron2_options__match_the_papers_wide_network():
     with torch.device("meta"):
-        trunk = ResNetTrunk(50, 2)
+        trunk = WideResNet(50, 2)
     options = detectron2_options(trunk)
     assert options["MODEL.RESNETS.RES2_OUT_CHANNELS"] == 512  # 256 at width 1
 
@@ -190,7 +190,7 @@ IMAGES = {"size": 64, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
 @pytest.mark.parametrize(("to", "out"), [("vissl", "o.torch"), ("timm", "o")])
 def test_record__is_exported_with_weights(to, out, tmp_path):
     """With ImageNet's statistics instead, features had a mean cosine similarity of 0.54."""
-    trunk = ResNetTrunk(18)
+    trunk = WideResNet(18)
     trunk.network_config = trunk.network_config.with_values("test", **IMAGES)
     save_trunk(trunk, tmp_path / "in.torch")
     written = tmp_path / out
@@ -208,6 +208,6 @@ def test_record__is_exported_with_weights(to, out, tmp_path):
 
 @pytest.mark.parametrize("to", ["detectron2", "torchvision"])
 def test_export__refuses_other_numbers_of_channels(to, tmp_path):
-    save_trunk(ResNetTrunk(18, 0.25, in_channels=1), tmp_path / "in.torch")
+    save_trunk(WideResNet(18, 0.25, in_channels=1), tmp_path / "in.torch")
     with pytest.raises(ValueError, match=f"reads 1 channel, but {to} needs 3"):
         export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pkl", to)

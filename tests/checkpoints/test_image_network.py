@@ -17,7 +17,7 @@ from pirl_plugin import cli
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.models.preprocessing import center_crop, normalize_images
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import layer_features
 from pirl_plugin.system.failures import Refused
@@ -48,7 +48,7 @@ def photos():
 
 @pytest.mark.parametrize("layer", ["last", "res3"])
 def test_module__predicts_as_embed_does(layer, tmp_path):
-    file = save(ResNetTrunk(10, 0.25), tmp_path / "classifier.torch", layer)
+    file = save(WideResNet(10, 0.25), tmp_path / "classifier.torch", layer)
     (tmp_path / "photos").mkdir()
     for number, photo in enumerate(photos()):
         tv.to_pil_image(photo).save(tmp_path / "photos" / f"{number}.png")
@@ -71,7 +71,7 @@ def test_module__predicts_as_embed_does(layer, tmp_path):
 
 
 def test_module__reads_other_dtypes(tmp_path):
-    trunk = ResNetTrunk(10, 0.25, in_channels=2)
+    trunk = WideResNet(10, 0.25, in_channels=2)
     trunk.network_config = trunk.network_config.with_values(
         "test", dtype="uint16", mean=(500, 400), std=(90, 80)
     )
@@ -88,7 +88,7 @@ def test_module__reads_other_dtypes(tmp_path):
 
 
 def test_load_classifier__refuses_files_without_one(tmp_path):
-    pirl.save_trunk(ResNetTrunk(10, 0.125), tmp_path / "in.torch")
+    pirl.save_trunk(WideResNet(10, 0.125), tmp_path / "in.torch")
     with pytest.raises(Refused, match=r"in\.torch holds no classifier\. pirl-plugin linear"):
         pirl.load_classifier(tmp_path / "in.torch")
 
@@ -100,7 +100,7 @@ def probabilities_of(model, image, config):
 
 
 @pytest.mark.parametrize("to", ["torchvision", "timm", "safetensors", "vissl"])
-@pytest.mark.parametrize("kind", [lambda: ResNetTrunk(18), lambda: TimmTrunk("test_vit")])
+@pytest.mark.parametrize("kind", [lambda: WideResNet(18), lambda: TimmTrunk("test_vit")])
 def test_export__keeps_classifier_and_class_names(to, kind, tmp_path, capsys):
     file = save(kind(), tmp_path / "in.torch")
     out = tmp_path / "out"
@@ -131,8 +131,8 @@ def test_export__keeps_classifier_and_class_names(to, kind, tmp_path, capsys):
 
 
 def test_export__drops_no_classifier_in_silence(tmp_path):
-    inner = save(ResNetTrunk(18), tmp_path / "inner.torch", "res3")
-    pooled = save(ResNetTrunk(18), tmp_path / "pooled.torch")
+    inner = save(WideResNet(18), tmp_path / "inner.torch", "res3")
+    pooled = save(WideResNet(18), tmp_path / "pooled.torch")
     for file, to in ((inner, "timm"), (inner, "torchvision"), (pooled, "detectron2")):
         command = f"export --checkpoint {file} --to {to} --out {tmp_path / 'out'}".split()
         with pytest.raises(Refused, match=rf"layer (res3|last), which {to} .* `features_only`"):
@@ -144,10 +144,10 @@ def test_export__drops_no_classifier_in_silence(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "layer"),
     [
-        (lambda: ResNetTrunk(10, 0.25), "res3"),
+        (lambda: WideResNet(10, 0.25), "res3"),
         (lambda: TimmTrunk("test_vit"), "last"),
         (lambda: TimmTrunk("convnext_atto"), "last"),
-        (lambda: ResNetTrunk(10, 0.25), None),
+        (lambda: WideResNet(10, 0.25), None),
     ],
 )
 def test_onnx__computes_the_same_for_any_number_and_size(kind, layer, tmp_path):
@@ -180,6 +180,6 @@ def test_onnx__computes_the_same_for_any_number_and_size(kind, layer, tmp_path):
 
 @pytest.mark.skipif(find_spec("onnxscript") is not None, reason="the extra onnx is installed")
 def test_onnx__names_the_missing_packages(tmp_path):
-    pirl.save_trunk(ResNetTrunk(10, 0.125), tmp_path / "in.torch")
+    pirl.save_trunk(WideResNet(10, 0.125), tmp_path / "in.torch")
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'pirl-plugin\[onnx\]'"):
         pirl.export_checkpoint(tmp_path / "in.torch", tmp_path / "out.onnx", "onnx")

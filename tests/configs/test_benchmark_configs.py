@@ -8,7 +8,7 @@ from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
 from vissl.models.trunks.feature_extractor import POOL_OPS
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.configs import check_compositions, compose
 
 LINEAR = {"linear_imagenet1k": (28, 1000), "linear_places205": (14, 205)}
@@ -150,7 +150,7 @@ def test_classes__are_set_by_one_override():
 @pytest.mark.parametrize("name", ["linear_imagenet1k", "quick_linear", "svm_voc07", "finetune"])
 def test_images__use_size_and_statistics_of_the_weights(name, tmp_path):
     """With other statistics, features had a mean cosine similarity of 0.54 to the correct ones."""
-    trunk = ResNetTrunk(10, 0.25)
+    trunk = WideResNet(10, 0.25)
     statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
     trunk.network_config = trunk.network_config.with_values("test", size=96, **statistics)
     save_trunk(trunk, tmp_path / "10.torch")
@@ -171,7 +171,7 @@ def test_images__use_size_and_statistics_of_the_weights(name, tmp_path):
 def test_ensemble_images__have_one_size(tmp_path):
     files = []
     for size in (64, 96):
-        trunk = ResNetTrunk(18, 0.25)
+        trunk = WideResNet(18, 0.25)
         trunk.network_config = trunk.network_config.with_values("test", size=size)
         files.append(str(tmp_path / f"{size}.torch"))
         save_trunk(trunk, files[-1])

@@ -16,7 +16,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import extract_features
 from pirl_plugin.models.network_config import NetworkConfig
-from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.system.watcher import Interrupted
 from tests.helpers.host_tools import write_checkpoint, write_classes, write_colored
 
@@ -82,7 +82,7 @@ def test_embed__resumes_after_the_last_batch(checkpoint, photos, tmp_path, monke
     parts = tmp_path / "f.npz.unfinished"
     options = ["--workers", "0"]
     expected = np.load(embed(checkpoint, folder, tmp_path / "expected.npz", *options))
-    forward = ResNetTrunk.named_features
+    forward = WideResNet.named_features
     seen = []
 
     def stop(trunk, images, *keys):
@@ -91,7 +91,7 @@ def test_embed__resumes_after_the_last_batch(checkpoint, photos, tmp_path, monke
             raise Interrupted(signal.SIGINT)
         return forward(trunk, images, *keys)
 
-    monkeypatch.setattr(ResNetTrunk, "named_features", stop)
+    monkeypatch.setattr(WideResNet, "named_features", stop)
     with pytest.raises(Interrupted) as interrupted:
         embed(checkpoint, folder, file, *options)
     assert interrupted.value.resumes
@@ -251,7 +251,7 @@ def test_extract_features__accepts_any_module_and_dataset():
 
 
 def test_extract_features__finds_record_of_wrapped_trunk(photos):
-    trunk = ResNetTrunk(10, width=0.25)
+    trunk = WideResNet(10, width=0.25)
     trunk.network_config = NetworkConfig(size=32, mean=(0.5,) * 3)
     expected, _ = extract_features(trunk, photos)
     features, _ = extract_features(torch.nn.DataParallel(trunk), photos)

@@ -14,7 +14,7 @@ from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.host_tools import write_checkpoint, write_classes, write_colored
 
 
@@ -91,7 +91,7 @@ def test_report__shows_chosen_channels(tmp_path):
         pixels = rng.integers(0, 1000, (5, 32, 32), dtype=np.uint16)
         file = tmp_path / "cells" / f"{number}.tif"
         tifffile.imwrite(file, pixels, photometric="minisblack")
-    trunk = ResNetTrunk(10, 0.25, in_channels=5)
+    trunk = WideResNet(10, 0.25, in_channels=5)
     save_trunk(trunk, tmp_path / "5.torch")
     words = [tmp_path / "5.torch", tmp_path / "cells", tmp_path, "--show", "4", "2"]
     with pytest.raises(ValueError, match="--show = '5': expected one of 0, 1, 2, 3, 4"):

@@ -9,12 +9,12 @@ from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import center_crop
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 
 
 def test_features__move_one_batch_at_a_time():
     """All images at once filled the GPU: 100,000 128-px images take 4.9 GB."""
-    trunk = ResNetTrunk(10, 0.125).eval()
+    trunk = WideResNet(10, 0.125).eval()
     images = MapSource([torch.zeros(3, 32, 32, dtype=torch.uint8)] * 5)
     batches = compute_features([trunk], images, NetworkConfig(size=32), range(5), batch=2)
     parts = [part for (part,), *_ in batches]

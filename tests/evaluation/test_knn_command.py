@@ -21,7 +21,7 @@ from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.reading import Reading
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -73,7 +73,7 @@ def test_knn__holds_out_groups_of_a_pattern(tmp_path, capsys):
         np.save(folder / f"{well}_w{channel}.npy", pixels)
     pattern = r"(?P<group>(?P<label>\w)-\d)/\d_(?P<channel>\w\d)\.npy"
     trunk = tmp_path / "trunk.torch"
-    save_trunk(ResNetTrunk(10, 0.25, in_channels=2), trunk)
+    save_trunk(WideResNet(10, 0.25, in_channels=2), trunk)
     words = [
         "knn",
         "--checkpoint",
@@ -245,13 +245,13 @@ def test_knn__uses_recorded_size_and_statistics(checkpoint, data, tmp_path, monk
     save_trunk(trunk, tmp_path / "checkpoint.torch")
     images = pixels(Crops(FolderSource(data / "val"), 64, Reading()))
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
-    seen, forward = [], ResNetTrunk.named_features
+    seen, forward = [], WideResNet.named_features
 
     def see(trunk, images, *keys):
         seen.append(images.cpu())
         return forward(trunk, images, *keys)
 
-    monkeypatch.setattr(ResNetTrunk, "named_features", see)
+    monkeypatch.setattr(WideResNet, "named_features", see)
     results = knn(tmp_path / "checkpoint.torch", data, tmp_path / "out", "--no-untrained")
     assert (results["size"], results["untrained_top1"]) == (64, None)
     torch.testing.assert_close(torch.cat(seen)[-6:], expected)

@@ -9,7 +9,7 @@ from pirl_plugin.evaluation import layer_comparison
 from pirl_plugin.evaluation.knn import find_neighbors, vote
 from pirl_plugin.evaluation.layer_comparison import clearly_best, compare_layers
 from pirl_plugin.images.labeled import open_labeled
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.host_tools import write_classes
 
 
@@ -23,7 +23,7 @@ def images(tmp_path_factory):
 
 def network(seed):
     torch.manual_seed(seed)
-    trunk = ResNetTrunk(10, 0.25).eval()
+    trunk = WideResNet(10, 0.25).eval()
     trunk.network_config = trunk.network_config.with_values("test", size=32)
     return trunk
 

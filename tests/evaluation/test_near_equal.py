@@ -8,7 +8,7 @@ from PIL import Image
 
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 
 FACT = "test images look nearly the same as some training image"
 
@@ -32,7 +32,7 @@ def save_bursts(folder, num_scenes, num_frames):
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     file = tmp_path_factory.mktemp("trunk") / "trunk.torch"
-    save_trunk(ResNetTrunk(10, 0.25), file)
+    save_trunk(WideResNet(10, 0.25), file)
     return file
 
 

@@ -10,7 +10,7 @@ from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted, sor
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.pattern import PatternSource
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.images import save_gray
 
 
@@ -90,7 +90,7 @@ def test_claim_sorted__refuses_arrays_without_a_picture_format(tmp_path):
 
 
 def test_min_probability__leaves_uncertain_images_out_of_the_classes(source, tmp_path):
-    trunk = ResNetTrunk(10, 0.125)
+    trunk = WideResNet(10, 0.125)
     photos = str(tmp_path / "photos")
     for names, words in ((["cat", "dog"], ["cat", "unsure"]), (["unsure", "dog"], [])):
         folder = tmp_path / names[0]

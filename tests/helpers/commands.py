@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.host_runs import settings
 
 
@@ -13,7 +13,7 @@ def write_checkpoint(folder):
     """Write a small network with random weights and return its file."""
     torch.manual_seed(0)
     file = folder / "trunk.torch"
-    save_trunk(ResNetTrunk(10, 0.5), file)
+    save_trunk(WideResNet(10, 0.5), file)
     return file
 
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 
 CPU = ["+config/pirl/machines=cpu", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 LINEAR = ["+config/pirl/linear=resnet18", *CPU]
@@ -19,7 +19,8 @@ def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:
     """Write a random trunk in VISSL's format (default: ResNet-18)."""
     torch.manual_seed(seed)
     section["width"] = section.pop("WIDTH_MULTIPLIER", 1)
-    save_trunk(ResNetTrunk(**{key.lower(): value for key, value in section.items()}), path)
+    arguments = {"depth": 18, **{key.lower(): value for key, value in section.items()}}
+    save_trunk(WideResNet(**arguments), path)
     return path
 
 

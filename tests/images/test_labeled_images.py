@@ -216,10 +216,10 @@ def test_class_folders__are_split_by_knn(tmp_path, capsys):
     import torch
 
     from pirl_plugin.checkpoints.write import save_trunk
-    from pirl_plugin.models.resnet import ResNetTrunk
+    from pirl_plugin.models.resnet import WideResNet
 
     torch.manual_seed(0)
-    save_trunk(ResNetTrunk(10, 0.25), tmp_path / "trunk.torch")
+    save_trunk(WideResNet(10, 0.25), tmp_path / "trunk.torch")
     data = write_classes(tmp_path / "data", {"": 24}, separable=True)
     out = tmp_path / "out"
     words = ["knn", "--checkpoint", str(tmp_path / "trunk.torch"), "--out", str(out)]

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import layer_features, pooled_features
 
 
 def test_resnet_layers__match_the_papers_grids():
-    trunk = ResNetTrunk(18).eval()
+    trunk = WideResNet(18).eval()
     names = trunk.layers
     images = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
@@ -26,7 +26,7 @@ def test_resnet_layers__match_the_papers_grids():
 
 def test_layers__grid_is_at_most_the_layer_size():
     with torch.no_grad():
-        trunk = ResNetTrunk(18).eval()
+        trunk = WideResNet(18).eval()
         (features,) = layer_features(trunk, torch.randn(1, 3, 64, 64), ["res5"])
     assert features.shape == (1, 512 * 2 * 2)
 
@@ -54,4 +54,4 @@ def test_pooled_features__are_the_one_tensor_or_the_named_one():
 
 def test_layers__refuse_unknown_name():
     with pytest.raises(ValueError, match="layer = 'res6': expected one of conv1, res2"):
-        layer_features(ResNetTrunk(10), torch.zeros(1, 3, 32, 32), ["res6"])
+        layer_features(WideResNet(10), torch.zeros(1, 3, 32, 32), ["res6"])

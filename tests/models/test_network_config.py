@@ -7,7 +7,7 @@ from torch import nn
 
 import pirl_plugin as pirl
 from pirl_plugin.models.network_config import NetworkConfig, network_config_of
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import untrained
 
@@ -23,7 +23,7 @@ def test_values__keep_separate_origins():
 
 
 def test_record__omits_defaults(tmp_path):
-    trunk = ResNetTrunk(10, 0.125)
+    trunk = WideResNet(10, 0.125)
     trunk.network_config = trunk.network_config.with_values("run", size=48)
     pirl.save_trunk(trunk, tmp_path / "trunk.torch")
     found = pirl.load_trunk(tmp_path / "trunk.torch").network_config
@@ -105,7 +105,7 @@ def test_save_trunk__records_torchvision_and_timm_networks(tmp_path):
 
 
 def test_untrained__keeps_record():
-    trunk = ResNetTrunk(10, 0.125)
+    trunk = WideResNet(10, 0.125)
     trunk.network_config = trunk.network_config.with_values("test", size=32)
     assert untrained(trunk).network_config is trunk.network_config
     assert network_config_of(nn.DataParallel(trunk)) is trunk.network_config

@@ -7,7 +7,8 @@ import torch
 import torchvision
 from omegaconf import OmegaConf
 
-from pirl_plugin.models.resnet import FEATURES, ResNetTrunk
+from pirl_plugin.models.network_config import network_config_of
+from pirl_plugin.models.resnet import FEATURES, WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import untrained
 from pirl_plugin.vissl.adapters.method import PIRLResNet, PIRLTimm
@@ -73,8 +74,9 @@ def test_resnet__refuses_unsupported_options(subtests):
 def test_resnet__accepts_any_number_of_channels():
     trunk = resnet(DEPTH=10, WIDTH_MULTIPLIER=0.125, IN_CHANNELS=5).eval()
     assert trunk(torch.zeros(1, 5, 32, 32))[0].shape == (1, 64)
-    assert trunk.network_config.name == "ResNet-10 of width 0.125, 5 channels"
-    assert len(trunk.network_config.mean) == 5
+    config = network_config_of(trunk)
+    assert config.name == "ResNet-10 of width 0.125, 5 channels"
+    assert len(config.mean) == 5
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -114,7 +116,7 @@ def test_timm__refuses_batch_norms_without_activation():
 
 
 def test_untrained__leaves_global_random_state():
-    trunk = ResNetTrunk(10, 0.25, small_stem=True)
+    trunk = WideResNet(10, 0.25, small_stem=True)
     before = torch.random.get_rng_state()
     first, second = untrained(trunk), untrained(trunk)
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -10,7 +10,7 @@ import torch
 
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked, locked_file
 from tests.helpers.host_tools import write_classes
@@ -75,7 +75,7 @@ def inputs(tmp_path_factory):
     """Create a checkpoint and labeled images."""
     folder = tmp_path_factory.mktemp("inputs")
     torch.manual_seed(0)
-    save_trunk(ResNetTrunk(10, 0.25), folder / "trunk.torch")
+    save_trunk(WideResNet(10, 0.25), folder / "trunk.torch")
     write_classes(folder / "data", {"train": 6, "val": 4}, separable=True)
     return folder
 

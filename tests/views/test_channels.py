@@ -19,7 +19,7 @@ from pirl_plugin.views.rotation import RotationTask, RotationViews
 TYPES = [np.uint8, np.uint16, np.float32]
 PLAIN = {"flip_p": 0}
 JITTER = {"channel_jitter_p": 1}
-EVERYTHING = {**JITTER, "brightness": 0.5, "contrast": 0.7, "noise": 0.3, "channel_drop_p": 0.4}
+STRONGER = {**JITTER, "brightness": 0.5, "contrast": 0.7}
 
 
 def bands(channels, dtype, height=70, width=90, seed=0):
@@ -37,15 +37,12 @@ def slow_views(canvas, corners, rows, size):
     """Compute the views in float64 by looping over views and channels."""
     views = np.empty((len(rows), canvas.shape[2], size, size), canvas.dtype)
     for v, ((top, left), row) in enumerate(zip(corners.tolist(), rows, strict=True)):
-        noise = np.random.default_rng(row["noise_seed"]).standard_normal(views.shape[1:])
         for c in range(canvas.shape[2]):
             view = canvas[top : top + size, left : left + size, c].astype(np.float64)
             view = view[:, ::-1] if row["flip"] else view
             view = view * row["brightness"][c]
             mean = view.mean()
             view = mean + row["contrast"][c] * (view - mean)
-            view = view + row["noise"] * view.std() * noise[c]
-            view = np.full_like(view, mean) if row["drop"][c] else view
             if canvas.dtype != np.float32:
                 view = np.rint(view).clip(0, np.iinfo(canvas.dtype).max)
             views[v, c] = view
@@ -70,7 +67,7 @@ def test_crop__matches_pil_per_channel(channels, dtype):
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
-    "options", [PLAIN, {**JITTER, "flip_p": 1}, EVERYTHING, {**JITTER, "brightness": 3.0}]
+    "options", [PLAIN, {**JITTER, "flip_p": 1}, STRONGER, {**JITTER, "brightness": 3.0}]
 )
 @pytest.mark.parametrize("channels", [1, 2, 7])
 def test_kernel__matches_loop_over_views_and_channels(channels, options, dtype):
@@ -88,10 +85,9 @@ def test_kernel__matches_loop_over_views_and_channels(channels, options, dtype):
         assert off_by_one < (0.02 if dtype == np.uint16 else 1e-3)
 
 
-def test_sample__draws_per_channel_and_keeps_at_least_one():
+def test_sample__draws_per_channel():
     canvas = np.zeros((2, 2, 3), np.uint16)  # three channels are not RGB in this dtype
-    options = {"channel_jitter_p": 0.8, "noise": 0.5, "channel_drop_p": 0.5}
-    rows = Photometric(**options).sample(np.random.default_rng(0), 20_000, canvas)
+    rows = Photometric(channel_jitter_p=0.8).sample(np.random.default_rng(0), 20_000, canvas)
     off = (rows["brightness"] == 1).all(axis=1)
     assert abs(off.mean() - 0.2) < 0.012  # 4 standard errors
     assert (rows["contrast"][off] == 1).all()
@@ -99,10 +95,7 @@ def test_sample__draws_per_channel_and_keeps_at_least_one():
         drawn = rows[name][~off]
         np.testing.assert_allclose(np.quantile(drawn, [0, 0.5, 1]), [0.6, 1, 1.4], atol=0.01)
         assert np.abs(np.corrcoef(drawn.T) - np.eye(3)).max() < 0.035
-    assert not rows["drop"].all(axis=1).any()
-    assert abs(rows["drop"].mean() - (0.5 - 0.5**3)) < 0.01
     assert abs(rows["flip"].mean() - 0.5) < 0.015
-    assert len(np.unique(rows["noise_seed"])) == 20_000
 
 
 @pytest.mark.parametrize("dtype", TYPES)

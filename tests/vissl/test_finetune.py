@@ -17,7 +17,7 @@ from pirl_plugin.evaluation.finished_runs import final_accuracy
 from pirl_plugin.evaluation.request import Request
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import open_labeled
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.finetune import _parse, _select_gpu, length_overrides, limit_images
@@ -53,7 +53,7 @@ def expected_outputs(trunk, classifier, images):
 
 @pytest.mark.parametrize("depth", [18, 10])
 def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
-    trunk = ResNetTrunk(depth, 1 if depth == 18 else 0.25).eval()
+    trunk = WideResNet(depth, 1 if depth == 18 else 0.25).eval()
     classifier = finished_run(tmp_path, trunk)
     file = tmp_path / "classifier.torch"
     save_classifier(tmp_path, ["ant", "b\nee", "cat"])
@@ -70,8 +70,7 @@ def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
     with torch.no_grad():
         outputs = scope["model"].eval()(images)
     assert torch.equal(outputs, expected_outputs(trunk, classifier, images))
-    assert scope["normalize"].mean == STATISTICS["mean"]
-    assert "48-px images" in text
+    assert "input: 48 px (file), mean 0.1 0.2 0.3 (file), std 0.5 0.6 0.7 (file)\n" in text
     # For embed.
     written = read_classifier(file)
     assert (written.classes, written.layer) == (["ant", "b\\nee", "cat"], "last")
@@ -129,7 +128,7 @@ def test_overrides__compose_to_same_network(network):
     if network == "timm":
         trunk = TimmTrunk("test_vit", {"img_size": 48})
     else:
-        trunk = ResNetTrunk(10, 0.25, small_stem=True)
+        trunk = WideResNet(10, 0.25, small_stem=True)
     config = compose(*network_overrides(trunk), "config.MODEL.HEAD.NUM_CLASSES=7")
     model = config.MODEL
     width = 64 if network == "timm" else 128
@@ -182,7 +181,7 @@ def test_overrides__take_batch_workers_and_device(tmp_path):
     words += ["--pattern", r"(?P<label>[^/]+)/.*"]
     options = _parse([*words, "--batch", "5", "--workers", "0", "--device", "cpu"])
     request = Request.of_options(options)
-    trunk = ResNetTrunk(10, 0.25)
+    trunk = WideResNet(10, 0.25)
     overrides = run_overrides(request, options.out, [], trunk, open_labeled(tmp_path))
     assert "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=5" in overrides
     assert "config.DATA.TRAIN.PATTERN='(?P<label>[^/]+)/.*'" in overrides

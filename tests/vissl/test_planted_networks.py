@@ -4,6 +4,7 @@ timm's constructor options ``checkpoint_path``, ``pretrained`` and ``pretrained_
 files and URLs, as do network names that start with ``hf-hub:`` or ``local-dir:``.
 """
 
+import functools
 import json
 import os
 
@@ -17,7 +18,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.network_record import NETWORK
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
 from tests.vissl.test_planted_files import Planted
@@ -75,6 +76,7 @@ def test_description__allows_only_networks_and_plain_options(place, tmp_path, mo
     built = []
     create = timm.create_model
 
+    @functools.wraps(create)
     def create_model(name, **options):
         built.append((name, options))
         return create(name, **options)
@@ -87,8 +89,7 @@ def test_description__allows_only_networks_and_plain_options(place, tmp_path, mo
         built.clear()
         with pytest.raises(Refused, match=r"describes the timm network .*, but "):
             load_trunk(file)
-        # Only lists the constructor's options.
-        assert all(call == (NAME, {"num_classes": 0}) for call in built)
+        assert not built
     assert not (tmp_path / "ran").exists()
 
 
@@ -117,7 +118,7 @@ def test_run_record__names_no_network_to_build(tmp_path, monkeypatch):
         run = {"MODEL": {"TRUNK": {"NAME": "pirl_timm", "PIRL_TIMM": section}}}
         (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(run))
         file = tmp_path / f"model_phase{number}.torch"
-        save_trunk(ResNetTrunk(10, 0.125), file)
+        save_trunk(WideResNet(10, 0.125), file)
         assert load_trunk(file).network_config.name == "ResNet-10 of width 0.125"
     assert not (tmp_path / "ran").exists()
 
@@ -160,7 +161,7 @@ def test_own_description__has_no_option_for_loading_weights(tmp_path, monkeypatc
 )
 def test_record__has_values_of_known_types_and_ranges(key, value, tmp_path):
     file = tmp_path / "in.torch"
-    save_trunk(ResNetTrunk(10, 0.125), file)
+    save_trunk(WideResNet(10, 0.125), file)
     content = torch.load(file, weights_only=True)
     content["classy_state_dict"]["hooks"][SECTION][NETWORK][key] = value
     torch.save(content, file)
@@ -170,7 +171,7 @@ def test_record__has_values_of_known_types_and_ranges(key, value, tmp_path):
 
 
 def test_tensors__describe_no_network_larger_than_the_file(tmp_path):
-    state = ResNetTrunk(10, 0.125).body.state_dict()
+    state = WideResNet(10, 0.125).state_dict()
     state["conv1.weight"] = torch.zeros(64 * 1000, 3, 7, 7)  # of a network with terabytes
     torch.save(state, tmp_path / "in.pth")
     with pytest.raises(Refused, match="does not match"):

@@ -19,10 +19,10 @@ from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.tensors import compare
 from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.weights import vissl_state
+from pirl_plugin.vissl.adapters.weights import trunk_state
 from pirl_plugin.vissl.own_parts import import_own_part, is_own_part
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class VISSLTrunk(nn.Module):
         return self.named_features(images, out_feat_keys or ["flatten"])
 
 
-class PIRLResNet(VISSLTrunk, ResNetTrunk):  # type: ignore[misc]
-    """The trunk ``pirl_resnet``: builds :class:`~pirl_plugin.models.resnet.ResNetTrunk`.
+class PIRLResNet(VISSLTrunk):
+    """The trunk ``pirl_resnet``: a :class:`~pirl_plugin.WideResNet` under VISSL's tensor names.
 
     All keys in the section are optional::
 
@@ -104,10 +104,15 @@ class PIRLResNet(VISSLTrunk, ResNetTrunk):  # type: ignore[misc]
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_resnet") -> None:
-        arguments = {}
+        super().__init__()
+        arguments: dict[str, Any] = {"depth": 18}
         for key, value in (model_config.TRUNK.get("PIRL_RESNET") or {}).items():
             arguments["width" if key == "WIDTH_MULTIPLIER" else key.lower()] = value
-        super().__init__(**arguments)
+        self._feature_blocks = WideResNet(**arguments)
+
+    def named_features(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:
+        """Compute features at several layers; see :meth:`WideResNet.named_features`."""
+        return self._feature_blocks.named_features(images, names)
 
 
 class PIRLTimm(VISSLTrunk, TimmTrunk):  # type: ignore[misc]
@@ -160,7 +165,7 @@ class PIRLEnsemble(nn.Module):
         for path in section["PARAMS_FILES"]:
             trunk = get_model_trunk(member)(model_config, member)
             if path:
-                weights = vissl_state(read_checkpoint(Path(path)), path)
+                weights = trunk_state(read_checkpoint(Path(path)), path)
                 if mismatch := compare(trunk.state_dict(), weights):
                     raise Refused(
                         f"{path} does not fit '{member}' in config.MODEL.TRUNK: {mismatch}"

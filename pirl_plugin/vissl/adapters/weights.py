@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.tensors import compare, select_prefix
-from pirl_plugin.checkpoints.write import vissl_checkpoint
+from pirl_plugin.checkpoints.write import vissl_checkpoint, vissl_state
 from pirl_plugin.system.failures import Refused
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _checked(
         Refused: there is no trunk, or it does not fit.
     """
     path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
-    trunk_of_file = vissl_state(content, path)
+    trunk_of_file = trunk_state(content, path)
     trunk_of_model = {
         name.removeprefix("base_model."): value
         for name, value in select_prefix(model.state_dict(), "trunk.").items()
@@ -93,7 +93,7 @@ def _checked(
     return vissl_checkpoint(trunk_of_file)
 
 
-def vissl_state(content: Mapping[str, object], path: str | Path) -> dict[str, Tensor]:
+def trunk_state(content: Mapping[str, object], path: str | Path) -> dict[str, Tensor]:
     """Return the trunk's tensors in a file, under VISSL's names.
 
     In VISSL's layout, any trunk is found. In other layouts, such as a torchvision state dictionary,
@@ -108,7 +108,7 @@ def vissl_state(content: Mapping[str, object], path: str | Path) -> dict[str, Te
     """
     section = _trunk_section(content)
     if not section:
-        return load_trunk(path).state_dict()
+        return vissl_state(load_trunk(path))
     # In a benchmark's checkpoint, the trunk is inside VISSL's feature extractor.
     return {full.removeprefix("base_model."): tensor for full, tensor in section.items()}
 

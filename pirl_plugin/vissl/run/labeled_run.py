@@ -76,11 +76,11 @@ def run_overrides(
 
 def network_overrides(trunk: AnyTrunk) -> list[str]:
     """Return the overrides for fine-tuning a trunk."""
-    from pirl_plugin.models.resnet import ResNetTrunk
+    from pirl_plugin.models.resnet import WideResNet
 
     network = trunk.network_config
     overrides = ["config=benchmark/pirl/finetune"]
-    if isinstance(trunk, ResNetTrunk):
+    if isinstance(trunk, WideResNet):
         key = "config.MODEL.TRUNK.PIRL_RESNET"
         overrides += [
             "+config/pirl/finetune=resnet18",

@@ -13,7 +13,7 @@ from pretext_model import load_pretext_model
 from run_config import run_config
 
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 
 SMALL = {"image_size": 32, "patches_crop_size": 48, "patch_size": 16}
 
@@ -31,7 +31,7 @@ def images(tmp_path_factory):
 def checkpoint(folder, transform="PIRLJigsaw", heads=True, seed=0, **parameters):
     """Write a checkpoint in VISSL's format, with its run's configuration beside it."""
     torch.manual_seed(seed)
-    trunk = ResNetTrunk(10, 0.25)
+    trunk = WideResNet(10, 0.25)
     patches = 9 if transform == "PIRLJigsaw" else 1
     state = {}
     for number, count in enumerate((patches, 1) if heads else ()):

@@ -11,7 +11,7 @@ import torch
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
@@ -80,7 +80,7 @@ def test_pretraining__reads_image_channels(channels, dtype, tmp_path):
 
 def test_benchmark__reads_images_as_recorded_with_weights(tmp_path):
     data = save_arrays(tmp_path, 5, np.uint16)
-    trunk = ResNetTrunk(10, 0.5, in_channels=5)
+    trunk = WideResNet(10, 0.5, in_channels=5)
     values = {"mean": [100.0] * 5, "std": [50.0] * 5, "dtype": "uint16"}
     trunk.network_config = trunk.network_config.with_values("run", size=32, **values)
     save_trunk(trunk, tmp_path / "trunk.torch")
@@ -97,7 +97,7 @@ def test_benchmark__reads_images_as_recorded_with_weights(tmp_path):
 def test_resumed_run__uses_statistics_from_checkpoint(tmp_path):
     data = save_arrays(tmp_path, 2, np.float32)
     config, _ = opened(data, QUICK)
-    trunk = ResNetTrunk(10, 0.5, in_channels=2)
+    trunk = WideResNet(10, 0.5, in_channels=2)
     trunk.network_config = run_network(trunk, config)
     save_trunk(trunk, tmp_path / "checkpoint.torch")
     for path in (data / "train").rglob("*.npy"):
@@ -177,7 +177,7 @@ def test_run__with_bands_and_missing_pixels_resumes_after_kill(tmp_path):
 
 def test_run__starts_with_the_statistics_of_its_weights(tmp_path, capsys):
     data = save_arrays(tmp_path, 2, np.float32)
-    trunk = ResNetTrunk(10, 0.5, in_channels=2)
+    trunk = WideResNet(10, 0.5, in_channels=2)
     values = {"mean": [90.0, 80.0], "std": [7.0, 6.0], "dtype": "float32", "nodata": 3}
     trunk.network_config = trunk.network_config.with_values("run", size=24, **values)
     save_trunk(trunk, tmp_path / "trunk.torch")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchvision.transforms import functional as tv
 
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.adapters.model_input import prepare_batch, prepare_model
 from pirl_plugin.vissl.sections import InputSettings
@@ -48,12 +48,12 @@ def test_settings__refuse_autocast_with_scaler():
 
 
 def test_prepare_model__matches_weight_layout_to_input():
-    model = ResNetTrunk(10, width=0.25)
+    model = WideResNet(10, width=0.25)
     prepared = copy.deepcopy(model)
     prepare(prepared, channels_last=False)
-    assert prepared.state_dict()["_feature_blocks.conv1.weight"].is_contiguous()
+    assert prepared.state_dict()["conv1.weight"].is_contiguous()
     prepare(prepared)
-    weight = prepared.state_dict()["_feature_blocks.conv1.weight"]
+    weight = prepared.state_dict()["conv1.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last)
     images = torch.randn(2, 3, 64, 64)
     found = prepared(images.contiguous(memory_format=torch.channels_last))
@@ -61,7 +61,7 @@ def test_prepare_model__matches_weight_layout_to_input():
 
 
 def test_prepare_model__compiles_trunk_and_keeps_names():
-    model = torch.nn.ModuleDict({"trunk": ResNetTrunk(10, width=0.25)})
+    model = torch.nn.ModuleDict({"trunk": WideResNet(10, width=0.25)})
     plain = copy.deepcopy(model)
     prepare(model, compile=True)
     assert model["trunk"]._compiled_call_impl is not None
@@ -72,7 +72,7 @@ def test_prepare_model__compiles_trunk_and_keeps_names():
 
 @pytest.mark.slow  # the C++ compiler takes a minute
 def test_compiled_model__gives_same_features_and_gradients():
-    model = ResNetTrunk(10, width=0.25)
+    model = WideResNet(10, width=0.25)
     compiled = copy.deepcopy(model)
     prepare(compiled, compile=True)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
@@ -84,7 +84,7 @@ def test_compiled_model__gives_same_features_and_gradients():
 
 def test_prepare_model__gives_gradients_the_weight_layout():
     """Otherwise DistributedDataParallel, whose buckets follow the weights, warns."""
-    model = ResNetTrunk(10)
+    model = WideResNet(10)
     prepare(model)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     model(images).sum().backward()

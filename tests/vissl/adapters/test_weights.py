@@ -9,7 +9,8 @@ import torchvision
 from vissl.models import build_model
 
 from pirl_plugin.checkpoints.export import export_checkpoint
-from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.checkpoints.write import vissl_state
+from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from tests.helpers.configs import compose
 
@@ -38,7 +39,7 @@ def load(overrides, checkpoint, **weights_init):
 
 def checkpoint(depth=18, heads=None):
     torch.manual_seed(7)
-    model = {"trunk": ResNetTrunk(depth).state_dict(), "heads": heads or {}}
+    model = {"trunk": vissl_state(WideResNet(depth)), "heads": heads or {}}
     return {"classy_state_dict": {"base_model": {"model": model}}}
 
 
