@@ -38,9 +38,8 @@ def at_open(event, arguments):
 sys.addaudithook(at_open)
 """
 LIMIT = """
-from pirl_plugin.system.waits import Limit
-set_limit = Limit.__init__
-Limit.__init__ = lambda limit, minutes=0, *options: set_limit(limit, 0.05, *options)
+from pirl_plugin.system.waits import Waits
+Waits.minutes = property(lambda waits: 0.05, lambda waits, minutes: None)
 """
 # Fails to create any file in a folder from the N-th new one on.
 FULL_DISK = """

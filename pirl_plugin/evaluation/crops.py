@@ -143,7 +143,7 @@ def read_crops(
             workers = 0
     with (
         closing(Progress(name, len(rows))) as progress,
-        reading(crops, workers, crops.source.wait, batch_size=batch, sampler=rows) as batches,
+        reading(crops, workers, crops.source.waiting, batch_size=batch, sampler=rows) as batches,
     ):
         for pixels, valid, digests in batches:
             yield pixels, valid, digests

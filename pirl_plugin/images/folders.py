@@ -19,7 +19,6 @@ from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.waits import Wait
 from pirl_plugin.system.watcher import waiting
 
 _KNOWN_EXTENSIONS = (
@@ -228,4 +227,4 @@ def _leads_back(entry: os.DirEntry[str]) -> bool:
 
 def opening(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
     """Limit how long a block may take to look for a file or folder, or to list it."""
-    return waiting(Wait(lambda: f"opening {os.fspath(path)}"))
+    return waiting(lambda: f"opening {os.fspath(path)}")

@@ -111,7 +111,9 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
     problems: list[str] = []
     with (
         closing(Progress("copies", len(copies))) as progress,
-        reading(copies, workers, copies.images.wait, batch_size=_BLOCK, collate_fn=list) as batches,
+        reading(
+            copies, workers, copies.images.waiting, batch_size=_BLOCK, collate_fn=list
+        ) as batches,
     ):
         for batch in batches:
             for is_written, problem in batch:

@@ -6,7 +6,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 
 import numpy as np
@@ -28,7 +28,6 @@ from pirl_plugin.images.reading import RGB, PixelType, Reading, Statistics, meas
 from pirl_plugin.system.console import warn, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import digest_of
-from pirl_plugin.system.waits import Wait
 from pirl_plugin.system.watcher import waiting
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
@@ -216,14 +215,14 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         reader = 0 if worker is None else min(1 + worker.id, _MOST_WORKERS)
         self._rows_being_read[reader] = row
         try:
-            with waiting(self.wait()):
+            with self.waiting():
                 yield
         finally:
             self._rows_being_read[reader] = -2 - row
 
-    def wait(self) -> Wait:
-        """Return a wait for images that this process or its loader workers read."""
-        return Wait(self._activity, self._rows_being_read.tolist)
+    def waiting(self) -> AbstractContextManager[None]:
+        """Limit how long a block may wait for images that this process or its workers read."""
+        return waiting(self._activity, self._rows_being_read.tolist)
 
     def _activity(self) -> str:
         rows = self._rows_being_read.tolist()  # a copy, because other processes write to the tensor

@@ -29,7 +29,7 @@ from pirl_plugin.system.cores import processor_name
 from pirl_plugin.system.failures import FailedProcess
 from pirl_plugin.system.files import claim_folder, create, digest_of, read_json, write_json
 from pirl_plugin.system.processes import own_command
-from pirl_plugin.system.watcher import Interrupted, current, run_command
+from pirl_plugin.system.watcher import run_command
 
 # The network learns the sample scenes in 32,000 images. Photos need more: with 3,000 photos, 10
 # epochs of PIRL gain nothing over random weights, and 40 epochs gain 6 points of kNN.
@@ -164,8 +164,6 @@ def run_host(
     console = out / "console.log"
     with create(console) as log:
         status = run_command(command, env={**os.environ, **variables}, stderr=log)
-    if current().requested:
-        raise Interrupted(current().requested)
     if status != 0:
         last_line = console.read_text(errors="replace").strip().rpartition("\n")[2]
         raise FailedProcess(

@@ -66,6 +66,8 @@ def warn_once(message: str) -> None:
 
 def prepare_streams() -> None:
     """Replace the standard streams: errors do not end a command, and all characters are written."""
+    # If log.txt is on a full disk, logging would print a traceback for each line.
+    logging.raiseExceptions = False
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:  # closed, as under cron or by >&-

@@ -8,8 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from multiprocessing import connection
+from collections.abc import Iterator
 from typing import Any
 
 GRACE_S = 5.0
@@ -32,17 +31,14 @@ def describe_exit(exit_code: int) -> str:
 
 
 def own_command(*arguments: str) -> list[str]:
-    """Return ``pirl-plugin ARGUMENTS`` as a command for a child of this process.
-
-    If this process is killed, the child gets SIGTERM, on which a run saves and ends.
-    """
+    """Return ``pirl-plugin ARGUMENTS`` as a command for a child, which ends with this process."""
     end_with_parent = "from pirl_plugin.system.processes import end_with_parent; end_with_parent()"
     main = "from pirl_plugin.cli import main; main()"
     return [sys.executable, "-c", f"{end_with_parent}; {main}", *arguments]
 
 
 def end_with_parent() -> None:
-    """Ask Linux to send SIGTERM to this process when its parent ends."""
+    """Ask Linux to send SIGTERM to this process when its parent ends; a run then saves."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -75,23 +71,6 @@ def sharing_import_path() -> Iterator[None]:
 def loader_workers() -> list[Any]:
     """Return this process's loader workers."""
     return [child for child in multiprocessing.active_children() if child.daemon]
-
-
-def killed_worker(workers: Sequence[Any]) -> str:
-    """Return a sentence about a killed loader worker; empty if none was killed.
-
-    A batch stays in a worker's memory until this process asks for it. If the worker has ended, the
-    error is a refused or closed connection. Otherwise torch notices the end, and raises a
-    RuntimeError.
-    """
-    # A worker's connection closes shortly before it ends.
-    ended = connection.wait([worker.sentinel for worker in workers], timeout=1)
-    for worker in workers:
-        if worker.sentinel in ended:
-            worker.join()
-            if worker.exitcode:
-                return f"a loader process {describe_exit(worker.exitcode)}"
-    return ""
 
 
 def kill_workers() -> None:

@@ -9,8 +9,7 @@ Row *no progress* of "How a command ends" (docs/architecture.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from pirl_plugin.system.text import printable
 
@@ -30,25 +29,37 @@ class Wait:
     """
 
     activity: Callable[[], str]
-    progress: Callable[[], object] = lambda: None
+    progress: Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Limit:
-    """The maximum time without progress.
+@dataclass
+class Waits:
+    """The main thread's waits, such as for a batch and within it an image, and their limit."""
 
-    Attributes:
-        minutes: the limit.
-        key: configuration key for the limit, if there is one.
-        folder: folder for ``failure.txt``; None for a temporary folder.
-    """
+    minutes: float = TIMEOUT_MINUTES  # without progress
+    key: str = ""  # configuration key for the limit, if there is one
+    open: list[Wait] = field(default_factory=list)  # which the main thread changes
+    _last_progress: tuple[Wait, object] | None = None
+    _waited_s: float = 0.0
 
-    minutes: float = TIMEOUT_MINUTES
-    key: str = ""
-    folder: Path | None = None
+    def innermost(self) -> Wait | None:
+        """Return what the main thread waits for; None if it computes."""
+        waits = list(self.open)
+        return waits[-1] if waits else None
 
-    def sentence(self, wait: Wait) -> str:
-        """Return the sentence about a wait that took too long."""
+    def look(self) -> str:
+        """Return the sentence about a wait that takes too long; empty if none does.
+
+        It counts pauses, and not the time in which the process is suspended, as by Ctrl-Z.
+        """
+        wait = self.innermost()
+        if wait is None:
+            return ""
+        progress = (wait, wait.progress())
+        self._waited_s = self._waited_s + PAUSE_S if progress == self._last_progress else 0.0
+        self._last_progress = progress
+        if self._waited_s < 60 * self.minutes:
+            return ""
         activity = printable(wait.activity())
         cause = f"{activity} does not return" if activity else "the loader processes do not respond"
         key = f" ({self.key})" if self.key else ""

@@ -12,7 +12,7 @@ from tests.helpers.images import save_gray
 def test_reads_and_listings__are_waits(tmp_path, monkeypatch):
     def recording(function):
         def call(path):
-            wait = current().current_wait()
+            wait = current().waits.innermost()
             activities.append("" if wait is None else wait.activity())
             return function(path)
 

@@ -15,8 +15,7 @@ from torch.utils.data import get_worker_info
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.system import loader
 from pirl_plugin.system.failures import FailedProcess
-from pirl_plugin.system.waits import Limit, Wait
-from pirl_plugin.system.watcher import Interrupted, watching
+from pirl_plugin.system.watcher import Interrupted, current, waiting, watching
 from tests.helpers.images import save_gray
 from tests.helpers.launched import gone, started
 
@@ -51,12 +50,8 @@ def process_id(row):
     return os.getpid()
 
 
-def new_wait():
-    return Wait(lambda: "")
-
-
 def reading(act, **options):
-    return loader.reading(Acts(act), 1, new_wait, batch_size=2, **options)
+    return loader.reading(Acts(act), 1, waiting, batch_size=2, **options)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -189,7 +184,7 @@ def test_data_set__is_read_without_workers_if_they_cannot_receive_it(kind, caplo
         data.pixels = torch.zeros(1000).numpy()
         monkeypatch.setattr(loader, "_LARGEST_COPY", 3999)
         reason = "takes 0.0 GB of memory"
-    with loader.reading(data, 2, new_wait) as batches:
+    with loader.reading(data, 2, waiting) as batches:
         assert set(torch.cat(list(batches)).tolist()) == {os.getpid()}
     (line,) = caplog.messages
     assert line.startswith("Images are read without worker processes: the data set ")
@@ -215,14 +210,14 @@ def test_wait__names_image_being_read(tmp_path):
     for row in range(3):
         save_gray(tmp_path / f"{row}.png")
     source = open_source(tmp_path)
-    wait = source.wait()
-    before = wait.progress()
-    with loader.reading(Watches(source), 1, source.wait) as batches:
-        assert torch.cat(list(batches)).all()
-    after = wait.progress()
-    assert after != before  # also between two reads
-    assert wait.activity() == ""
-    with source.reading(2):
-        text = Limit(3, "KEY").sentence(wait)
-    assert text.startswith(f"no image was read for 3 minutes (KEY): reading {tmp_path}/2.png does")
-    assert wait.progress() != after
+    with watching(), source.waiting():
+        wait = current().waits.innermost()
+        before = wait.progress()
+        with loader.reading(Watches(source), 1, source.waiting) as batches:
+            assert torch.cat(list(batches)).all()
+        after = wait.progress()
+        assert after != before  # also between two reads
+        assert wait.activity() == ""
+        with source.reading(2):
+            assert wait.activity() == f"reading {tmp_path}/2.png"
+        assert wait.progress() != after

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pirl_plugin.system import cores as processor
-from pirl_plugin.system.cores import thread_limit, usable_cores
+from pirl_plugin.system.cores import usable_cores
 from tests.helpers.launched import gone, started
 from tests.helpers.programs import run_python
 
@@ -63,13 +63,6 @@ def test_children__ignore_current_folder_and_end_quietly(tmp_path):
     assert done.stdout.splitlines()[-1:] == ["0"], done.stderr
     assert done.stderr == ""
     assert not (folder / "ran").exists()
-
-
-def test_thread_limit__follows_user_but_not_torchrun(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")  # a list gives the threads per nesting level
-    assert thread_limit() == 3
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun sets OMP_NUM_THREADS to 1
-    assert thread_limit() == float("inf")
 
 
 @pytest.mark.parametrize(

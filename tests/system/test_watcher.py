@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from pirl_plugin.system import loader, watcher
-from pirl_plugin.system.waits import Wait
 from tests.helpers.programs import run_python
 
 # A main thread that ignores signals, as if it waited in a read or a collective. Like a
@@ -119,12 +118,13 @@ def test_worker__ignores_signals_and_yields_cpu_to_the_model(monkeypatch):
 HANGS = """
 import os, pathlib, signal, sys, time
 from pirl_plugin.system import watcher
-from pirl_plugin.system.waits import Limit, Wait
+from pirl_plugin.system.waits import Waits
 folder = pathlib.Path(sys.argv[1])
 def waiting(name, progress=lambda: 0):
-    return watcher.waiting(Wait(lambda: name, progress))
+    return watcher.waiting(lambda: name, progress)
 with watcher.watching():
-    watcher.current().limit = Limit(0.02, "KEY", folder)
+    watcher.current().waits = Waits(0.02, "KEY")
+    watcher.current().folder = folder
     with waiting("moving", lambda: time.monotonic() // 0.6):
         time.sleep(2.5)
     for _ in range(3):
@@ -160,9 +160,8 @@ def test_wait__ends_process_without_progress_and_saves_stack(kind, cause, tmp_pa
 IGNORES = """
 import signal, sys, time
 from pirl_plugin.system import watcher
-from pirl_plugin.system.waits import Wait
 watcher.GRACE_S = 1
-with watcher.watching(), watcher.waiting(Wait(lambda: "")):
+with watcher.watching(), watcher.waiting():
     if sys.argv[1] == "blocked":
         signal.pthread_sigmask(signal.SIG_BLOCK, watcher.STOPPING)
     print("ready", flush=True)
@@ -217,7 +216,7 @@ def watchers():
 def test_watching__uses_one_thread_and_ends_it():
     for thread in watchers():  # from an earlier test
         thread.join(10)
-    with watcher.watching(), watcher.watching(), watcher.waiting(Wait(str)):
+    with watcher.watching(), watcher.watching(), watcher.waiting():
         (thread,) = watchers()
     thread.join(10)
     assert watchers() == []

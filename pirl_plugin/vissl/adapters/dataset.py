@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from pirl_plugin.images.names import SOURCES
 from pirl_plugin.images.reading import RGB
 from pirl_plugin.system.failures import Refused, check
 from pirl_plugin.system.files import digest_of
-from pirl_plugin.system.waits import Wait
+from pirl_plugin.system.watcher import waiting
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 
 if TYPE_CHECKING:
@@ -100,9 +101,9 @@ class PIRLDataset(GenericSSLDataset):
             identity["classes"] = digest_of(map(str, labels))
         return identity
 
-    def wait(self) -> Wait:
-        """Return a wait for images; only this plugin's sources name them."""
-        return Wait(lambda: "") if self.disk is None else self.disk.source.wait()
+    def waiting(self) -> AbstractContextManager[None]:
+        """Limit how long a block may wait for images; only this plugin's sources name them."""
+        return waiting() if self.disk is None else self.disk.source.waiting()
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found so far, for this plugin's sources."""

@@ -15,9 +15,10 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from pirl_plugin.images.names import TRANSFORMS
-from pirl_plugin.system.cores import thread_limit, usable_cores
+from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.vissl.run.group import torchrun_local_rank
 from pirl_plugin.vissl.sections import num_micro_batches
 
 _MOST_READERS = 16  # maximum number of processes that read a batch on a CPU
@@ -68,9 +69,11 @@ def _cpu_workers(*, _root_: DictConfig) -> int:
     if not names <= set(TRANSFORMS):  # with other transforms, draws depend on the number of workers
         return 1
     processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
-    threads = min(usable_cores() // processes, thread_limit())
-    readers = min(int(threads), _MOST_READERS)
-    return max(readers - 1, 0)
+    threads = usable_cores() // processes
+    limit, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
+    if limit.isdecimal() and torchrun_local_rank() is None:  # torchrun sets it to 1
+        threads = min(threads, int(limit))
+    return max(min(threads, _MOST_READERS) - 1, 0)
 
 
 def _top_k(*, _root_: DictConfig) -> ListConfig:

@@ -1,7 +1,4 @@
-"""How ranks find each other, with torchrun or without it, and whether they do the same.
-
-torchrun stays the way to start a run on many nodes.
-"""
+"""How ranks find each other, with torchrun or without it, and whether they do the same."""
 
 from __future__ import annotations
 
@@ -19,12 +16,7 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 # Numbers of processes, from Kubernetes and scripts, Open MPI, MPICH, and srun.
-_NUMBERS_OF_PROCESSES = (
-    "WORLD_SIZE",
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "SLURM_STEP_NUM_TASKS",
-)
+_NUMBERS_OF_PROCESSES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def torchrun_local_rank() -> int | None:
@@ -33,18 +25,11 @@ def torchrun_local_rank() -> int | None:
 
 
 def follow_torchrun(composed: DictConfig) -> None:
-    """Use torchrun's nodes, processes and rendezvous, if torchrun started this process.
-
-    Args:
-        composed: the complete configuration, with ``node_id`` and ``config``; changed in place.
-
-    Raises:
-        Refused: another launcher started several processes, which would each train alone.
-    """
+    """Change a complete configuration to torchrun's nodes, processes and rendezvous, if it runs."""
     if torchrun_local_rank() is None:
         for name in _NUMBERS_OF_PROCESSES:
             number = os.environ.get(name, "1")
-            # Any launcher may start one process on each node.
+            # Any launcher may start one process on each node; others would each train alone.
             if number not in ("1", str(composed.config.DISTRIBUTED.NUM_NODES)):
                 raise Refused(
                     f"{name} = {number}, but torchrun did not start this process. Start all "
@@ -52,13 +37,12 @@ def follow_torchrun(composed: DictConfig) -> None:
                     f"{name}."
                 )
         return
-    variables = os.environ
-    composed.node_id = int(variables["GROUP_RANK"])
+    composed.node_id = int(os.environ["GROUP_RANK"])
     composed.config.DISTRIBUTED.update(
-        NUM_NODES=int(variables["GROUP_WORLD_SIZE"]),
-        NUM_PROC_PER_NODE=int(variables["LOCAL_WORLD_SIZE"]),
+        NUM_NODES=int(os.environ["GROUP_WORLD_SIZE"]),
+        NUM_PROC_PER_NODE=int(os.environ["LOCAL_WORLD_SIZE"]),
         INIT_METHOD="tcp",  # VISSL allows env only on one node; torch finds torchrun's store
-        RUN_ID=f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}",
+        RUN_ID=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
     )
 
 
@@ -90,13 +74,10 @@ def join_group(config: AttrDict, local_rank: int, rank: int, run_id: str, minute
 
 
 def _torchrun_store(timeout: datetime.timedelta) -> Any:
-    """Return torchrun's store, ``torch.distributed.Store``; on one node, for this attempt only.
+    """Return torchrun's ``torch.distributed.Store``; on one node, for this attempt only.
 
     torchrun keeps one store for all attempts (pytorch issue 135712), so a rank could read an
     address from an earlier attempt. On several nodes, attempt numbers may differ.
-
-    Args:
-        timeout: how long a rank waits for a key.
     """
     from torch import distributed
 
@@ -112,9 +93,6 @@ def compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     """Check that all ranks have the same configuration and checkpoint. Collective.
 
     Each node composes its configuration and looks for a checkpoint by itself.
-
-    Raises:
-        Refused: two ranks differ; raised on all ranks.
     """
     from pirl_plugin.system.comparison import format_differences
     from pirl_plugin.system.ranks import gather_objects
@@ -126,11 +104,11 @@ def compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     free = [key for key in RESUMING if key != GLOBAL_BATCH]
     for number, (other_config, other_name) in enumerate(ranks):
         differs = run_differences(other_config, first_config, free)
+        if other_name != first_name:
+            differs["resumes from"] = (other_name, first_name)
         if differs:
             text = format_differences(differs, "{key} = {value} (on rank 0 {expected})")
-            raise Refused(f"rank {number}: {text}. Run the same command on each node.")
-        if other_name != first_name:
             raise Refused(
-                f"{config.CHECKPOINT.DIR} is not the same folder on all nodes: rank 0 resumes from "
-                f"{first_name}, and rank {number} from {other_name}. Use a shared folder."
+                f"rank {number}: {text}. Run the same command on each node, with a shared folder "
+                f"for config.CHECKPOINT.DIR."
             )

@@ -148,7 +148,7 @@ class _WatchedLoader:
         self._loader = loader
 
     def __iter__(self) -> Batches:
-        return Batches(self._loader, self._loader.dataset.wait)
+        return Batches(self._loader, self._loader.dataset.waiting)
 
     def __len__(self) -> int:
         return len(self._loader)

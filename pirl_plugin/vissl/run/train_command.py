@@ -7,7 +7,7 @@ import gc
 
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run.group import torchrun_local_rank
-from pirl_plugin.vissl.run.rank import prepare_run_workers
+from pirl_plugin.vissl.run.launch import prepare_run_workers
 
 _USAGE = """\
 usage: pirl-plugin train config=NAME [+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.read import SECTION
-from pirl_plugin.system.waits import Wait
+from pirl_plugin.system.watcher import waiting
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
 from pirl_plugin.vissl.resume.position import (
@@ -76,8 +76,8 @@ class Numbers(list):
     cfg = None
     data_objs = ()
 
-    def wait(self):
-        return Wait(str)
+    def waiting(self):
+        return waiting()
 
 
 def _rows_read(rank, world_size):

@@ -99,7 +99,11 @@ def test_workers__are_limited_to_cores(cores, monkeypatch):
 def test_workers__leave_one_thread_on_cpu(monkeypatch):
     monkeypatch.setattr("pirl_plugin.vissl.run.computed.usable_cores", lambda: 6)
     section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": 2}, "DATA": {"TRAIN": {"TRANSFORMS": []}}}
-    for limit, workers in (("", 2), ("2", 1), ("1", 0), ("64", 2)):
+    config = OmegaConf.create({"config": section})
+    for limit, workers in (("", 2), ("2", 1), ("2,1", 1), ("1", 0), ("64", 2)):
         monkeypatch.setenv("OMP_NUM_THREADS", limit)
-        config = OmegaConf.create({"config": section})
         assert RESOLVERS["pirl_cpu_workers"](_root_=config) == workers
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # by torchrun, which is not the user's limit
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert RESOLVERS["pirl_cpu_workers"](_root_=config) == 2

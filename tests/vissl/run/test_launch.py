@@ -1,5 +1,6 @@
 """Runs with several processes, torchrun and signals, and their failures."""
 
+import multiprocessing
 import os
 import re
 import signal
@@ -10,9 +11,9 @@ import time
 import pytest
 
 from pirl_plugin.method.settings import unpack_state
+from pirl_plugin.system import watcher
 from pirl_plugin.system.watcher import Interrupted, Watcher
 from pirl_plugin.vissl.run import launch
-from pirl_plugin.vissl.run.rank import Failure
 from tests.helpers.forks import fork_command, wait_for
 from tests.helpers.host_runs import run, settings, state
 from tests.helpers.launched import STEP, TRACEBACK, children, gone, quiet, started
@@ -36,9 +37,11 @@ def test_torchrun__restarts_failed_run(image_folder, tmp_path):
 @pytest.mark.parametrize("code", [1, -signal.SIGUSR1, -signal.SIGABRT])
 def test_signal__ends_launcher_however_ranks_end(code, monkeypatch):
     """A rank loses its peer, does not listen yet, or is aborted by gloo at exit."""
-    monkeypatch.setattr(launch, "current", lambda: Watcher(requested=signal.SIGUSR1))
+    monkeypatch.setattr(watcher, "current", lambda: Watcher(requested=signal.SIGUSR1))
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    writer.send(launch.Failure("rank 1: another rank ended", is_consequence=True))
     with pytest.raises(Interrupted) as interrupted:
-        launch._end(code, 1, [Failure("rank 1: another rank ended", is_consequence=True)])
+        launch._end(code, 1, reader)
     assert interrupted.value.code == 128 + signal.SIGUSR1
 
 
