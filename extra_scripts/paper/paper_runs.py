@@ -188,7 +188,7 @@ def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Return the mean average precision on VOC07 for each layer's SVMs, in percent.
 
     Args:
-        folder: the run's folder; not a low-shot run.
+        folder: the run's folder.
         config: the run's configuration.
 
     Raises:

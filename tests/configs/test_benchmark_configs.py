@@ -137,9 +137,6 @@ def test_svm__matches_goyal_et_al():
         "l2",
         True,
     )
-    low_shot = compose("config=benchmark/pirl/svm_voc07_low_shot").SVM.low_shot
-    assert low_shot.k_values == [1, 2, 4, 8, 16, 32, 64, 96]
-    assert low_shot.sample_inds == [1, 2, 3, 4, 5]
 
 
 def test_classes__are_set_by_one_override():

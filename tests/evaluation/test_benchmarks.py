@@ -205,19 +205,3 @@ def test_svm_voc07__failure_exits_with_error(voc, checkpoint, tmp_path):
     assert result.returncode == 1
     assert "Training the SVM failed" in result.stderr
     assert "[-1" not in result.stdout
-
-
-@pytest.mark.slow
-def test_svm_voc07_low_shot__reports_every_k(voc, checkpoint, tmp_path):
-    low_shot = ["config.SVM.low_shot.k_values=[1,2]", "config.SVM.low_shot.sample_inds=[1,2]"]
-    result = run_svm(
-        "train_svm_low_shot.py",
-        "config=benchmark/pirl/svm_voc07_low_shot",
-        *svm(voc, tmp_path, checkpoint),
-        *low_shot,
-    )
-    mean = np.load(tmp_path / "res5" / "test_ap_mean.npy")
-    assert mean.shape == (2, len(COSTS))  # k, costs
-    draws = [np.load(tmp_path / "res5" / f"test_ap_sample{i}_k2.npy") for i in (1, 2)]
-    np.testing.assert_allclose(mean[1], np.mean(draws, axis=0).ravel())
-    assert f"k-value: 2 mean/min/max/std: {round(100 * mean[1].max(), 2)}" in result.stdout

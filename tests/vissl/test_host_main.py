@@ -90,18 +90,15 @@ def test_main__semi_supervised(checkpoint, image_folder, tmp_path):
     assert "test_accuracy" in (tmp_path / "out" / "metrics.json").read_text()
 
 
-@pytest.mark.parametrize("tool", ["train_svm", "train_svm_low_shot"])
-def test_main__svms(tool, checkpoint, voc, tmp_path):  # noqa: F811
-    name = "svm_voc07" if tool == "train_svm" else "svm_voc07_low_shot"
-    more = ["config.SVM.low_shot.k_values=[1,2]", "config.SVM.low_shot.sample_inds=[1,2]"]
+def test_main__svms(checkpoint, voc, tmp_path):  # noqa: F811
     given = benchmark(
-        name, checkpoint, tmp_path, "+config/pirl/linear=resnet10",
+        "svm_voc07", checkpoint, tmp_path, "+config/pirl/linear=resnet10",
         f"config.DATA.TRAIN.DATA_PATHS=[{voc}]", f"config.DATA.TEST.DATA_PATHS=[{voc}]",
         "config.MODEL.HEAD.NUM_CLASSES=3", "config.SVM.costs.costs_list=[1.0]",
         "config.SVM.max_iter=200", "config.DATA.TEST.BATCHSIZE_PER_REPLICA=8",
-        "config.DATA.TRAIN.RESIZE=[64,64]", *(more if "low" in tool else []),
+        "config.DATA.TRAIN.RESIZE=[64,64]",
     )  # fmt: skip
-    run_main(tmp_path, tool, *given)
+    run_main(tmp_path, "train_svm", *given)
 
 
 def test_main__takes_a_run_from_the_release_and_back(image_folder, tmp_path):

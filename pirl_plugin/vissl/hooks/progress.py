@@ -30,7 +30,7 @@ PROGRESS = Progress(stream="stdout")
 """The line that the run's hook writes; log messages end it."""
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
 # Shown VISSL messages begin with these: initial weights and SVM results.
-_SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
+_SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers")
 # Hidden VISSL warnings begin with these; this plugin causes them.
 _EXPECTED = ("Selecting a CPU device", "Torch distributed has already been initialized")
 

@@ -26,7 +26,7 @@ class PIRLBootstrap:
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """If ``name`` is one of VISSL's packages, install the import hook and delegate to it."""
-        if name not in ("vissl", "classy_vision", "extra_scripts"):  # extra_scripts imports vissl
+        if name not in ("vissl", "classy_vision"):
             return None
         sys.meta_path.remove(self)
         try:

@@ -108,12 +108,6 @@ REPLACED: dict[str, dict[str, str]] = {
     "vissl.utils.svm_utils.evaluate": {
         "get_precision_recall": f"{_REPAIRS}.svm:compute_average_precision",
     },
-    "vissl.utils.svm_utils.svm_low_shot_trainer": {
-        "SVMLowShotTrainer.test": f"{_REPAIRS}.svm:run_low_shot_test",
-    },
-    "extra_scripts.create_low_shot_samples": {
-        "generate_low_shot_samples": f"{_REPAIRS}.svm:draw_low_shot_samples",
-    },
     "vissl.utils.logger": {
         "setup_logging": "pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",
     },

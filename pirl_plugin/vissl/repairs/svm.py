@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def extract_features_on_cpu(
@@ -78,54 +75,3 @@ def refuse_missing_average_precision(
             f"pirl_plugin: {filename} is missing. Training the SVM failed: see the error above."
         )
     return original(filename, *args, **kwargs)
-
-
-def run_low_shot_test(
-    trainer: Any,
-    features: NDArray[np.float32],
-    targets: NDArray[np.int32],
-    sample_num: int,
-    low_shot_kvalue: int,
-    *,
-    original: object,
-) -> None:
-    """Broke: the low-shot test puts a one-element array into a matrix cell.
-
-    This method writes the same file: the average precision for each cost, averaged over classes,
-    float64 ``(1, costs)``.
-    """
-    from vissl.utils.svm_utils import svm_low_shot_trainer as host
-
-    if trainer.normalize:
-        features = trainer._normalize_features(features)
-    sample = f"sample{sample_num}_k{low_shot_kvalue}"
-    means = []
-    for cost in trainer.costs_list:
-        precisions = []
-        for number in trainer.cls_list:
-            file = trainer._get_svm_low_shot_model_filename(number, cost, sample)
-            scores = host.load_file(file).decision_function(features)
-            tested_scores, tested_labels = trainer._get_cls_feats_labels(number, scores, targets)
-            *_, precision = host.get_precision_recall(tested_labels, tested_scores)
-            precisions.append(precision)
-        means.append(np.mean(precisions))
-    host.save_file(np.array([means]), f"{trainer.output_dir}/test_ap_{sample}.npy")
-
-
-def draw_low_shot_samples(
-    dataset_name: str,
-    targets: Any,
-    k_values: str | Sequence[int],
-    sample_inds: Sequence[int],
-    output_path: str,
-    layername: str,
-    images_data_file: str | None = None,  # only for Places
-    *,
-    original: Callable[..., Any],
-) -> object:
-    """Broke: the low-shot tool calls ``split`` on the list of k, and passes too few arguments."""
-    if not isinstance(k_values, str):
-        k_values = ",".join(map(str, k_values))
-    return original(
-        dataset_name, targets, k_values, sample_inds, output_path, layername, images_data_file
-    )
