@@ -19,9 +19,8 @@ from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.opening import open_named
 from pirl_plugin.images.paper_datasets import NumberedSource
-from pirl_plugin.images.reading import RGB, PixelType, Reading
+from pirl_plugin.images.reading import RGB, Reading
 from pirl_plugin.images.source import ImageSource
-from pirl_plugin.models.trunks import feature_width
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.callables import CallableViews
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
@@ -204,30 +203,6 @@ class PIRLTransform(ClassyTransform):
         is_valid = int(sample["data_valid"][0]) == 1
         sample["data"] = {**views, "index": index, "data_valid": is_valid}
         return sample
-
-
-def check_views(trunk: torch.nn.Module, transform: Any, pixel_type: PixelType) -> None:
-    """Check that a trunk can process a training transform's views.
-
-    Args:
-        trunk: the trunk, on the CPU.
-        transform: VISSL's composed transform; other transforms than ours are not checked.
-        pixel_type: channels and dtype of the images.
-
-    Raises:
-        Refused: it cannot process a view.
-    """
-    first = transform.transforms[0].transform
-    if not isinstance(first, PIRLTransform):
-        return
-    size = getattr(first.views, "image_size", 224)
-    image = torch.zeros(pixel_type.channels, size, size, dtype=pixel_type.dtype)
-    views = first.views(image, np.random.default_rng(0))
-    inputs = {}
-    for name, view in collate_views([views, views]).items():
-        if isinstance(view, torch.Tensor) and view.ndim == 4:
-            inputs[name] = view.float()
-    feature_width(trunk, inputs)
 
 
 class PIRLJigsaw(PIRLTransform):

@@ -14,8 +14,6 @@ from vissl.trainer.train_task import SelfSupervisionTask
 from pirl_plugin.system.loader import Batches, start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
-from pirl_plugin.vissl.adapters.images import check_views
-from pirl_plugin.vissl.adapters.method import PIRLTimm
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.run_images import (
     identify_images,
@@ -103,13 +101,7 @@ class PIRLTask(SelfSupervisionTask):
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Build the model, and prepare it before DistributedDataParallel wraps it."""
-        train = self._datasets.get("train")
         model: nn.Module = super()._build_model(*args, **kwargs)
-        trunk = getattr(model, "trunk", None)
-        if isinstance(trunk, PIRLTimm) and train is not None and train.disk is not None:
-            check_views(
-                trunk, train.transform, train.disk.reading.pixel_type
-            )  # a ResNet takes any size
         prepare_model(model, self.config, self.device)
         return model
 

@@ -1,20 +1,14 @@
 """A timm network in VISSL: pre-training, linear benchmark, kNN and export."""
 
-from types import SimpleNamespace
-
 import pytest
 import timm
 import torch
-from vissl.data.ssl_transforms import get_transform
 
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.images.reading import RGB
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.vissl.adapters.images import check_views
-from pirl_plugin.vissl.adapters.method import PIRLTimm
 from tests.helpers.host_runs import run
 from tests.helpers.host_tools import CPU
 
@@ -79,13 +73,3 @@ def test_export__refuses_networks_unknown_to_detectron2(tmp_path):
     with pytest.raises(ValueError, match="Detectron2 has no timm's resnet10t"):
         export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pkl", "detectron2")
     assert not (tmp_path / "out.pkl").exists()
-
-
-def test_views__are_checked_before_training():
-    section = {"NAME": "test_vit", "OPTIONS": {"dynamic_img_size": True}}
-    trunk = PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section}))
-    entry = {"name": "PIRLJigsaw", "image_size": 64, "patches_crop_size": 96, "patch_size": 24}
-    with pytest.raises(ValueError, match=r"patches of 24 px .* multiples of 16 px: pass patch_"):
-        check_views(trunk, get_transform([entry]), RGB)
-    check_views(trunk, get_transform([{**entry, "patch_size": 32}]), RGB)
-    check_views(trunk, get_transform([{"name": "ToTensor"}]), RGB)
