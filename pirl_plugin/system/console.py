@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,30 +109,37 @@ class Progress:
     total: int = 0
     stream: str = "stderr"
     began: float = field(default_factory=time.monotonic)
+    _before: int = 0  # images that were done before it began
     _done: int = 0
     _written: float = 0.0
     _pause_s: float = 0.0  # until the next line
     _open: bool = False
 
-    def due(self) -> bool:
-        """Return whether it is time to write again."""
-        return time.monotonic() - self._written >= self._pause_s
+    def begin(self, total: int, done: int) -> None:
+        """Begin again, with some images done."""
+        self.total = total
+        self.began = time.monotonic()
+        self._before = done
+        self._done = done
 
-    def update(self, count: int) -> None:
-        """Count more images; show number, rate and time left when due, or when all are done."""
+    def update(self, count: int, state: Callable[[], str] = str) -> None:
+        """Count more images; show number, rate and time left when due, or when all are done.
+
+        Args:
+            count: number of images.
+            state: returns more text, such as the loss.
+        """
         self._done += count
-        if self._done < self.total and not self.due():
+        now = time.monotonic()
+        if self._done < self.total and now - self._written < self._pause_s:
             return
-        per_second = self._done / max(time.monotonic() - self.began, 1e-9)
+        self._written = now
+        per_second = (self._done - self._before) / max(now - self.began, 1e-9)
         seconds_left = (self.total - self._done) / max(per_second, 1e-9)
-        self.write(
+        text = (
             f"{self.name}  {self._done:,}/{self.total:,} images  {per_second:,.0f} images/s  "
-            f"{span(seconds_left)} left"
-        )
-
-    def write(self, text: str) -> None:
-        """Show ``text`` as the current state."""
-        self._written = time.monotonic()
+            f"{span(seconds_left)} left  {state()}"
+        ).rstrip()
         self._open = bool(getattr(sys, self.stream).isatty())
         self._pause_s = 0.5 if self._open else 30.0
         if self._open:

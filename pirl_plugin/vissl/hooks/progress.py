@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
 
 
-PROGRESS = Progress(stream="stdout")
+PROGRESS = Progress("training", stream="stdout")
 """The line that the run's hook writes; log messages end it."""
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
 # Shown VISSL messages begin with these: initial weights and SVM results.
@@ -89,7 +89,7 @@ def show_start(config: AttrDict, is_first: bool) -> None:
 
 
 class ProgressHook(QuietHook):
-    """Shows the progress line on rank 0; its rate is the mean over the epoch.
+    """Shows the progress line on rank 0.
 
     Args:
         images_per_step: number of images per step across all ranks.
@@ -102,13 +102,11 @@ class ProgressHook(QuietHook):
         self._images_per_step = images_per_step
         self._export_to = export_to
         self._began = time.monotonic()
-        # The epoch, and the time and number of this process's first step in it.
-        self._epoch = -1
-        self._first_step = (0.0, 0)
 
     def on_start(self, task: Task) -> None:
         """Show the number of images, epochs and steps."""
         self._began = time.monotonic()
+        # In units of this run's batch; task.iteration counts batches of any size.
         steps_done = int(task.num_updates) // self._images_per_step
         if steps_done:
             PROGRESS.print_line(f"resumed   at step {steps_done:,} of {task.max_iteration:,}")
@@ -118,31 +116,19 @@ class ProgressHook(QuietHook):
             PROGRESS.print_line(
                 f"training  {images}, {epochs}, {counted(task.max_iteration, 'step')}"
             )
+        PROGRESS.total = 0
 
     def on_step(self, task: Task) -> None:
-        """Show the step, if the progress line is due."""
+        """Count the step's images, and show the epoch and the loss if the line is due."""
         if not task.train:
             return
-        # In units of this run's batch; task.iteration counts batches of any size.
-        steps_done = int(task.num_updates) // self._images_per_step
-        if task.train_phase_idx != self._epoch:  # not timed, because it starts the loader workers
-            self._epoch = task.train_phase_idx
-            self._first_step = (time.monotonic(), steps_done)
-            return
-        per_epoch = task.max_iteration // task.num_train_phases
-        step = min(steps_done - task.train_phase_idx * per_epoch, per_epoch)
-        is_last = step == per_epoch and task.train_phase_idx + 1 == task.num_train_phases
-        if not (is_last or PROGRESS.due()):
-            return
-        began, first = self._first_step
-        steps_per_s = (steps_done - first) / max(time.monotonic() - began, 1e-9)
-        PROGRESS.write(
-            f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
-            f"step {step:,}/{per_epoch:,}  "
-            f"{steps_per_s * self._images_per_step:,.0f} images/s  "
-            f"loss {float(task.last_batch.loss):.4f}  "
-            f"{span((task.max_iteration - steps_done) / steps_per_s)} left"
-        )
+        if PROGRESS.total:
+            epoch = f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}"
+            PROGRESS.update(
+                self._images_per_step, lambda: f"{epoch}  loss {float(task.last_batch.loss):.4f}"
+            )
+        else:  # the first step is not timed, because it starts the loader workers
+            PROGRESS.begin(task.max_iteration * self._images_per_step, int(task.num_updates))
 
     def on_phase_end(self, task: Task) -> None:
         """Show test results."""

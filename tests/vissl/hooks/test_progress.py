@@ -91,9 +91,9 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
     # The first step is not timed; 25 images per 40 s; 6, 5 and 4 of 8 steps are left.
     assert capsys.readouterr().out.splitlines() == [
         "training  100 images, 2 epochs, 8 steps",
-        "epoch 1/2  step 2/4  1 images/s  loss 2.5000  0:04:00 left",
-        "epoch 1/2  step 3/4  1 images/s  loss 2.5000  0:03:20 left",
-        "epoch 1/2  step 4/4  1 images/s  loss 2.5000  0:02:40 left",
+        "training  50/200 images  1 images/s  0:04:00 left  epoch 1/2  loss 2.5000",
+        "training  75/200 images  1 images/s  0:03:20 left  epoch 1/2  loss 2.5000",
+        "training  100/200 images  1 images/s  0:02:40 left  epoch 1/2  loss 2.5000",
     ]
 
 
@@ -103,7 +103,7 @@ def test_hook__continues_counting_in_mid_epoch(clock, capsys):
     steps(hook, clock, 6, 8, seconds=40)
     resumed, _, *shown = capsys.readouterr().out.splitlines()
     assert resumed == "resumed   at step 5 of 8"
-    assert [line.split("  ")[1] for line in shown] == ["step 3/4", "step 4/4"]
+    assert [line.split("  ")[1] for line in shown] == ["175/200 images", "200/200 images"]
 
 
 def test_hook__shows_test_results_and_end(clock, capsys):
