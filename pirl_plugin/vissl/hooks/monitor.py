@@ -44,23 +44,41 @@ class TestedHook(QuietHook):
                 write_json(Path(task.checkpoint_folder, TESTED), {"images": number})
 
 
-class PIRLReportHook(QuietHook):
-    """Logs the terms of Eq. 5, and the fraction of memory bank rows that have been updated.
+class MonitorHook(QuietHook):
+    """Reports the terms of Eq. 5 in each epoch, and measures a sample of the bank's rows after it.
+
+    Terms and the fraction of updated rows go to the log and to TensorBoard. So do the measures,
+    which are also a line in ``stdout.json``, with the key ``PIRL_MONITOR``. The hook does not use
+    the run's random generators, so results stay bit-identical.
 
     Args:
         every: steps between reports, ``LOG_FREQUENCY``.
+        settings: settings from the ``HOOKS.PIRL_MONITOR`` section.
         tensorboard: see :func:`write_scalars`.
+        json_lines: VISSL's open ``stdout.json``; None on ranks other than 0.
     """
 
-    def __init__(self, every: int, tensorboard: Any = None) -> None:
+    def __init__(
+        self,
+        every: int,
+        settings: MonitorSettings,
+        tensorboard: Any = None,
+        json_lines: Any = None,
+    ) -> None:
         super().__init__()
+        self.settings = settings
         self._every = every
         self._tensorboard = tensorboard
+        self._json_lines = json_lines
+        self._loss = torch.tensor(0.0)
 
     def on_update(self, task: Task) -> None:
-        """Log every ``every`` steps. Collective."""
+        """Report every ``every`` steps. Collective."""
+        if not task.train:
+            return
+        self._loss = task.last_batch.loss.detach()  # the task drops it before the epoch ends
         loss: PIRLLoss = task.loss
-        if not task.train or loss.step % self._every:
+        if loss.step % self._every:
             return
         values = {}
         for name, term in loss.last_terms.items():
@@ -74,45 +92,18 @@ class PIRLReportHook(QuietHook):
             logging.info(f"PIRL: {'; '.join(phrases)}")
             write_scalars(self._tensorboard, "PIRL", values, loss.step)
 
-
-class MonitorHook(QuietHook):
-    """Measures a sample of the bank's rows.
-
-    Writes to the log, to ``stdout.json`` (a line with the key ``PIRL_MONITOR``) and to TensorBoard.
-    It does not use the run's random generators, so results stay bit-identical.
-
-    Args:
-        settings: settings from the ``HOOKS.PIRL_MONITOR`` section.
-        tensorboard: see :func:`write_scalars`.
-        json_lines: VISSL's open ``stdout.json``; None on ranks other than 0.
-    """
-
-    def __init__(
-        self, settings: MonitorSettings, tensorboard: Any = None, json_lines: Any = None
-    ) -> None:
-        super().__init__()
-        self.settings = settings
-        self._tensorboard = tensorboard
-        self._json_lines = json_lines
-        self._loss = torch.tensor(0.0)
-
-    def on_update(self, task: Task) -> None:
-        """Keep the loss, which the task drops before the epoch ends."""
-        if task.train:
-            self._loss = task.last_batch.loss.detach()
-
     def on_phase_end(self, task: Task) -> None:
-        """Measure every ``every`` epochs. Collective."""
-        if not task.train or (task.train_phase_idx + 1) % self.settings.every:
+        """Measure every ``settings.every`` epochs. Collective."""
+        settings = self.settings
+        is_due = settings.enabled and (task.train_phase_idx + 1) % settings.every == 0
+        if not task.train or not is_due:
             return
         bank = task.loss.bank
-        rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
+        rows = torch.tensor(evenly_spaced(bank.num_rows, settings.rows))
         sample = bank.lookup(rows.to(bank.rows.device))
         if rank() == 0:
-            data = task.datasets["train"]
-            labels = read_labels(data, rows)
-            groups = read_groups(data, rows)
-            self._report(task, measure_bank(sample, labels, self.settings.k, groups), len(rows))
+            labels, groups = read_labels(task.datasets["train"], rows)
+            self._report(task, measure_bank(sample, labels, settings.k, groups), len(rows))
 
     def _report(self, task: Task, measured: Mapping[str, Measure], num_rows: int) -> None:
         """Write the measures of some rows, and warn about a collapse."""
@@ -141,27 +132,25 @@ class MonitorHook(QuietHook):
             logging.warning(f"PIRL monitor, epoch {epoch}: {warning}")
 
 
-def read_labels(data: Any, rows: Tensor) -> Tensor | None:
-    """Return labels for some images in VISSL's data set.
+def read_labels(data: Any, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Return labels and groups for some images in VISSL's data set.
 
     Args:
         data: VISSL's data set.
         rows: int64 ``(N,)``.
 
     Returns:
-        int64 ``(N,)``, −1 for an unlabeled image; None if the source has no labels, or several per
-        image.
+        Each int64 ``(N,)``, or None if this plugin's source has none, or several labels per image,
+        and for other sources. The label −1 marks an unlabeled image.
     """
-    if data.data_limit >= 0:  # VISSL draws the images when it reads the first one
-        return None
+    # VISSL draws DATA_LIMIT images when it reads the first one.
+    if data.disk is None or data.data_limit >= 0:
+        return None, None
+    groups = data.disk.source.groups()
+    if groups is not None:
+        groups = torch.from_numpy(groups)[rows]
     try:
-        labels = torch.as_tensor(data.data_objs[0].get_labels())
-    except (AttributeError, ValueError):  # AttributeError: a source without get_labels
-        return None
-    return labels[rows].long() if labels.ndim == 1 else None
-
-
-def read_groups(data: Any, rows: Tensor) -> Tensor | None:
-    """Return groups for some images, int64 ``(N,)``; None if the source has none."""
-    groups = None if data.disk is None else data.disk.source.groups()
-    return None if groups is None else torch.from_numpy(groups)[rows]
+        labels = torch.from_numpy(data.disk.get_labels())
+    except ValueError:  # it has none
+        return None, groups
+    return labels[rows] if labels.ndim == 1 else None, groups

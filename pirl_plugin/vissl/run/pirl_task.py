@@ -23,7 +23,7 @@ from pirl_plugin.vissl.adapters.run_images import (
 )
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.monitor import MonitorHook, PIRLReportHook, TestedHook
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, TestedHook
 from pirl_plugin.vissl.hooks.progress import ProgressHook, shows_progress
 from pirl_plugin.vissl.resume import position
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
@@ -177,9 +177,7 @@ def hooks_of_run(
         hooks.append(TestedHook())
     if has_bank:
         hooks.append(MemoryBankHook(exchange))
-        hooks.append(PIRLReportHook(config.LOG_FREQUENCY, tensorboard))
-    if has_bank and monitor.enabled:
-        hooks.append(MonitorHook(monitor, tensorboard, json_lines))
+        hooks.append(MonitorHook(config.LOG_FREQUENCY, monitor, tensorboard, json_lines))
     # The hook that saves comes after the one that sets the bank's size.
     hooks += host.values()
     if shows_progress() and rank() == 0:

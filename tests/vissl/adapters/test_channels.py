@@ -16,7 +16,7 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.run_images import identify_images, run_network, set_images
-from pirl_plugin.vissl.hooks.monitor import read_groups
+from pirl_plugin.vissl.hooks.monitor import read_labels
 from pirl_plugin.vissl.host_config import quoted
 from tests.helpers import faults
 from tests.helpers.configs import compose
@@ -144,7 +144,8 @@ def test_pattern__is_followed_by_both_splits(tmp_path):
         source = datasets[split].disk.source
         assert (len(source), source.channel_names) == (count, ("B0", "B1"))
         assert datasets[split].disk.get_labels().tolist() == [0] * (count // 2) + [1] * (count // 2)
-    groups = read_groups(datasets["train"], torch.tensor([0, 8, 1]))
+    labels, groups = read_labels(datasets["train"], torch.tensor([0, 8, 1]))
+    assert labels.tolist() == [0, 1, 0]
     assert groups[0] == groups[1] != groups[2]
 
 

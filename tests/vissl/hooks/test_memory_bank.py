@@ -13,8 +13,9 @@ from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.monitor import PIRLReportHook
+from pirl_plugin.vissl.hooks.monitor import MonitorHook
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
+from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.tasks import FakeTask
 
 ROWS, DIM = 20, 4
@@ -38,7 +39,9 @@ def task():
         device=torch.device("cpu"),
         datasets={"train": range(ROWS)},
         config={"SEED_VALUE": 0, "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 8}}},
-        last_batch=SimpleNamespace(sample={"target": target}, model_output=output),
+        last_batch=SimpleNamespace(
+            sample={"target": target}, model_output=output, loss=torch.tensor(0.0)
+        ),
     )
 
 
@@ -86,7 +89,7 @@ def test_start__defaults_to_the_runs_seed(task, given, expected):
 def test_report__logs_terms_and_row_statistics(task, caplog):
     written = {}
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    hook = PIRLReportHook(1, writer)
+    hook = MonitorHook(1, MonitorSettings(), writer)
     step(task)
     with caplog.at_level(logging.INFO):
         hook.on_update(task)

@@ -35,8 +35,9 @@ class Lines:
 
 
 def make_task(loss):
-    source = SimpleNamespace(get_labels=lambda: LABELS)
-    attributes = {"data_objs": [source], "data_limit": -1, "disk": None}
+    groups = SimpleNamespace(groups=lambda: None)
+    disk = SimpleNamespace(get_labels=lambda: LABELS, source=groups)
+    attributes = {"data_limit": -1, "disk": disk}
     data = type("Data", (list,), attributes)([None] * ROWS)
     return FakeTask(loss=loss, train=True, datasets={"train": data}, iteration=0, train_phase_idx=0)
 
@@ -77,7 +78,7 @@ def make_loss(placement="replicated"):
 def test_hook__measures_rows():
     lines, written = Lines(), {}
     task = make_task(make_loss())
-    hook = MonitorHook(MonitorSettings(rows=20, k=3), *make_outputs(lines, written))
+    hook = MonitorHook(100, MonitorSettings(rows=20, k=3), *make_outputs(lines, written))
     epoch(hook, task)
     (line,) = lines.lines
     assert (line["ep"], line["iter"]) == (0, 4)
@@ -96,7 +97,7 @@ def measured_in(rank, world_size, placement):
     loss = make_loss(placement)
     lines = Lines()
     task = make_task(loss)
-    hook = MonitorHook(MonitorSettings(rows=25, k=3), *make_outputs(lines))
+    hook = MonitorHook(100, MonitorSettings(rows=25, k=3), *make_outputs(lines))
     for seed in range(2):
         epoch(hook, task, rank, world_size, seed=seed)
     return lines.lines
@@ -118,7 +119,7 @@ def test_hook__keeps_random_states_and_loss():
     def trained(measures):
         task = make_task(make_loss())
         torch.manual_seed(3), np.random.seed(3), random.seed(3)
-        hook = MonitorHook(MonitorSettings(), *make_outputs())
+        hook = MonitorHook(100, MonitorSettings(), *make_outputs())
         if not measures:
             hook.on_phase_end = lambda task: None
         for seed in range(2):
@@ -134,7 +135,7 @@ def test_hook__keeps_random_states_and_loss():
 
 def test_hook__reports_collapse(caplog):
     task = make_task(make_loss())
-    hook = MonitorHook(MonitorSettings(), *make_outputs())
+    hook = MonitorHook(100, MonitorSettings(), *make_outputs())
     with caplog.at_level(logging.WARNING):
         epoch(hook, task)
         assert caplog.text == ""
@@ -145,7 +146,7 @@ def test_hook__reports_collapse(caplog):
 
 def test_hook__measures_at_training_epoch_interval():
     task, lines = make_task(make_loss()), Lines()
-    hook = MonitorHook(MonitorSettings(every=2), *make_outputs(lines))
+    hook = MonitorHook(100, MonitorSettings(every=2), *make_outputs(lines))
     for _ in range(4):
         epoch(hook, task)
     task.train = False
@@ -156,14 +157,14 @@ def test_hook__measures_at_training_epoch_interval():
 def test_labels__come_from_the_data_if_available():
     data = make_task(make_loss()).datasets["train"]
     rows = torch.tensor([0, 20, 40])
-    assert read_labels(data, rows).tolist() == [0, 1, 2]
-    data.data_objs[0].get_labels = lambda: np.zeros((ROWS, 3))  # several classes per image
-    assert read_labels(data, rows) is None
-    del data.data_objs[0].get_labels
-    assert read_labels(data, rows) is None
+    assert read_labels(data, rows)[0].tolist() == [0, 1, 2]
+    data.disk.get_labels = lambda: np.zeros((ROWS, 3))  # several classes per image
+    assert read_labels(data, rows) == (None, None)
+    data.disk = None  # another source than ours
+    assert read_labels(data, rows) == (None, None)
 
 
 def test_labels__are_absent_for_images_drawn_by_vissl():
     data = make_task(make_loss()).datasets["train"]
     data.data_limit = 10
-    assert read_labels(data, torch.tensor([1])) is None
+    assert read_labels(data, torch.tensor([1])) == (None, None)

@@ -9,9 +9,10 @@ import torch
 
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.monitor import PIRLReportHook
+from pirl_plugin.vissl.hooks.monitor import MonitorHook
 from pirl_plugin.vissl.hooks.progress import PROGRESS, ProgressHook
 from pirl_plugin.vissl.run.pirl_task import hooks_of_run
+from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.configs import compose
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -29,12 +30,14 @@ def _report(rank, world_size, placement):
     loss([one.requires_grad_() for one in output], target)
     loss.update(target, output[-1])
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    hook = PIRLReportHook(2, writer)
-    hook.on_update(FakeTask(loss=loss, train=True))  # step 1
+    hook = MonitorHook(2, MonitorSettings(), writer)
+    last_batch = SimpleNamespace(loss=torch.tensor(0.0))
+    task = FakeTask(loss=loss, train=True, last_batch=last_batch)
+    hook.on_update(task)  # step 1
     assert written == {}
     loss([one.requires_grad_() for one in output], target)
     loss.update(target, output[-1])
-    hook.on_update(FakeTask(loss=loss, train=True))
+    hook.on_update(task)
     return written, loss.last_terms
 
 

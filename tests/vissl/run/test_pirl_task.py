@@ -22,9 +22,9 @@ def hooks_of(tmp_path):
 
 
 def test_hooks__are_added_for_our_loss_and_tests(hooks_of):
-    ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
+    ours = ["MemoryBankHook", "MonitorHook"]
     hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
-    assert hooks[:4] == ["ExchangeHook", *ours]
+    assert hooks[:3] == ["ExchangeHook", *ours]
     # Ours replaces VISSL's saving hook, and follows the hook that sizes the bank.
     assert hooks.count("CheckpointHook") == 1
     assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
