@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import CheckpointName
-from pirl_plugin.evaluation.knn import find_neighbors, percent_right, vote
-from pirl_plugin.evaluation.logistic import fit_logistic
-from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.labeled import save_split
-from pirl_plugin.models.resnet import WideResNet
-from pirl_plugin.quickstart.images import Data, Evaluated, evaluate, find_data
+from pirl_plugin.quickstart.evaluate import accuracies, evaluate
+from pirl_plugin.quickstart.images import Data, find_data
 from pirl_plugin.quickstart.methods import METHODS, Method
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
@@ -109,22 +105,13 @@ def run_quickstart(
         _print_summary(read_json(results_file), out)
         return
 
-    # Two networks: pre-trained, and before training.
     print(f"{len(data.train):,} images in {data.train.path}; epochs: {epochs}", flush=True)
     if data.labeled is None:
         print("The images are not in class folders, so no accuracy is measured", flush=True)
     checkpoint = _pretrain(data, out / "pretrain", epochs, seed, METHODS[method])
-    pretrained = load_trunk(checkpoint)
-    torch.manual_seed(seed)
-    channels = data.train.pixel_type.channels
-    random = WideResNet(10, 0.5, in_channels=channels).eval()  # as in pretrain/pirl/quick_jigsaw
-    random.network_config = pretrained.network_config
-
-    print(f"Evaluating {METHODS[method].name} and random initialization", flush=True)
-    networks = {"pirl": pretrained, "random": random}
-    evaluated = evaluate(data, networks, [METHODS[method].name, "Random"])
+    print(f"Evaluating {METHODS[method].name}", flush=True)
+    evaluated = evaluate(data, load_trunk(checkpoint), METHODS[method].name)
     results = {
-        **_accuracies(evaluated),
         "seed": seed,
         "epochs": epochs,
         "method": method,
@@ -132,6 +119,8 @@ def run_quickstart(
         "threads": torch.get_num_threads(),  # the number changes the order of float sums
         "seconds": round(time.time() - start, 1),  # of this call
     }
+    if evaluated.comparison is not None:
+        results |= accuracies(*evaluated.comparison)
     write_report(out, data, checkpoint, results, evaluated)
     write_json(results_file, results)
     _print_summary(results, out)
@@ -187,39 +176,6 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
     ]
     run_host(overrides, out, "Pre-training", threads=torch.get_num_threads())
     return out / str(CheckpointName("phase", epochs - 1, is_final=True))
-
-
-def _accuracies(evaluated: Evaluated) -> dict[str, dict[str, Any]]:
-    """Return accuracies for ``results.json``; nothing if the images are unlabeled.
-
-    Returns:
-        Network → ``knn_top1`` and ``linear_top1``, percent; ``gain`` → for each of these, the gain
-        of ``pirl`` over ``random`` and half the width of its 95 % interval, in points; ``layers`` →
-        network → layer → kNN accuracy.
-    """
-    if evaluated.labels is None or evaluated.layers is None:
-        return {}
-    results: dict[str, dict[str, Any]] = {}
-    is_right: dict[str, dict[str, Tensor]] = {}
-    train_labels, test_labels = evaluated.labels.tensor_split([evaluated.num_train])
-    for name, features in evaluated.features.items():
-        train, test = features.tensor_split([evaluated.num_train])
-        nearest, cosines = find_neighbors(test, train, 20)
-        linear_answers, _ = fit_logistic(train, train_labels.numpy()).predict(test)
-        is_right[name] = {
-            "knn_top1": vote(nearest, cosines, train_labels) == test_labels,
-            "linear_top1": linear_answers == test_labels,
-        }
-        results[name] = {key: percent_right(right) for key, right in is_right[name].items()}
-    results["gain"] = {}
-    for key, right in is_right["pirl"].items():
-        gain, interval = paired_gain(right, is_right["random"][key])
-        results["gain"][key] = [round(gain, 2), round(interval, 2)]
-    results["layers"] = {
-        name: {layer: top1[number] for layer, top1 in evaluated.layers.top1.items()}
-        for number, name in enumerate(evaluated.features)
-    }
-    return results
 
 
 def _print_summary(results: dict[str, Any], out: Path) -> None:
