@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -77,7 +77,7 @@ def read_classifier(path: Path | None) -> Classifier | None:
     if record is None:
         return None
     try:
-        return Classifier(**{field.name: record[field.name] for field in fields(Classifier)})
+        return Classifier(**record)
     except Exception as error:  # values of other types can raise anything
         raise Refused(f"{path}: the classifier in this file is damaged ({error!r}).") from None
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +30,8 @@ from pirl_plugin.checkpoints.tensors import flatten, select_prefix
 from pirl_plugin.models.network_config import RESNET, network_config_of
 from pirl_plugin.models.resnet import STAGES
 from pirl_plugin.models.timm_trunk import TimmTrunk, layer_names
-from pirl_plugin.models.trunks import AnyTrunk, body_of, build_trunk
+from pirl_plugin.models.trunks import AnyTrunk, adapt_filters, body_of, build_trunk
 from pirl_plugin.system.failures import Refused
-
-Module = TypeVar("Module", bound=nn.Module)
 
 # lightly: an nn.Sequential of the children; 2 (ReLU) and 3 (pooling) have no tensors. Within these
 # parts, all programs use torchvision's names.
@@ -44,16 +42,6 @@ _OF_LIGHTLY = {
 _MARK = re.compile(r"(?P<prefix>(?:.*\.)?)(?:layer[14]|[47])\.0\.conv1\.weight")
 
 
-@overload
-def load_trunk(
-    path: str | Path | None,
-    *,
-    prefix: str | None = None,
-    timm: str | None = None,
-    timm_options: Mapping[str, object] | None = None,
-) -> AnyTrunk: ...
-@overload
-def load_trunk(path: str | Path, *, prefix: str | None = None, network: Module) -> Module: ...
 def load_trunk(
     path: str | Path | None,
     *,
@@ -61,7 +49,7 @@ def load_trunk(
     timm: str | None = None,
     timm_options: Mapping[str, object] | None = None,
     network: nn.Module | None = None,
-) -> nn.Module:
+) -> Any:
     """Load the trunk in any weights file as a module, in evaluation mode.
 
     Args:
@@ -197,11 +185,9 @@ def _resnet_options(state: Mapping[str, Tensor]) -> dict[str, Any]:
 def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert tensors to a timm network's names and shapes, by timm's own conversion.
 
-    The conversion knows the names in the authors' files, resizes position embeddings, and adapts
-    the first convolution to other numbers of channels.
+    The conversion knows the names in the authors' files, and resizes position embeddings. The first
+    convolution is adapted to other numbers of channels.
     """
-    from timm.models import adapt_input_conv
-
     expected = net.state_dict()
     converted = dict(tensors)
     module = sys.modules[type(net).__module__]
@@ -217,5 +203,5 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if name in converted and name in expected and converted[name].ndim == 4:
             channels = expected[name].shape[1]
             if channels != converted[name].shape[1]:
-                converted[name] = adapt_input_conv(channels, converted[name])
+                converted[name] = adapt_filters(converted[name], channels)
     return converted

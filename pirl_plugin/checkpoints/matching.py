@@ -51,13 +51,12 @@ def find_fitting(
     expected = network.state_dict()
     converted = {}  # prefix → tensors under the network's names
     num_fitting = {}  # prefix → number of tensors that fit
+    shapes = {(key, value.shape) for key, value in expected.items()}
     for candidate, count in count_by_prefix(tensors).items():
         if 2 * count >= len(expected):
             state = convert(select_prefix(tensors, candidate))
             converted[candidate] = state
-            num_fitting[candidate] = sum(
-                key in state and state[key].shape == value.shape for key, value in expected.items()
-            )
+            num_fitting[candidate] = len(shapes & {(key, state[key].shape) for key in state})
     most = max(num_fitting.values(), default=0)
     if 2 * most < len(expected):  # the file holds another network
         raise Refused(
@@ -70,8 +69,8 @@ def find_fitting(
     state = converted[chosen]
     for key, tensor in select_prefix(tensors, chosen).items():
         if key in state and state[key].shape != tensor.shape:
-            shapes = f"from {tuple(tensor.shape)} to {tuple(state[key].shape)}"
-            warn(f"{file}: timm resized {key} {shapes}")
+            old = tuple(tensor.shape)
+            warn(f"{file}: timm resized {key} from {old} to {tuple(state[key].shape)}")
     return state
 
 

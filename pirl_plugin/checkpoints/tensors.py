@@ -79,11 +79,11 @@ def _layer(name: str) -> str:
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors with a prefix, named without it."""
-    rest = {}
-    for name, tensor in tensors.items():
-        if name.startswith(prefix):
-            rest[name.removeprefix(prefix)] = tensor
-    return rest
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def count_by_prefix(names: Iterable[str]) -> Counter[str]:

@@ -388,11 +388,10 @@ class PIRLLoss(nn.Module):
 
 def _by_name(f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None) -> dict[str, Tensor]:
     """Return outputs by term name, the image last."""
-    if g_transformed is None:
-        return {"image": f_image}
     if isinstance(g_transformed, Tensor):
-        return {"invariance": g_transformed, "image": f_image}
-    if len(g_transformed) == 1:
-        return {"invariance": g_transformed[0], "image": f_image}
-    outputs = {f"invariance_{t}": output for t, output in enumerate(g_transformed)}
+        g_transformed = [g_transformed]
+    transformed = list(g_transformed or [])
+    outputs = {f"invariance_{t}": output for t, output in enumerate(transformed)}
+    if len(transformed) == 1:
+        outputs = {"invariance": transformed[0]}
     return {**outputs, "image": f_image}

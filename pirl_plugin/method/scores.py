@@ -93,28 +93,21 @@ class BankScores:
         if is_shared or self.queries.dtype != torch.float32:
             kernels = None  # one matrix product serves a shared draw; Triton's kernels are float32
         size = self._block_size(gathers_rows=not is_shared and kernels is None)
-        blocks = []
+        if kernels is None:
+            num_rows = count if is_shared else size * count
+            buffer = self.queries.new_empty(num_rows, dim)  # for the rows of all blocks
+        if is_shared:
+            rows = gather_rows(self.table, self.drawn[0], buffer)[None]  # 1×N×D
         for start in range(0, batch, size):
-            blocks.append(slice(start, min(start + size, batch)))
-
-        if kernels:
-            for images in blocks:
-                drawn = self.drawn[images]
+            images = slice(start, start + size)
+            drawn = self.drawn[images]
+            if kernels:
                 score = partial(kernels.score_drawn, self.table, drawn)
                 yield images, score, partial(kernels.sum_drawn, self.table, drawn)
-            return
-        if is_shared:  # gather rows once for all blocks: 1×N×D
-            buffer = self.queries.new_empty(count, dim)
-            rows = gather_rows(self.table, self.drawn[0], buffer)[None]
-            for images in blocks:
-                yield images, partial(score_rows, rows), partial(sum_rows, rows)
-            return
-        # Gather each block's rows, b×N×D, into the same memory.
-        buffer = self.queries.new_empty(size * count, dim)
-        for images in blocks:
-            drawn = self.drawn[images].reshape(-1)
-            gathered = gather_rows(self.table, drawn, buffer[: len(drawn)])
-            rows = gathered.view(-1, count, dim)
+                continue
+            if not is_shared:
+                gathered = gather_rows(self.table, drawn.reshape(-1), buffer[: drawn.numel()])
+                rows = gathered.view(-1, count, dim)  # b×N×D
             yield images, partial(score_rows, rows), partial(sum_rows, rows)
 
     def _block_size(self, gathers_rows: bool) -> int:

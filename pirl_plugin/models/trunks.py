@@ -17,7 +17,7 @@ from pirl_plugin.models.network_config import RESNET
 from pirl_plugin.models.resnet import LAST, WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.system.console import warn
-from pirl_plugin.system.failures import Refused, check_name
+from pirl_plugin.system.failures import Refused, check_name, sentence
 from pirl_plugin.system.text import counted
 
 AnyTrunk = WideResNet | TimmTrunk
@@ -51,18 +51,22 @@ def adapt_channels(network: nn.Module, channels: int) -> None:
         return
     name, layer = first
     old_channels = layer.in_channels
-    weight = layer.weight
-    if channels == 1:
-        adapted = weight.sum(1, keepdim=True)
-    else:
-        adapted = weight[:, torch.arange(channels) % old_channels] * (old_channels / channels)
-    weight.data = adapted  # the same parameter, which an optimizer may already have
+    # The same parameter, which an optimizer may already have.
+    layer.weight.data = adapt_filters(layer.weight, channels)
     layer.in_channels = channels
     change = "summed" if channels == 1 else "repeated and scaled"
     warn(
         f"The trunk's first convolution, {name}, now reads {counted(channels, 'channel')} instead "
         f"of {old_channels}: its filters were {change}."
     )
+
+
+def adapt_filters(weight: Tensor, channels: int) -> Tensor:
+    """Return a convolution's filters for another number of channels; see :func:`adapt_channels`."""
+    if channels == 1:
+        return weight.sum(1, keepdim=True)
+    old_channels = weight.shape[1]
+    return weight[:, torch.arange(channels) % old_channels] * (old_channels / channels)
 
 
 @contextmanager
@@ -180,8 +184,7 @@ def _try(trunk: nn.Module, images: Tensor) -> object:
 def _describe_misfit(trunk: nn.Module, name: str, view: Tensor, error: Exception) -> str:
     """Describe a view that a trunk cannot process, and what the trunk needs."""
     side = view.shape[-1]
-    cause = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    problem = f"The trunk cannot process {name} of {side} px ({cause})."
+    problem = f"The trunk cannot process {name} of {side} px ({sentence(error)})."
     fitting = list(islice(_fitting_sizes(trunk, view), 2))
     if len(fitting) == 2:
         smallest, next_size = fitting

@@ -179,6 +179,12 @@ def _jitter_chunk(r, g, b, row, first, last, shift, mean):
 
 
 @_jit
+def _fetch(source, values):
+    for x in range(source.size):
+        values[x] = source[x]
+
+
+@_jit
 def _cut(canvas, top, left, flip, planes, size):
     """Copy a view from the interleaved canvas (H, W·C) into its planes (C, P·P)."""
     channels = planes.shape[0]
@@ -187,18 +193,7 @@ def _cut(canvas, top, left, flip, planes, size):
         for channel in range(channels):
             pixels = line[channel::channels]
             target = planes[channel, y * size : (y + 1) * size]
-            if flip:
-                for x in range(size):
-                    target[size - 1 - x] = pixels[x]
-            else:
-                for x in range(size):
-                    target[x] = pixels[x]
-
-
-@_jit
-def _fetch(source, values):
-    for x in range(source.size):
-        values[x] = source[x]
+            _fetch(pixels[::-1] if flip else pixels, target)
 
 
 @_jit

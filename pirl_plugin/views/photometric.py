@@ -5,15 +5,18 @@ probability, posterize, sharpness, solarize and autocontrast together; then equa
 default, as in the paper), grayscale, blur (off by default) and a horizontal flip.
 """
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.system.failures import check, is_number
+from pirl_plugin.system.kernel_cache import compiled
 
 # The largest values of options; all others are at most 1.
 _LIMITS = dict.fromkeys(("brightness", "contrast", "saturation"), math.inf) | {"hue": 0.5}
@@ -59,6 +62,14 @@ _PARAMETERS = [
     ("equalize", "f4"),  # 0 or 1
     ("blur", "f4"),  # standard deviation in pixels; 0 skips it
 ]
+_PARAMETERS_TYPE = np.dtype(_PARAMETERS)
+
+# Ranges in VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
+_FEWEST_BITS = 4
+_NUM_BITS = 5
+_LEAST_SHARPNESS = 0.1
+_SHARPNESS_SPAN = 1.8
+_NUM_THRESHOLDS = 257
 
 
 @dataclass(frozen=True)
@@ -135,51 +146,39 @@ class Photometric:
         if canvas.dtype != np.uint8 or canvas.shape[2] != 3:
             return self._sample_channels(rng, num_views, canvas.shape[2])
         draws = rng.random((num_views, _NUM_DRAWS)).view(_DRAWS_TYPE)[:, 0]
-        rows = np.zeros(num_views, _PARAMETERS)
-        for name in ("flip", "grayscale", "equalize"):
-            rows[name] = draws[f"{name}_p"] < getattr(self, f"{name}_p")
-        rows["order"] = draws["order"].argsort(axis=1, kind="stable")
-        is_jittered = draws["jitter_p"] < self.jitter_p
-        for name in ("brightness", "contrast", "saturation"):
-            low, high = self._factors(name)
-            rows[name] = np.where(is_jittered, low + draws[name] * (high - low), 1)
-        rows["hue"] = np.where(is_jittered, draws["hue"] * (2 * self.hue) - self.hue, 0)
-        # Ranges in VISSL's ImgPilRandomPhotometric: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to
-        # 256.
-        rows["extras"] = draws["photometric_p"] < self.photometric_p
-        rows["posterize"] = 4 + np.floor(draws["posterize"] * 5)
-        rows["sharpness"] = 0.1 + draws["sharpness"] * 1.8
-        rows["solarize"] = np.floor(draws["solarize"] * 257)
-        low, high = self.blur_sigma
-        sigma = low + draws["blur_sigma"] * (high - low)
-        rows["blur"] = np.where(draws["blur_p"] < self.blur_p, sigma, 0)
-        return rows
+        parameters = np.zeros(num_views, _PARAMETERS_TYPE)
+        _set_parameters(draws, self._options, parameters)
+        return parameters
 
     def _sample_channels(
         self, rng: np.random.Generator, num_views: int, num_channels: int
     ) -> NDArray[Any]:
         """Draw parameters for views separately for each channel."""
+        per_channel = (num_channels,)
         rows = np.zeros(
             num_views,
             [
                 ("flip", bool),
-                ("brightness", np.float32, (num_channels,)),  # factors
-                ("contrast", np.float32, (num_channels,)),  # factors
+                ("brightness", np.float32, per_channel),  # factors
+                ("contrast", np.float32, per_channel),  # factors
             ],
         )
         is_jittered = rng.random((num_views, 1)) < self.channel_jitter_p
-        for name in ("brightness", "contrast"):
-            factors = rng.uniform(*self._factors(name), (num_views, num_channels))
-            rows[name] = np.where(is_jittered, factors, 1)
+        for name, strength in (("brightness", self.brightness), ("contrast", self.contrast)):
+            factor = rng.uniform(max(0, 1 - strength), 1 + strength, (num_views, num_channels))
+            rows[name] = np.where(is_jittered, factor, 1)
         rows["flip"] = rng.random(num_views) < self.flip_p
         # Unused draws, so that views with a given seed stay the same.
         rng.random((num_views, 1 + num_channels))
         return rows
 
-    def _factors(self, name: str) -> tuple[float, float]:
-        """Return the smallest and largest factor for an option."""
-        strength = getattr(self, name)
-        return max(0.0, 1 - strength), 1 + strength
+    @functools.cached_property
+    def _options(self) -> NDArray[Any]:
+        """The options as a structured array (1,), for the compiled function."""
+        types = []
+        for field in fields(self):
+            types.append((field.name, np.float64, np.shape(getattr(self, field.name))))
+        return np.array([astuple(self)], types)
 
 
 def check_limits(
@@ -194,3 +193,53 @@ def check_limits(
     check(name, value, is_pair and 0 < value[0] <= value[1] <= highest, expected)
     low, high = value
     return low, high
+
+
+@numba.njit
+def _between(low, high, draw):
+    return low + draw * (high - low)
+
+
+@numba.njit
+def _factor(strength, draw):
+    return _between(max(0.0, 1.0 - strength), 1.0 + strength, draw)
+
+
+@compiled
+def _set_parameters(draws, options, parameters):
+    """Set the parameters from the draws, in one compiled call instead of thirty NumPy calls.
+
+    Args:
+        draws: ``_DRAWS_TYPE`` (n,), uniform in [0, 1).
+        options: the options (1,).
+        parameters: ``_PARAMETERS_TYPE`` (n,), overwritten.
+    """
+    option = options[0]
+    for v in range(parameters.shape[0]):
+        draw = draws[v]
+        view = parameters[v]
+        view.flip = draw.flip_p < option.flip_p
+        view.grayscale = draw.grayscale_p < option.grayscale_p
+        for operation in range(4):  # insertion sort of the draws gives the order
+            at = operation
+            while at > 0 and draw.order[int(view.order[at - 1])] > draw.order[operation]:
+                view.order[at] = view.order[at - 1]
+                at -= 1
+            view.order[at] = operation
+        view.brightness = 1.0
+        view.contrast = 1.0
+        view.saturation = 1.0
+        view.hue = 0.0
+        if draw.jitter_p < option.jitter_p:
+            view.brightness = _factor(option.brightness, draw.brightness)
+            view.contrast = _factor(option.contrast, draw.contrast)
+            view.saturation = _factor(option.saturation, draw.saturation)
+            view.hue = _between(-option.hue, option.hue, draw.hue)
+        view.extras = draw.photometric_p < option.photometric_p
+        view.posterize = _FEWEST_BITS + np.floor(draw.posterize * _NUM_BITS)
+        view.sharpness = _LEAST_SHARPNESS + draw.sharpness * _SHARPNESS_SPAN
+        view.solarize = np.floor(draw.solarize * _NUM_THRESHOLDS)
+        view.equalize = draw.equalize_p < option.equalize_p
+        view.blur = 0.0
+        if draw.blur_p < option.blur_p:
+            view.blur = _between(option.blur_sigma[0], option.blur_sigma[1], draw.blur_sigma)
