@@ -174,6 +174,6 @@ def test_ensemble_images__have_one_size(tmp_path):
         save_trunk(trunk, files[-1])
     config = ["config=benchmark/pirl/ensemble_imagenet1k", "+config/pirl/linear=resnet18_ensemble"]
     members = "config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
-    with pytest.raises(SystemExit, match=r"images with different size, \[64, 96\]"):
+    with pytest.raises(SystemExit, match=r"^pirl_plugin: config.* different size, \[64, 96\]"):
         compose(*config, f"{members}=[{','.join(files)}]")
     assert compose(*config, f"{members}=[{files[0]}]").DATA.TRAIN.CROP_SIZE == 64

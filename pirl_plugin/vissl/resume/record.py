@@ -42,7 +42,6 @@ FREE = (
             "COPY_DESTINATION_DIR",
             "COPY_TO_LOCAL_DISK",
             "DATA_PATHS",
-            "DEFAULT_SIZE",  # CROP_SIZE follows from it
             "DATA_SOURCES",  # a folder or a list with the same images
             "LABEL_PATHS",
             "LABEL_SOURCES",

@@ -1,8 +1,7 @@
 """Compose YAML files as VISSL does, and check, complete and record runs with this plugin.
 
-Files from both packages are composed. For a run with this plugin, null values are computed, and the
-configuration is checked and recorded. Only then does VISSL modify it, for example by scaling the
-learning rates.
+Files from both packages are composed. For a run with this plugin, the configuration is checked
+and recorded. Only then does VISSL modify it, for example by scaling the learning rates.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException, MissingConfigException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
 from pirl_plugin.images.names import DISK_FILELIST
 from pirl_plugin.system.comparison import flat, is_below
@@ -30,7 +30,7 @@ from pirl_plugin.system.failures import MissingFile, Refused, in_one_sentence
 from pirl_plugin.system.text import truncate
 from pirl_plugin.vissl.host_config import config_root, literal, quoted
 from pirl_plugin.vissl.own_parts import register_own_transforms
-from pirl_plugin.vissl.run.computed import RESOLVERS, fill_in
+from pirl_plugin.vissl.run.computed import RESOLVERS
 from pirl_plugin.vissl.run.group import follow_torchrun, torchrun_local_rank
 from pirl_plugin.vissl.sections import RECORD, is_ours
 
@@ -186,16 +186,18 @@ def complete(composed: DictConfig, overrides: list[str]) -> DictConfig:
     from pirl_plugin.vissl.run.validation import validate
 
     with in_one_sentence():
-        if not is_ours(composed.config):
+        is_our_run = is_ours(composed.config)
+        if is_our_run:
+            follow_torchrun(composed)
+            _expand_paths(composed.config)
+        try:
             OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
-            return composed
-        follow_torchrun(composed)
-        _expand_paths(composed.config)
-        fill_in(composed)
-        OmegaConf.resolve(composed)  # VISSL would keep interpolations as text
-        register_own_transforms(composed.config)
-        validate(composed, overrides)
-        if not torchrun_local_rank():
+        except InterpolationResolutionError as error:
+            raise error.__context__ or error from None  # what one of our functions raised
+        if is_our_run:
+            register_own_transforms(composed.config)
+            validate(composed, overrides)
+        if is_our_run and not torchrun_local_rank():
             for message in _unknown_keys(overrides, r"\++config\."):
                 warn(message)
     return composed

@@ -1,14 +1,12 @@
-"""Computed values: interpolations such as ``${pirl_batch:32}``, and keys that are null.
+"""Computed values in our YAML files: interpolations such as ``${pirl_batch:32}``.
 
-When a run starts, null keys in :data:`COMPUTED` are replaced before the run is recorded, so a
-resumed run compares these values like any others.
+They are replaced before a run is recorded, so a resumed run compares these values like any others.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from pirl_plugin.vissl.run.group import torchrun_local_rank
 from pirl_plugin.vissl.sections import num_micro_batches
 
 _MOST_READERS = 16  # maximum number of processes that read a batch on a CPU
-_DEFAULT_SIZE = 224  # pixels
 
 
 def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
@@ -81,21 +78,8 @@ def _top_k(*, _root_: DictConfig) -> ListConfig:
     return ListConfig([1, 5] if _root_.config.MODEL.HEAD.NUM_CLASSES >= 5 else [1])
 
 
-RESOLVERS: dict[str, Callable[..., Any]] = {
-    "pirl_batch": _batch,
-    "pirl_cpu_workers": _cpu_workers,
-    "pirl_epoch": _epoch,
-    "pirl_gpu_workers": _gpu_workers,
-    "pirl_timm_width": _timm_width,
-    "pirl_times": _times,
-    "pirl_top_k": _top_k,
-    "pirl_view_size": _view_size,
-}
-"""Functions for our YAML files, by name."""
-
-
-def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return a value that the initial weights record, or a default.
+def _recorded(name: str, default: Any = None, *, _root_: DictConfig) -> Any:
+    """``${pirl_recorded:size,224}``: a value that the initial weights record, or a default.
 
     Raises:
         Refused: the trunks in an ensemble record different values, or weights record that mean and
@@ -104,6 +88,7 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
     from pirl_plugin.checkpoints.network_record import read_network_config
     from pirl_plugin.models.network_config import UNKNOWN
 
+    default = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}.get(name, default)
     model = _root_.config.MODEL
     files = [model.WEIGHTS_INIT.PARAMS_FILE]
     if model.TRUNK.NAME == "pirl_ensemble":
@@ -123,45 +108,25 @@ def _recorded(name: str, default: Any, *, _root_: DictConfig) -> Any:
             f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES: the trunks expect images with "
             f"different {name}, {values}. Evaluate each by itself."
         )
-    return values[0] if values else default
+    value = values[0] if values else default
+    return ListConfig(list(value)) if isinstance(value, tuple) else value
 
 
-def _size(*, _root_: DictConfig) -> int:
-    default = _root_.config.DATA.TRAIN.get("DEFAULT_SIZE") or _DEFAULT_SIZE
-    return int(_recorded("size", default, _root_=_root_))
+def _resize(crop_size: int) -> int:
+    """``${pirl_resize:224}``: the shorter side before a crop; 256 for a crop of 224 px."""
+    return round(crop_size * 8 / 7)
 
 
-def _square(*, _root_: DictConfig) -> list[int]:
-    return 2 * [_size(_root_=_root_)]
-
-
-def _test_resize(*, _root_: DictConfig) -> int:
-    return round(_root_.config.DATA.TEST.CROP_SIZE * 8 / 7)
-
-
-COMPUTED: dict[str, Callable[..., Any]] = {
-    "DATA.MEAN": partial(_recorded, "mean", IMAGENET_MEAN),
-    "DATA.STD": partial(_recorded, "std", IMAGENET_STD),
-    "DATA.TRAIN.NODATA": partial(_recorded, "nodata", None),
-    "DATA.NUM_DATALOADER_WORKERS": partial(_gpu_workers, 12),
-    "DATA.TRAIN.BATCHSIZE_PER_REPLICA": partial(_batch, 32),
-    "DATA.TRAIN.VIEWS.patches_crop_size": partial(_view_size, 255, 224),
-    "DATA.TRAIN.VIEWS.patch_size": partial(_view_size, 64, 224),
-    "DATA.TRAIN.RESIZE": _square,
-    "DATA.TRAIN.CROP_SIZE": _size,
-    "DATA.TEST.RESIZE": _test_resize,  # after DATA.TRAIN.CROP_SIZE, which TEST.CROP_SIZE refers to
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "pirl_batch": _batch,
+    "pirl_cpu_workers": _cpu_workers,
+    "pirl_epoch": _epoch,
+    "pirl_gpu_workers": _gpu_workers,
+    "pirl_recorded": _recorded,
+    "pirl_resize": _resize,
+    "pirl_timm_width": _timm_width,
+    "pirl_times": _times,
+    "pirl_top_k": _top_k,
+    "pirl_view_size": _view_size,
 }
-"""Keys in ``config`` and the functions that compute their values, in this order."""
-
-
-def fill_in(composed: DictConfig) -> None:
-    """Replace null values for the keys in :data:`COMPUTED`, in place.
-
-    Args:
-        composed: the complete configuration, with ``config``.
-    """
-    for key, compute in COMPUTED.items():
-        section_key, _, name = key.rpartition(".")
-        section = OmegaConf.select(composed.config, section_key)
-        if OmegaConf.is_dict(section) and name in section and section[name] is None:
-            section[name] = compute(_root_=composed)
+"""Functions for our YAML files, by name."""

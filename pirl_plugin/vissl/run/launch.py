@@ -241,5 +241,4 @@ def _send(launcher: Connection, failure: Failure) -> None:
 
 def prepare_run_workers(config: DictConfig | AttrDict) -> None:
     """Start the server that forks loader workers, unless it is already running."""
-    workers = config.DATA.NUM_DATALOADER_WORKERS
-    prepare_workers("pirl_plugin.vissl.run.preload", 1 if workers is None else workers)
+    prepare_workers("pirl_plugin.vissl.run.preload", config.DATA.NUM_DATALOADER_WORKERS)

@@ -195,4 +195,4 @@ def test_computed_values__are_compared(image_folder):
     differing = run_differences(runs[0], runs[1], RESUMING)
     assert differing["DATA.TRAIN.VIEWS.patch_size"] == (32, 64)
     shown = yaml.safe_load(composed_text(config))
-    assert shown["DATA"]["TRAIN"]["VIEWS"]["patch_size"] is None
+    assert shown["DATA"]["TRAIN"]["VIEWS"]["patch_size"] == 64
