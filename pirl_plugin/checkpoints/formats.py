@@ -21,7 +21,6 @@ from pirl_plugin.models.timm_trunk import create_network, layer_names
 from pirl_plugin.models.trunks import AnyTrunk, body_of
 from pirl_plugin.system.failures import MissingPackage, Refused
 from pirl_plugin.system.files import atomic_write, naming_failures
-from pirl_plugin.system.text import counted
 
 _PRETRAIN = "pre-train a different network, such as a ResNet-18"
 # torchvision's names → Detectron2's, where batch norm is part of a convolution.
@@ -37,7 +36,6 @@ _DETECTRON2 = {
 
 def write_torchvision(trunk: AnyTrunk, out: Path, classifier: Classifier | None) -> None:
     """Write a state dictionary with torchvision's names, or timm's."""
-    _require_three_channels(trunk, "torchvision")
     with atomic_write(out) as file:
         torch.save(_state(trunk, classifier), file)
 
@@ -102,7 +100,6 @@ def write_detectron2(trunk: AnyTrunk, out: Path, _classifier: Classifier | None)
     Raises:
         Refused: Detectron2 has no such network.
     """
-    _require_three_channels(trunk, "detectron2")
     detectron2_options(trunk)
     arrays = {}
     for name, tensor in body_of(trunk).state_dict().items():
@@ -156,15 +153,6 @@ WRITERS: dict[str, Callable[[AnyTrunk, Path, Classifier | None], None]] = {
 """Writes a trunk, and a classifier or None, to a file or folder, in one step."""
 
 
-def _require_three_channels(trunk: AnyTrunk, to: str) -> None:
-    channels = trunk.network_config.channels
-    if channels != 3:
-        raise Refused(
-            f"The network reads {counted(channels, 'channel')}, but {to} needs 3. Export to "
-            f"safetensors."
-        )
-
-
 def _state(trunk: AnyTrunk, classifier: Classifier | None) -> dict[str, Tensor]:
     """Return the other program's names → tensors."""
     # Copies, because otherwise other tensors' storage would be written too.
@@ -197,10 +185,11 @@ def detectron2_options(trunk: AnyTrunk) -> dict[str, bool | int | str | list[flo
         not isinstance(trunk, WideResNet)
         or config.options["small_stem"]
         or config.options["depth"] == 10
+        or config.channels != 3
     ):
         raise Refused(
             f"Detectron2 has no {config.name}, only ResNet-18, 34, 50, 101 and 152 with a 7×7 "
-            f"stem. Export to torchvision or safetensors, or {_PRETRAIN}."
+            f"stem and 3 channels. Export to torchvision or safetensors, or {_PRETRAIN}."
         )
     depth = config.options["depth"]
     stem = round(64 * config.options["width"])

@@ -227,10 +227,11 @@ def layer_features(trunk: AnyTrunk, images: Tensor, names: Sequence[str]) -> lis
     """
     for name in names:
         check_name("layer", name, trunk.layers)
-    pooled = []
-    for name, output in zip(names, trunk.named_features(images, names), strict=True):
-        pooled.append(output if name == LAST else on_grid(output))
-    return pooled
+    features = trunk.named_features(images, names)
+    return [
+        output if name == LAST else on_grid(output)
+        for name, output in zip(names, features, strict=True)
+    ]
 
 
 def on_grid(features: Tensor) -> Tensor:

@@ -87,11 +87,10 @@ class Views(ABC):
             >>> ImageViews.from_entry(entry).photometric.hue
             0.1
         """
-        parameters = dict(entry)
-        for key in ("name", "indices"):
+        parameters = {**(entry.get("photometric") or {}), **entry}
+        for key in ("name", "indices", "photometric"):
             parameters.pop(key, None)
-        photometric = parameters.pop("photometric", None) or {}
-        return cls(**{**photometric, **parameters})
+        return cls(**parameters)
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Return an augmented random resized crop: (C, S, S)."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.next_commands import next_commands
-from pirl_plugin.models.network_config import network_config_of
 from pirl_plugin.system.console import Progress, put
 from pirl_plugin.system.text import counted, span
 from pirl_plugin.vissl.task import QuietHook
@@ -146,8 +145,5 @@ class ProgressHook(QuietHook):
         checkpoint = folder / "checkpoint.torch"
         if self._export_to is None or not checkpoint.exists():
             return
-        export_to = self._export_to
-        if export_to == "torchvision" and network_config_of(task.model).channels != 3:
-            export_to = "safetensors"
-        for command in next_commands(checkpoint, export_to).values():
+        for command in next_commands(checkpoint, self._export_to).values():
             PROGRESS.print_line(f"next      {command}")
