@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
         SystemExit: the data are invalid, or a run failed.
     """
     options = parse(arguments)
-    missing = [name for name in ("jinja2", "scipy", "sklearn") if find_spec(name) is None]
+    missing = [name for name in ("jinja2", "sklearn") if find_spec(name) is None]
     if missing:
         raise MissingPackage(
             f"not installed: {', '.join(missing)}; pip install 'pirl-plugin[report]'"
