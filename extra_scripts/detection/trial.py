@@ -76,6 +76,9 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
         if not name.endswith(COUNTER) and (match := _PRETRAINED.fullmatch(name))
     }
     mismatch = compare(weights, loaded)
+    unset = [name for name in loaded if name not in weights]
+    if unset and not mismatch:
+        mismatch = f"{len(unset)} not in the file: {truncate(unset)}"
     if not mismatch:
         changed = [
             name

@@ -137,10 +137,12 @@ def find_trunk(
     with torch.device("meta"):  # a file may describe a network that is larger than the memory
         described = build_trunk(architecture, options)
     name = described.network_config.name
+    classifiers: list[str] = []
     if isinstance(described, TimmTrunk):
         convert = partial(_as_timm, described.net)
         tensors = find_fitting(described.net, name, tensors, file, prefix, convert)
-    state = check_complete(body_of(described), name, tensors, file)
+        classifiers = [f"{layer}." for layer in layer_names(described.net, "classifier")]
+    state = check_complete(body_of(described), name, tensors, file, tuple(classifiers))
     trunk = build_trunk(architecture, options)
     _load(body_of(trunk), state)
     return trunk

@@ -75,7 +75,11 @@ def find_fitting(
 
 
 def check_complete(
-    network: nn.Module, name: str, tensors: Mapping[str, Tensor], file: str
+    network: nn.Module,
+    name: str,
+    tensors: Mapping[str, Tensor],
+    file: str,
+    classifiers: tuple[str, ...] = (),
 ) -> dict[str, Tensor]:
     """Return a network's tensors, if they are complete and finite.
 
@@ -86,12 +90,14 @@ def check_complete(
         name: the network's name, for messages.
         tensors: tensors under the network's names.
         file: file name, for messages.
+        classifiers: prefixes of tensors that are also ignored.
 
     Raises:
         Refused: tensors are missing, left over or of another shape, or values are not finite.
     """
     expected = network.state_dict()
-    if mismatch := compare(expected, tensors):
+    checked = {key: value for key, value in tensors.items() if not key.startswith(classifiers)}
+    if mismatch := compare(expected, checked):
         raise Refused(
             f"{file} does not match {name}: {mismatch}. If it is another network, or has other "
             f"options, such as img_size=384, pass them as `timm` and `timm_options`."

@@ -30,8 +30,8 @@ def flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, T
 def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
     """Compare tensors with a network's by name and shape; batch norm counters may be missing.
 
-    Tensors for other layers, such as a classifier, do not count. A layer is another one if its name
-    differs by more than numbers: otherwise a ResNet-34 would load into a ResNet-18.
+    Tensors for other layers, such as a classifier, do not count. Layers within the network's parts
+    whose names differ only by numbers do: otherwise a ResNet-34 would load into a ResNet-18.
 
     Args:
         expected: the network's tensors by name; their values are not compared.
@@ -73,8 +73,9 @@ def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> st
 
 
 def _layer(name: str) -> str:
-    """Return the layer that a tensor belongs to, without numbers: ``layer#.#.bn#``."""
-    return re.sub(r"\d+", "#", name.rpartition(".")[0] or name)
+    """Return a tensor's layer, without numbers after the first part: ``layer1.#.bn#``."""
+    first, dot, inner = (name.rpartition(".")[0] or name).partition(".")
+    return first + dot + re.sub(r"\d+", "#", inner)
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -51,6 +51,18 @@ OWN = {
 }
 
 
+def test_load__ignores_layers_the_module_lacks_but_no_deeper_parts(tmp_path):
+    """A head is left out of a trunk; more blocks belong to another network."""
+    parts = {"body": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), "fc1": nn.Linear(2, 2)}
+    network = nn.ModuleDict(parts)
+    tensors = network.state_dict()
+    torch.save({**tensors, "fc2.weight": torch.ones(3, 2)}, tmp_path / "head.pth")
+    pirl.load_trunk(tmp_path / "head.pth", network=network)
+    torch.save({**tensors, "body.2.weight": torch.ones(2, 2)}, tmp_path / "deeper.pth")
+    with pytest.raises(Refused, match=r"1 left over: body\.2\.weight"):
+        pirl.load_trunk(tmp_path / "deeper.pth", network=network)
+
+
 def distinct(network):
     """Give batch norms statistics that a new network lacks."""
     for buffer in network.buffers():

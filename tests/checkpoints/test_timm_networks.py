@@ -23,11 +23,12 @@ resnest14d hrnet_w18_small densenet121 dla34 tf_efficientnet_lite0 mobilenetv3_s
 regnety_002 repvgg_a0 ghostnet_050 rexnet_100 inception_v3 nfnet_f0 convnext_atto
 vit_tiny_patch16_224 deit_tiny_distilled_patch16_224 swin_tiny_patch4_window7_224 levit_128s
 mixer_s32_224 xcit_nano_12_p8_224 poolformer_s12 pvt_v2_b0 mobilevit_xxs edgenext_xx_small
-maxvit_rmlp_pico_rw_256
+maxvit_rmlp_pico_rw_256 efficientvit_b0
 """.split()
 
 
-ORDINARY = ("resnet26",)  # ResNet blocks also have a ``conv1.weight``
+# ResNet blocks also have a ``conv1.weight``; efficientvit_b0's classifier is named like a layer.
+ORDINARY = ("resnet26", "efficientvit_b0")
 
 
 @pytest.mark.parametrize(

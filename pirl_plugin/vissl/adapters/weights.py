@@ -72,16 +72,15 @@ def _checked(
     for name in trunk_of_file.keys() & trunk_of_model.keys():
         if "pos_embedding" in name:  # VISSL interpolates them
             trunk_of_model[name] = trunk_of_file[name]
-    states = []
-    for state in (trunk_of_model, trunk_of_file):
-        states.append(
-            {
-                name: tensor
-                for name, tensor in state.items()
-                if not any(part in name for part in skip_layers)
-            }
-        )
-    if mismatch := compare(*states):
+
+    def loaded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: tensor
+            for name, tensor in state.items()
+            if not any(part in name for part in skip_layers)
+        }
+
+    if mismatch := compare(loaded(trunk_of_model), loaded(trunk_of_file)):
         raise Refused(
             f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {mismatch}. Set "
             f"config.MODEL.TRUNK as in the run that wrote the file."

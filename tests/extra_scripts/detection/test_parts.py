@@ -50,7 +50,7 @@ def test_check_loaded__refuses_any_difference(subtests):
     for model, weights, match in (
         ({"backbone.stem.conv1.weight": torch.zeros(2)}, {}, r"different values in stem\.conv1"),
         ({"roi_heads.res5.0.conv1.norm.running_var": torch.zeros(3)}, {}, "different values in"),
-        ({"backbone.res2.0.conv1.weight": torch.zeros(2)}, {}, r"1 left over: res2\.0"),
+        ({"backbone.res2.0.conv1.weight": torch.zeros(2)}, {}, r"1 not in the file: res2\.0"),
         ({}, {"res4.9.conv1.weight": torch.ones(2)}, r"1 of 3 missing: res4\.9"),
     ):
         with subtests.test(match=match), pytest.raises(ValueError, match=match):
@@ -59,7 +59,7 @@ def test_check_loaded__refuses_any_difference(subtests):
 
 def test_check_loaded__refuses_names_under_a_prefix():
     prefixed = {f"module.{n}": t for n, t in WEIGHTS.items()}
-    with pytest.raises(ValueError, match=r"2 of 2 missing: .*2 left over"):
+    with pytest.raises(ValueError, match=r"2 of 2 missing: module\.stem"):
         check_loaded(MODEL, prefixed)
 
 
