@@ -81,10 +81,6 @@ def show_start(config: AttrDict, is_first: bool) -> None:
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )
-    if config.LOSS.name == "pirl_loss":
-        negatives = config.LOSS.pirl_loss.num_negatives
-        number = "half of the images, at most 4,096" if negatives is None else f"{negatives:,}"
-        put(f"negatives {number}\n")
 
 
 class ProgressHook(QuietHook):
