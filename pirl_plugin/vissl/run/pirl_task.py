@@ -11,9 +11,12 @@ from torch import nn
 from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
 
+from pirl_plugin.models.trunks import feature_width
 from pirl_plugin.system.loader import Batches, start_training_worker
 from pirl_plugin.system.ranks import rank
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
+from pirl_plugin.vissl.adapters.images import pirl_collator
+from pirl_plugin.vissl.adapters.method import PIRLTimm
 from pirl_plugin.vissl.adapters.model_input import prepare_model
 from pirl_plugin.vissl.adapters.run_images import (
     identify_images,
@@ -102,6 +105,9 @@ class PIRLTask(SelfSupervisionTask):
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Build the model, and prepare it before DistributedDataParallel wraps it."""
         model: nn.Module = super()._build_model(*args, **kwargs)
+        trunk = getattr(model, "trunk", None)
+        if isinstance(trunk, PIRLTimm) and "train" in self._datasets:  # a ResNet takes any size
+            check_views(trunk, self._datasets["train"])
         prepare_model(model, self.config, self.device)
         return model
 
@@ -127,6 +133,24 @@ class PIRLTask(SelfSupervisionTask):
             if self.train:
                 position.restore_schedule_position(self)
         return self
+
+
+def check_views(trunk: nn.Module, data: Sequence[dict[str, Any]]) -> None:
+    """Check that a trunk can process this plugin's views, before the memory bank is filled.
+
+    Args:
+        trunk: the trunk, on the CPU.
+        data: the training images.
+
+    Raises:
+        Refused: it cannot process a view.
+    """
+    sample = data[0]
+    if isinstance(sample["data"], dict):  # not a list, from other transforms
+        views = pirl_collator([sample, sample])
+        feature_width(
+            trunk, {name: view.float() for name, (view,) in views.items() if view.ndim == 4}
+        )
 
 
 class _WatchedLoader:

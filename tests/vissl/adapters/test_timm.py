@@ -1,5 +1,7 @@
 """A timm network in VISSL: pre-training, linear benchmark, kNN and export."""
 
+from types import SimpleNamespace
+
 import pytest
 import timm
 import torch
@@ -9,6 +11,9 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.vissl.adapters.method import PIRLTimm
+from pirl_plugin.vissl.run.pirl_task import check_views
 from tests.helpers.host_runs import run
 from tests.helpers.host_tools import CPU
 
@@ -73,3 +78,18 @@ def test_export__refuses_networks_unknown_to_detectron2(tmp_path):
     with pytest.raises(ValueError, match="Detectron2 has no timm's resnet10t"):
         export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pkl", "detectron2")
     assert not (tmp_path / "out.pkl").exists()
+
+
+def test_views__are_checked_before_training():
+    section = {"NAME": "test_vit", "OPTIONS": {"dynamic_img_size": True}}
+    trunk = PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section}))
+    pixels = torch.zeros(3, 64, 64, dtype=torch.uint8)
+
+    def sample(patch_size):
+        views = JigsawViews(image_size=64, patches_crop_size=96, patch_size=patch_size)
+        return {"data": {**views(pixels), "index": 0, "data_valid": True}}
+
+    with pytest.raises(ValueError, match=r"patches of 24 px .* multiples of 16 px: pass patch_"):
+        check_views(trunk, [sample(24)])
+    check_views(trunk, [sample(32)])
+    check_views(trunk, [{"data": [pixels]}])  # from VISSL's transforms
