@@ -29,11 +29,9 @@ from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, LISTS
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
-from pirl_plugin.system.failures import MissingFile, Refused
-from pirl_plugin.system.text import counted
+from pirl_plugin.system.failures import Refused
 
 _DELIMITERS = (",", ";", "\t")
-_IMAGES_TO_CHECK = 8
 _CHANNELS = "channels"
 """Key in a ``.jsonl`` for the files of an image's channels: name → path."""
 
@@ -57,7 +55,7 @@ class FileListSource(ImageSource):
         columns: names of a table's path, label and group columns.
 
     Raises:
-        FileNotFoundError: the list does not exist, or the first files in it do not exist.
+        FileNotFoundError: the list does not exist.
         ValueError: there is no image, a line without a path, or text that is not UTF-8.
     """
 
@@ -104,58 +102,33 @@ class FileListSource(ImageSource):
             warn_once(f"{file}: paths from the column {path_column!r}{labels}")
         # An error names them if the table has no recognized label column.
         self._other_columns = other_columns if label_column is None else []
-        named_groups = group_names(groups) if group_column else None
+        named_groups = group_names(groups) if group_column else ()
         super().__init__(file, paths, os.path.dirname(file), named_groups, channel_files)
-        rows_to_check = range(len(self))[:_IMAGES_TO_CHECK]
-        first = list(chain.from_iterable(map(self.files_of, rows_to_check)))
-        if not any(map(os.path.exists, first)):  # otherwise all images would be unreadable
-            raise MissingFile(
-                f"The first {counted(len(first), 'file')} in {file} cannot be found, such as "
-                f"{first[0]}. Write paths that are absolute or relative to the list's "
-                f"folder, with file extensions."
-            )
 
     def _find_classes(self) -> Classes:
-        """Return the classes from the labels or, without labels, from the images' folders.
+        """Return the classes in the label column.
 
         Raises:
-            NoLabels: no label column is recognized, an image has two labels, or the folders have
-                different parents.
+            NoLabels: no label column is recognized, or an image has two labels.
         """
-        if any(label is not None for label in self._labels):
-            # JSON has its own null, so every text is a name.
-            is_json = self.path.lower().endswith(".jsonl")
-            texts = {label for label in self._labels if isinstance(label, str) and label.strip()}
-            order = natural_order(texts) if is_json else ()
-            classes = name_classes(self._labels, order, self.path, MISSING_VALUES)
-            self._check_one_label(classes)
-            return classes
         if self._other_columns:
             raise NoLabels(f"{self.path}: {column_hint('label', self._other_columns)}")
-        folders = [os.path.dirname(path) for path in self.paths()]
-        names = set(map(os.path.basename, folders))
-        if len(set(map(os.path.dirname, folders))) > 1 or len(names) < 2:
-            raise NoLabels(
-                f"{self.path} has no labels. Add a label for each image, or use paths like "
-                f"DIR/CLASS/IMAGE."
-            )
-        warn_once(
-            f"{self.path} has no labels. Each of the {len(self)} images gets its folder as class, "
-            f"one of {len(names)} in {os.path.dirname(folders[0])}"
-        )
-        return name_classes(map(os.path.basename, folders), order=sorted(names))
-
-    def _check_one_label(self, classes: Classes) -> None:
+        if not any(label is not None for label in self._labels):
+            raise NoLabels(f"{self.path} has no labels. Add a label for each image.")
+        # JSON has its own null, so every text is a name.
+        is_json = self.path.lower().endswith(".jsonl")
+        texts = {label for label in self._labels if isinstance(label, str) and label.strip()}
+        order = natural_order(texts) if is_json else ()
+        classes = name_classes(self._labels, order, self.path, MISSING_VALUES)
         label_of_path: dict[str, int] = {}
         for path, label in zip(self.paths(), classes.indices.tolist(), strict=True):
-            if label == NO_CLASS:
-                continue
             first = label_of_path.setdefault(os.path.normpath(path), label)
-            if first != label:
+            if first != label and NO_CLASS not in (first, label):
                 raise NoLabels(
                     f"{self.path}: {path} has two labels, {classes.names[first]} and "
                     f"{classes.names[label]}. Keep one row per image."
                 )
+        return classes
 
 
 def _read(file: str) -> tuple[list[str], Rows]:
@@ -165,7 +138,7 @@ def _read(file: str) -> tuple[list[str], Rows]:
         return ["path"], _rows_of_array(file)
     if kind not in LISTS:
         raise Refused(f"{file} is not an image list. Lists end in {', '.join(LISTS)}.")
-    lines = io.StringIO(_text(read_file(file), file), newline="")
+    lines = io.StringIO(_text(file), newline="")
     if kind == ".txt":
         return ["path", "label"], _rows_of_text(lines)
     if kind == ".jsonl":
@@ -175,16 +148,12 @@ def _read(file: str) -> tuple[list[str], Rows]:
     return _table(lines, file)
 
 
-def _text(content: bytearray, file: str) -> str:
-    """Decode a list: UTF-8, perhaps with the byte-order mark that editors on Windows write."""
+def _text(file: str) -> str:
+    """Read a list: UTF-8, perhaps with the byte-order mark that editors on Windows write."""
     try:
-        return content.decode("utf-8-sig")
+        return read_file(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = 1 + content.count(b"\n", 0, error.start)
-        byte = error.object[error.start]
-        raise Refused(
-            f"{file} is not UTF-8: line {line} has the byte {byte:#x}. Save the list as UTF-8."
-        ) from None
+        raise Refused(f"{file} is not UTF-8: {error}. Save the list as UTF-8.") from None
 
 
 def _rows_of_array(file: str) -> Rows:

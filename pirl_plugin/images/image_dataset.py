@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +15,8 @@ from pirl_plugin.images.decode import LARGEST_SIDE
 from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.reading import RGB, Reading
-from pirl_plugin.images.source import ImageSource, evenly_spaced
+from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn
-from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.callables import CallableViews
 from pirl_plugin.views.pixels import image_generator
@@ -27,7 +25,6 @@ IGNORED_LABEL = -1
 """Index or label of an unreadable image, which loss and memory bank ignore."""
 JOINED_VIEWS = frozenset({"patches"})
 """Views with several patches per image, which a batch joins in one tensor."""
-_ROWS_TO_TRY = 64  # to find a readable image
 
 
 class ImageDataset(Dataset[dict[str, torch.Tensor]]):
@@ -150,7 +147,6 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
         Raises:
             IndexError: the row does not exist; negative rows are not supported.
-            ValueError: no image is readable.
         """
         row = int(row)
         if not 0 <= row < len(self):
@@ -167,8 +163,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         return sample
 
     def blank_views(self) -> dict[str, torch.Tensor]:
-        """Return zeros in the shapes of the first readable image's views, and the label −1."""
-        views = self.views(self._first_readable, np.random.default_rng(0))
+        """Return zeros in the shapes of a gray image's views, and the label −1."""
+        views = self.views(self.pixel_type.gray, np.random.default_rng(0))
         blank = {
             name: torch.zeros_like(view) if isinstance(view, torch.Tensor) else view
             for name, view in views.items()
@@ -176,18 +172,6 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         if "label" in blank:
             blank["label"] = IGNORED_LABEL
         return blank
-
-    @functools.cached_property
-    def _first_readable(self) -> torch.Tensor:
-        rows = evenly_spaced(len(self), _ROWS_TO_TRY)
-        for row in rows:
-            pixels, is_valid = self.source.load(row, self._size, self.reading)
-            if is_valid:
-                return pixels
-        raise Refused(
-            f"{self.source.path}: {len(rows)} images were tried, and none could be read; see the "
-            f"warnings above."
-        )
 
 
 def collate_views(samples: Sequence[Any]) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import accumulate, chain
 
 import numpy as np
-import torch
 
 from pirl_plugin.images.classes import Classes, name_classes
 from pirl_plugin.images.decode import Decoded
@@ -14,7 +13,7 @@ from pirl_plugin.images.source import ImageSource
 
 
 class JoinedSource(ImageSource):
-    """Images from one or more sources, which read them and report unreadable ones.
+    """Images from one or more sources, which read them.
 
     Args:
         path: name for the images in messages.
@@ -29,12 +28,8 @@ class JoinedSource(ImageSource):
         self._starts = np.array([0, *accumulate(map(len, parts))])
         total = int(self._starts[-1])
         self._rows = np.arange(total) if rows is None else np.array(rows, np.int64)
-        groups = None
-        if any(part.group_names() for part in parts):
-            names = [part.group_names() or [None] * len(part) for part in parts]
-            names_of_all = list(chain.from_iterable(names))
-            groups = [names_of_all[row] for row in self._rows]
-        super().__init__(path, map(str, self._rows), groups=groups)
+        groups = list(chain.from_iterable(part.group_names for part in parts))
+        super().__init__(path, map(str, self._rows), groups=[groups[row] for row in self._rows])
         self.channel_names = parts[0].channel_names
         self.nodata = next((part.nodata for part in parts if part.nodata is not None), None)
 
@@ -44,19 +39,9 @@ class JoinedSource(ImageSource):
         part = int(np.searchsorted(self._starts, joined_row, "right")) - 1
         return self._parts[part], joined_row - int(self._starts[part])
 
-    def report_unreadable(self, row: int, reason: str) -> None:
-        """Count an unreadable image: see :meth:`ImageSource.report_unreadable`."""
-        part, row = self._locate(row)
-        part.report_unreadable(row, reason)
-
     def _read_image(self, row: int, scaled_to: int) -> Decoded:
         part, row = self._locate(row)
         return part._read_image(row, scaled_to)
-
-    def read(self, row: int) -> bytes | bytearray | torch.Tensor:
-        """Return the content of an image's file, or the pixels if it has no file."""
-        part, row = self._locate(row)
-        return part.read(row)
 
     def path_of(self, row: int) -> str:
         """Return an image's path."""
@@ -76,10 +61,6 @@ class JoinedSource(ImageSource):
     def files(self) -> list[str]:
         """Return the file paths in all parts."""
         return list(chain.from_iterable(part.files() for part in self._parts))
-
-    def unreadable_paths(self) -> list[str]:
-        """Return the unreadable paths that this process and its loader workers have found."""
-        return sorted(set().union(*(part.unreadable_paths() for part in self._parts)))
 
     def _find_classes(self) -> Classes:
         """Return the classes in all parts, matched by name.

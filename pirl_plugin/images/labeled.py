@@ -113,7 +113,7 @@ def open_labeled(
     test_source = open_source(val, columns=columns)
     _check_labels(train_source, columns)
     _check_class_folders(test_source)
-    shared = set(train_source.group_names() or ()) & set(test_source.group_names() or ())
+    shared = set(train_source.group_names) & set(test_source.group_names)
     names = sorted(filter(None, shared))
     if names:
         warn(
@@ -125,10 +125,10 @@ def open_labeled(
 
 def _check_labels(source: ImageSource, columns: Columns) -> None:
     """Refuse what is no class, and a missing group column."""
-    if columns.group is not None and source.group_names() is None:
+    if columns.group is not None and not any(source.group_names):
         raise Refused(
-            f"`group_column` = {columns.group}: {source.path} has no columns. Name the groups in a "
-            f"folder with `pattern`."
+            f"`group_column` = {columns.group}: {source.path} has no such groups. Name the groups "
+            f"in a folder with `pattern`."
         )
     _check_class_folders(source)
     if not isinstance(source, FolderSource):  # a folder's name is a class in any case

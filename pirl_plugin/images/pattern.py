@@ -79,7 +79,7 @@ class PatternSource(ImageSource):
         for column in expression.groupindex.keys() - {"channel"}:
             columns[column] = [meaning[column] for meaning in meanings.values()]
         self._labels = columns.get("label")
-        super().__init__(folder, meanings, None, columns.get("group"), list(files.values()))
+        super().__init__(folder, meanings, None, columns.get("group", ()), list(files.values()))
         if files:
             warn_once(f"{folder}: channels {' '.join(self.channel_names)}")
 

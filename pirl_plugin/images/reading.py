@@ -30,6 +30,11 @@ class PixelType(NamedTuple):
         """The level that statistics count as 1: 255 for uint8; other dtypes keep their units."""
         return 255 if self.dtype == torch.uint8 else 1
 
+    @property
+    def gray(self) -> torch.Tensor:
+        """A gray image of this type, 224 px, in place of an unreadable one."""
+        return torch.full((self.channels, 224, 224), 128, dtype=self.dtype)
+
 
 RGB = PixelType(3, torch.uint8)
 

@@ -31,8 +31,6 @@ from pirl_plugin.system.files import digest_of
 from pirl_plugin.system.watcher import waiting
 from pirl_plugin.views import IMAGENET_MEAN, IMAGENET_STD
 
-_GRAY = 128  # gray level of the image that replaces an unreadable one
-_GRAY_SIDE = 224  # pixels
 _MOST_WORKERS = 1024
 _NO_ROW = -1  # a process has read none yet
 _SAMPLE = 9  # images
@@ -53,10 +51,11 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         path: the user's folder or file.
         images: image paths, relative to ``root``.
         root: folder that the paths are relative to; ``path`` itself if None.
-        groups: one group name per image; None: no images belong together.
+        groups: one group name per image, or None; empty: no images belong together.
         channel_files: for images with one file per channel, channel → path for each image.
 
     Attributes:
+        group_names: one group name per image; None: it belongs to no group.
         channel_names: the channels in order; empty if each image is one file.
         nodata: the user's value for missing pixels, if the images were opened with one.
 
@@ -74,14 +73,14 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         path: str | os.PathLike[str],
         images: Iterable[str],
         root: str | None = None,
-        groups: list[str | None] | None = None,
+        groups: Sequence[str | None] = (),
         channel_files: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self.path = os.fspath(path)
         self._root = self.path if root is None else root
         # Arrays of bytes, because forked workers would copy a list's strings.
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
-        self._groups = groups
+        self.group_names = list(groups) or [None] * len(self._images)
         self.channel_names = tuple(natural_order(set().union(*channel_files)))
         self._channel_files = {
             name: np.array([os.fsencode(files.get(name, "")) for files in channel_files], np.bytes_)
@@ -123,8 +122,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         """
         image = self.try_read(row, size, reading)
         if image is None:
-            shape = (reading.pixel_type.channels, _GRAY_SIDE, _GRAY_SIDE)
-            return torch.full(shape, _GRAY, dtype=reading.pixel_type.dtype), False
+            return reading.pixel_type.gray, False
         pixels, missing = image
         if missing is not None:
             if not reading.mean:
@@ -316,21 +314,16 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return self.named_classes.indices
 
     def groups(self) -> NDArray[np.int64] | None:
-        """Return one group per image, int64 (N,); None if the user named no groups.
+        """Return one group per image, int64 (N,); None if no image has one.
 
         Images with equal numbers belong together, such as those of one patient, plate or video. An
         image without a group has a number of its own.
         """
-        names = self.group_names()
-        if names is None:
+        if not any(self.group_names):
             return None
         first_row: dict[object, int] = {}
-        numbers = [first_row.setdefault(name or row, row) for row, name in enumerate(names)]
-        return np.array(numbers, np.int64)
-
-    def group_names(self) -> list[str | None] | None:
-        """Return one group name per image; None if the user named no groups."""
-        return self._groups
+        names = enumerate(self.group_names)
+        return np.array([first_row.setdefault(name or row, row) for row, name in names], np.int64)
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found by this process and its loader workers."""

@@ -81,14 +81,11 @@ def test_folder_names__are_classes_even_if_odd(tmp_path):
     """16 images in 4 classes were read as 8 images in 2 classes."""
     root = write_kind("folder", tmp_path, {"train": images(ODD), "val": images(ODD)})
     folders = ImageFolder(root / "train")
-    lists = "".join(f"{path}\n" for path, _ in folders.samples)
-    (root / "list.txt").write_text(lists)
     for source in (
         open_source(root / "train"),
         open_source(folders),
         open_source(Subset(folders, range(len(ODD)))),
         open_source(ConcatDataset([folders, folders])),
-        open_source(root / "list.txt"),
     ):
         assert source.classes == sorted(ODD)
         assert source.labels()[: len(ODD)].tolist() == list(range(len(ODD)))

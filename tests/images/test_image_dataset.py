@@ -71,7 +71,7 @@ def test_class_instead_of_instance__is_refused_before_a_worker_reads():
         ImageDataset(PHOTOS, pirl.JigsawViews)
 
 
-def test_unreadable__has_zeros_in_readable_shapes():
+def test_unreadable__has_zeros_in_the_views_shapes():
     data = ImageDataset([None, *PHOTOS, None], CALLABLES["v1"])
     (batch,) = DataLoader(data, 5, collate_fn=collate_views)
     assert batch["images"].shape == (5, 3, 16, 16)
@@ -79,7 +79,7 @@ def test_unreadable__has_zeros_in_readable_shapes():
     assert batch["index"].tolist() == [-1, 1, 2, 3, -1]
     named = ImageDataset([None, *PHOTOS], with_generator)[0]
     assert named["drawn"].tolist() == [0, 0, 0]
-    assert named["size"] == (24, 20)
+    assert named["size"] == (224, 224)
 
 
 def test_dataset__refuses_all_unreadable_images():

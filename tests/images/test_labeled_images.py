@@ -164,7 +164,7 @@ BURSTS = Columns(pattern=r".*/(?P<group>\d+)_.*")
 
 def test_groups__are_held_out_together(bursts, tmp_path, capsys):
     images = open_labeled(bursts, columns=BURSTS)
-    train, test = set(images.train.group_names()), set(images.test.group_names())
+    train, test = set(images.train.group_names), set(images.test.group_names)
     assert not train & test
     assert 3 <= len(test) <= 5
     assert sorted(contents(images)[1]) == ["0", "1"]
