@@ -151,7 +151,7 @@ def test_list__is_refused_if_not_in_utf8(folder, tmp_path, subtests):
                 if is_read:
                     assert str(folder / "é" / "é.png") in open_source(folder / name).paths()
                 else:
-                    with pytest.raises(ValueError, match="is not UTF-8: .* in position"):
+                    with pytest.raises(ValueError, match=r"is not UTF-8: .* in position"):
                         open_source(folder / name)
     np.save(folder / "a.npy", np.array([b"a/1.png", "é/é.png".encode("cp1252")]))
     with pytest.raises(ValueError, match=r"a\.npy: expected an array"):
