@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
 from pirl_plugin.system.failures import Refused, check_name
-from pirl_plugin.system.files import locked_file
+from pirl_plugin.system.files import locked_file, remove
 from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.text import printable, truncate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from pirl_plugin.checkpoints.classifier import Classifier
-    from pirl_plugin.evaluation.feature_gallery import Gallery
-    from pirl_plugin.evaluation.feature_store import FeatureFile
+    from pirl_plugin.evaluation.features import Batch
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.source import ImageSource
+    from pirl_plugin.models.trunks import AnyTrunk
 
 _MOST_NAMES = 30  # of classes
 
@@ -32,23 +32,21 @@ def main(argv: list[str]) -> None:
     """Write the file, and print unreadable images."""
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.crops", options.workers)
-    import torch
+    import numpy as np
 
     from pirl_plugin.evaluation.embed_report import write_report
-    from pirl_plugin.evaluation.feature_gallery import Gallery
-    from pirl_plugin.evaluation.feature_store import FeatureFile
-    from pirl_plugin.evaluation.features import fill
+    from pirl_plugin.evaluation.feature_gallery import Gallery, real_paths
+    from pirl_plugin.evaluation.feature_store import OWN_FILE, identify_images, read_features
     from pirl_plugin.evaluation.pictures import page_images
     from pirl_plugin.evaluation.report import open_report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.opening import open_source
-    from pirl_plugin.images.source import content_stamp
 
     request = Request.of_options(options)
     with locked_file(options.out, "--out"):
         source = open_source(options.data, columns=request.columns)
         trunk = request.load_network(source)
-        print(f"images: {source.summary()}, {_labels(source)}")
+        print(f"images: {source.summary()}, {_describe_labels(source)}")
         layer, classifier = _choose_layer(request)
         report = open_report(options.report, options.show, source, request.weights, trunk)
         if options.sort_into is not None:
@@ -56,42 +54,55 @@ def main(argv: list[str]) -> None:
         if options.out.suffix == ".parquet":
             import pyarrow  # noqa: F401 (fails before the features are computed)
 
-        description = request.identify_features(trunk, layer)
-        gallery = None if options.nearest is None else Gallery(options.nearest, description)
-        # A complete file is reused only with an equal identity, so all options that change its
-        # content belong in it.
-        stamp = None if options.nearest is None else content_stamp(options.nearest)
-        file = FeatureFile(options.out, {**description, "--nearest": stamp}, source, options.data)
+        network = request.identify_features(trunk, layer)
+        gallery = None if options.nearest is None else Gallery(options.nearest, network)
+        identity = {**network, **identify_images(source)}
+        parts = options.out.with_name(f"{options.out.name}.unfinished")
+        if options.out.exists():
+            _, computed = read_features(options.out, identity, OWN_FILE)
+        elif gallery is not None and {**gallery.identity, **identity} == gallery.identity:
+            computed = gallery.computed
+        else:
+            computed = _compute(request, parts, identity, source, trunk)
+        (features,) = computed.features
+        rows = computed.readable.nonzero()[:, 0].tolist()
+        columns: dict[str, NDArray[Any]] = {}
+        if classifier is not None:
+            predicted, probability = classifier.predict(features)
+            columns["predicted"] = np.array(classifier.classes)[predicted]
+            columns["probability"] = probability.numpy()
         if gallery is not None:
-            gallery.fill(file)
-        fill(file, trunk, layer, request.batch, request.workers)
-        features = torch.from_numpy(file.features)
-        digests = torch.from_numpy(file.digests)
-        columns = _columns(features, file.paths, classifier, gallery)
+            columns |= gallery.find_nearest(real_paths(source, rows), features)
 
-        if not file.columns or not file.columns.issuperset(columns):
-            _write(file, features, columns, options.no_features)
+        _write(options, identity, source, computed, columns)
+        remove(parts)
         if options.sort_into is not None:
-            _sort(file, columns, options.sort_into, options.min_probability)
-        for name in file.unreadable_names:
-            print(f"unreadable, skipped: {printable(name)}")
-        print(f"{options.out}: {len(features):,} images, layer {layer}")
+            _sort(options, source, rows, columns)
+        print(f"{options.out}: {len(rows):,} images, layer {layer}")
         if report is not None:
-            images = page_images(source, file.rows, report.display)
+            shown = page_images(source, rows, report.display)
             if classifier is not None:
-                predictions = classifier.predict(features)
-                images = images.with_predictions(slice(None), *predictions, classifier.classes)
-            write_report(report, images, features, digests, layer)
+                shown = shown.with_predictions(
+                    slice(None), predicted, probability, classifier.classes
+                )
+            write_report(report, shown, features, computed.digests, layer)
 
 
-def _labels(source: ImageSource) -> str:
+def _describe_labels(source: ImageSource) -> str:
     """Return the number of classes and their names, or ``unlabeled``."""
+    classes = _classes(source)
+    if not classes:
+        return "unlabeled"
+    return f"{len(classes)} classes: {truncate(classes, _MOST_NAMES)}"
+
+
+def _classes(source: ImageSource) -> list[str]:
+    """Return the class names; none for unlabeled images."""
     from pirl_plugin.images.classes import NoLabels
 
     with suppress(NoLabels):
-        if source.classes:
-            return f"{len(source.classes)} classes: {truncate(source.classes, _MOST_NAMES)}"
-    return "unlabeled"
+        return source.classes
+    return []
 
 
 def _choose_layer(request: Request) -> tuple[str, Classifier | None]:
@@ -128,54 +139,85 @@ def _claim_folder(
     claim_sorted(options.sort_into, source, classifier)
 
 
-def _columns(
-    features: Tensor,
-    paths: NDArray[np.str_],
-    classifier: Classifier | None,
-    gallery: Gallery | None,
-) -> dict[str, NDArray[Any]]:
-    """Return predictions and nearest images for features ``(N, D)``, each ``(N,)``."""
-    import numpy as np
+def _compute(
+    request: Request, parts: Path, identity: dict[str, Any], source: ImageSource, trunk: AnyTrunk
+) -> Batch:
+    """Compute the features, except for those that a stopped command stored in ``parts``."""
+    import torch
 
-    columns: dict[str, NDArray[Any]] = {}
-    if classifier is not None:
-        index, probability = classifier.predict(features)
-        columns["predicted"] = np.array(classifier.classes)[index]
-        columns["probability"] = probability.numpy()
-    if gallery is not None:
-        columns |= gallery.find_nearest(paths, features)
-    return columns
+    from pirl_plugin.evaluation.feature_store import store_batches
+    from pirl_plugin.evaluation.features import collect, compute_features
+    from pirl_plugin.system.watcher import resumable
+
+    compute = partial(
+        compute_features,
+        [trunk],
+        source,
+        trunk.network_config,
+        batch=request.batch,
+        workers=request.workers,
+        layers=[identity["layer"]],
+    )
+    count = len(source)
+    with resumable():
+        return collect(store_batches(parts, identity, count, compute), count, torch.float32)
 
 
 def _write(
-    file: FeatureFile, features: Tensor, columns: dict[str, NDArray[Any]], no_features: bool
+    options: argparse.Namespace,
+    identity: dict[str, Any],
+    source: ImageSource,
+    computed: Batch,
+    columns: dict[str, NDArray[Any]],
 ) -> None:
-    """Write ``--out``; without features, order rows by class and probability, or similarity."""
+    """Write ``--out``, and print unreadable images."""
     import numpy as np
 
-    if not no_features:
-        file.write({**columns, "features": features.numpy()})
-        return
-    order = None
-    if "predicted" in columns:
-        order = np.lexsort((-columns["probability"], columns["predicted"]))
-    elif "similarity" in columns:
-        order = np.argsort(-columns["similarity"], kind="stable")
-    file.write(columns, order)
+    from pirl_plugin.evaluation.feature_gallery import real_paths, stamps_of
+    from pirl_plugin.evaluation.feature_store import write_features
+    from pirl_plugin.evaluation.feature_tables import write_table
+    from pirl_plugin.evaluation.pictures import label_names
+
+    prefix = os.path.join(options.data, "")
+    names = np.array([path.removeprefix(prefix) for path in source.paths()], np.str_)
+    readable = computed.readable.numpy()
+    files = names[readable]
+    unreadable = names[~readable]
+    classes = _classes(source)
+    labels = source.labels()[readable] if classes else None
+    if options.out.suffix != ".npz":
+        table = {"file": files}
+        if labels is not None:
+            table |= {"label": labels, "class": label_names(classes, labels)}
+        table |= columns
+        if not options.no_features:
+            table["features"] = computed.features[0].numpy()
+        write_table(options.out, table)
+    else:
+        if labels is not None:
+            columns = {**columns, "labels": labels, "classes": np.array(classes)}
+        paths = real_paths(source, np.flatnonzero(readable).tolist())
+        columns |= {"files": files, "paths": paths, "stamps": stamps_of(paths)}
+        write_features(options.out, identity, computed, unreadable=unreadable, **columns)
+    for name in unreadable.tolist():
+        print(f"unreadable, skipped: {printable(name)}")
 
 
 def _sort(
-    file: FeatureFile, columns: dict[str, NDArray[Any]], folder: Path, min_probability: float
+    options: argparse.Namespace,
+    source: ImageSource,
+    rows: list[int],
+    columns: dict[str, NDArray[Any]],
 ) -> None:
     """Link the images into folders, by predicted class."""
     import numpy as np
 
     from pirl_plugin.evaluation.sorting import UNSURE, sort_images
 
-    is_sure = columns["probability"] >= min_probability
+    is_sure = columns["probability"] >= options.min_probability
     folders = np.where(is_sure, columns["predicted"], UNSURE)
-    sort_images(folder, file.source, file.rows, folders.tolist())
-    print(f"{folder}: {len(file.rows):,} images in one folder per class")
+    sort_images(options.sort_into, source, rows, folders.tolist())
+    print(f"{options.sort_into}: {len(rows):,} images in one folder per class")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -17,25 +17,23 @@ from pirl_plugin.system.text import printable
 _ROW_GROUP = 4096
 
 
-def write_table(
-    path: Path,
-    columns: Mapping[str, NDArray[Any]],
-    order: NDArray[np.int64] | None = None,
-) -> None:
-    """Write a table.
+def write_table(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    """Write a table; without features, order it by class and probability, or by similarity.
 
     Args:
         path: ``.csv`` or ``.parquet``.
         columns: name → ``(N,)``; perhaps ``features``, ``(N, D)``, as the last one.
-        order: int64 ``(N,)``, row order; None: as passed.
     """
+    order = np.arange(len(columns["file"]))
+    if "features" not in columns and "predicted" in columns:
+        order = np.lexsort((-columns["probability"], columns["predicted"]))
+    elif "features" not in columns and "similarity" in columns:
+        order = np.argsort(-columns["similarity"], kind="stable")
     table: dict[str, NDArray[Any]] = {}
     for name, values in columns.items():
-        if order is not None:
-            values = values[order]
         if values.dtype.kind == "U":  # file and folder names need not be UTF-8
             values = np.array(list(map(printable, values.tolist())), object)
-        table[name] = values
+        table[name] = values[order]
     write = _write_csv if path.suffix == ".csv" else _write_parquet
     with atomic_write(path) as file:
         write(file, table)

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from pirl_plugin.evaluation.crops import Crops, config_for, read_crops
-from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.models.trunks import (
-    AnyTrunk,
     evaluating,
     layer_features,
     pooled_features,
 )
 from pirl_plugin.system.console import put
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.watcher import resumable
 
 # Larger tensors come from the operating system at each layer, and a CPU spends more time on that
 # than on the layers: with EfficientNet-Lite0 at 128 px, 26 ms per image for batches of 128 images,
 # and 8 ms for 16.
 _CPU_BATCH = 16
-_MOST_HALF = torch.finfo(torch.float16).max
+
+
+class Batch(NamedTuple):
+    """Features for B images, of which R are readable.
+
+    Attributes:
+        features: floating ``(R, D)`` for each layer of each network.
+        readable: bool ``(B,)``, whether each image is readable.
+        digests: int64 ``(R,)``, equal for images whose crops have equal pixels.
+    """
+
+    features: list[Tensor]
+    readable: Tensor
+    digests: Tensor
 
 
 def extract_features(
@@ -86,49 +96,15 @@ def extract_features(
         f"features for {config}{f'; to change a default: {arguments}' if arguments else ''}\n",
         "stderr",
     )
-    rows = range(len(source))
-    features = torch.empty(0)
-    readable = torch.zeros(0, dtype=torch.bool)
+    count = len(source)
     with evaluating(trunk):
-        for (part,), valid, _ in compute_features([trunk], source, config, rows, batch, workers):
-            if len(readable) == 0:  # one tensor, because joining parts would need twice the memory
-                features = torch.empty(len(rows), part.shape[1])
-            start = len(readable)
-            features[start : start + len(part)] = part
-            readable = torch.cat([readable, valid])
-    features[~readable] = torch.nan
+        batches = compute_features([trunk], source, config, range(count), batch, workers)
+        (features,), readable, _ = collect(batches, count, torch.float32)
+    if not readable.all():
+        rows = torch.full((count, features.shape[1]), torch.nan)
+        rows[readable] = features
+        features = rows
     return features, readable
-
-
-def fill(
-    file: FeatureFile,
-    trunk: AnyTrunk,
-    layer: str,
-    batch: int,
-    workers: int | None,
-) -> None:
-    """Compute the features that a file lacks.
-
-    Args:
-        file: the file.
-        trunk: the network, in evaluation mode.
-        layer: layer name.
-        batch: number of images at a time.
-        workers: see :func:`compute_features`.
-
-    Raises:
-        Refused: no image is readable.
-    """
-    rows = range(len(file.readable), len(file.source))
-    if rows:
-        config = trunk.network_config
-        with resumable():
-            parts = compute_features([trunk], file.source, config, rows, batch, workers, [layer])
-            for part in parts:
-                file.append(part)
-    if not file.readable.any():
-        file.discard()
-    _require_readable(file.readable)
 
 
 @torch.no_grad()
@@ -154,8 +130,8 @@ def compute_features(
         layers: layer names; None: the modules' outputs.
 
     Yields:
-        Features for each layer of each trunk, with the first trunk's features first, on the trunks'
-        device. An image whose features are not finite counts as unreadable.
+        Readable images' features for each layer of each trunk, with the first trunk's features
+        first, on the trunks' device. An image whose features are not finite counts as unreadable.
     """
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
@@ -181,43 +157,39 @@ def compute_features(
                 f"its features are not finite; its values range from {low:.5g} to {high:.5g}",
             )
         start += len(valid)
-        yield Batch(features, valid & is_finite, digests)
+        readable = valid & is_finite
+        yield Batch([part[readable] for part in features], readable, digests[readable])
 
 
-def collect(batches: Iterable[Batch]) -> Batch:
-    """Return the readable images' features in memory, as float16 ``(N, D)``.
+def collect(batches: Iterable[Batch], count: int, dtype: torch.dtype = torch.float16) -> Batch:
+    """Join batches in memory.
+
+    Rows that ``dtype`` cannot hold are scaled, which keeps their cosines: deep networks with random
+    weights produce features up to 1e12.
 
     Args:
         batches: features for all images.
+        count: number of images.
+        dtype: floating type of the joined features.
 
     Raises:
         Refused: no image could be read.
     """
-    halves = []
+    joined: list[Tensor] = []
     readable = []
     digests = []
+    stop = 0
     for batch in batches:
-        halves.append([_to_half(part[batch.readable]).cpu() for part in batch.features])
+        if not joined:  # complete tensors, because joining parts would need twice the memory
+            joined = [torch.empty(count, part.shape[1], dtype=dtype) for part in batch.features]
+        start = stop
+        stop += len(batch.digests)
+        for features, part in zip(joined, batch.features, strict=True):
+            largest = part.abs().amax(dim=1, keepdim=True)
+            scale = (largest / torch.finfo(dtype).max).clamp(min=1)
+            features[start:stop] = part / scale
         readable.append(batch.readable)
-        digests.append(batch.digests[batch.readable])
-    is_readable = torch.cat(readable)
-    _require_readable(is_readable)
-    features = [torch.cat(parts) for parts in zip(*halves, strict=True)]
-    return Batch(features, is_readable, torch.cat(digests))
-
-
-def _require_readable(readable: Tensor) -> None:
-    """Raise ``Refused`` if none of the images could be read."""
-    if not readable.any():
-        raise Refused(
-            f"None of the {len(readable):,} images could be read; see the warnings above."
-        )
-
-
-def _to_half(features: Tensor) -> Tensor:
-    """Round ``(N, D)`` to float16; scale rows that would overflow, which keeps their cosines.
-
-    Deep networks with random weights produce features up to 1e12.
-    """
-    largest = features.abs().amax(dim=1, keepdim=True)
-    return (features / (largest / _MOST_HALF).clamp(min=1)).half()
+        digests.append(batch.digests)
+    if stop == 0:
+        raise Refused(f"None of the {count:,} images could be read; see the warnings above.")
+    return Batch([features[:stop] for features in joined], torch.cat(readable), torch.cat(digests))

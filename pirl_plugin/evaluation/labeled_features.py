@@ -121,5 +121,5 @@ def labeled_features(
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
     config = networks[0].network_config
     batches = compute_features(networks, images.joined, config, rows, batch, workers, layers)
-    features, readable, digests = collect(batches)
+    features, readable, digests = collect(batches, len(rows))
     return LabeledFeatures(images, torch.tensor(rows)[readable], features, digests)

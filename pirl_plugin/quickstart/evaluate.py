@@ -51,7 +51,7 @@ def evaluate(data: Data, trunk: AnyTrunk, title: str) -> Evaluated:
     if data.labeled is None:
         rows = torch.tensor(evenly_spaced(len(data.train), _UNLABELED))
         batches = compute_features([trunk], data.train, config, rows.tolist(), workers=0)
-        (features,), readable, _ = collect(batches)
+        (features,), readable, _ = collect(batches, len(rows))
         return Evaluated(page_images(data.train, rows[readable].tolist(), display), features)
     networks = {title: trunk, "Random": untrained(trunk)}
     layers, measured = compare_layers(networks, data.labeled, workers=0)

@@ -115,7 +115,7 @@ def test_embed__resumes_after_the_last_batch(checkpoint, photos, tmp_path, monke
         embed(checkpoint, folder, file)
     other = tmp_path / "other.npz"
     np.savez(other, features=np.zeros(3))
-    with pytest.raises(ValueError, match=r"other\.npz is damaged, or another program wrote it"):
+    with pytest.raises(ValueError, match=r"other\.npz is damaged, or another program or version"):
         embed(checkpoint, folder, other)
 
 

@@ -3,8 +3,8 @@
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.evaluation.feature_store import Batch, FeatureFile
-from pirl_plugin.evaluation.features import compute_features
+from pirl_plugin.evaluation.feature_store import store_batches
+from pirl_plugin.evaluation.features import Batch, compute_features
 from pirl_plugin.images.decode import MAX_PIXELS
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.models.network_config import NetworkConfig
@@ -44,16 +44,14 @@ def test_center_crop__is_the_one_behind_published_figures():
 
 
 def test_parts__are_not_written_through_planted_links(tmp_path):
-    file = tmp_path / "e.npz"
     parts = tmp_path / "e.npz.unfinished"
     victim = tmp_path / "victim"
     victim.mkdir()
     parts.symlink_to(victim)
-    source = MapSource([torch.zeros(3, 8, 8)] * 2)
     readable = torch.ones(1, dtype=torch.bool)
     batch = Batch([torch.ones(1, 2)], readable, torch.zeros(1, dtype=torch.int64))
-    FeatureFile(file, {}, source).append(batch)
+    next(store_batches(parts, {}, 2, lambda rows: [batch]))
     assert list(victim.iterdir()) == []
     (parts / "1.npz").symlink_to(victim / "1.npz")  # where the next batch goes
-    FeatureFile(file, {}, source).append(batch)  # resumes
+    assert len(list(store_batches(parts, {}, 2, lambda rows: [batch]))) == 2  # resumes
     assert list(victim.iterdir()) == []

@@ -14,8 +14,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.crops import Crops
-from pirl_plugin.evaluation.feature_store import Batch
-from pirl_plugin.evaluation.features import collect, compute_features
+from pirl_plugin.evaluation.features import Batch, collect, compute_features
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.reading import Reading
@@ -117,7 +116,7 @@ def test_compute_features__match_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
     batches = compute_features([trunk], source, NetworkConfig(size=32), range(12), batch=5)
-    collected = collect(batches)
+    collected = collect(batches, 12)
     expected = trunk(normalize_images(pixels(Crops(source, 32, Reading()))))
     torch.testing.assert_close(collected.features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert collected.readable.all()
@@ -166,7 +165,7 @@ def test_features__keep_direction_beyond_float16_range():
     features = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
     features[1:] *= 1e12
     batch = Batch([features], torch.ones(12, dtype=torch.bool), torch.arange(12))
-    half = collect([batch]).features[0].float()
+    half = collect([batch], 12).features[0].float()
     torch.testing.assert_close(half[0], features[0], rtol=1e-3, atol=0)
     cosines = torch.nn.functional.cosine_similarity(half, features)
     torch.testing.assert_close(cosines, torch.ones(12))

@@ -94,7 +94,7 @@ def write_report(
     batches = compute_features(
         [tuned], images.joined, tuned.network_config, test_rows, workers=request.workers
     )
-    computed = collect(batches)
+    computed = collect(batches, len(test_rows))
     numbers = computed.readable.nonzero()[:, 0] + measured.num_train
     predictions = classifier.predict(computed.features[0])
     page_images = measured.show(report.display).with_predictions(
