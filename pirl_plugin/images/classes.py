@@ -110,8 +110,8 @@ def name_classes(
     except TypeError:
         several = next((label for label in labels if not isinstance(label, Hashable)), None)
         raise NoLabels(
-            f"{context}: an image has the label {several!r}, but classification needs one class "
-            f"per image."
+            f"{context}: an image has the label {repr(several)[:100]}, but classification needs "
+            f"one class per image."
         ) from None
     name_of_label: dict[Any, str | None] = {None: None}
     for label in counts:

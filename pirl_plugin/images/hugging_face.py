@@ -7,11 +7,8 @@ The package ``datasets`` opens files on disk one by one. Its own functions for f
 from __future__ import annotations
 
 import glob
-import json
 import os
 import sys
-from pathlib import Path, PurePath
-from textwrap import shorten
 from typing import Any
 
 from pirl_plugin.images.classes import (
@@ -130,15 +127,8 @@ class HuggingFaceSource(MapSource):
 
         column = self._find_column("label")
         kind = self.dataset.features[column]
-        is_named = isinstance(kind, datasets.ClassLabel)
-        is_plain = isinstance(kind, datasets.Value) and "binary" not in kind.dtype
-        if not (is_named or is_plain):
-            raise NoLabels(
-                f"{self.path}: the column {column!r} has values of type {shorten(str(kind), 60)}, "
-                f"but classification needs one class per image."
-            )
         values = self._values_of(column)
-        if not is_named:
+        if not isinstance(kind, datasets.ClassLabel):
             return name_classes(values, context=self.path, missing=MISSING_VALUES)
         names = list(map(str, kind.names))
         name_of_number = dict(enumerate(names))  # −1 is a missing label
@@ -206,11 +196,11 @@ def data_files(path: str) -> list[str]:
     """Return a data set's files: Arrow files from ``save_to_disk``, or Parquet files.
 
     Raises:
-        Refused: the path is a folder with several splits, or ``state.json`` names files elsewhere.
+        Refused: the path is a folder with several splits, or Arrow files are missing.
         FileNotFoundError: the files do not exist.
     """
     if os.path.isfile(os.path.join(path, STATE)):
-        return _arrow_files(Path(path))
+        return _arrow_files(path)
     if os.path.isdir(path):
         raise Refused(
             f"{path} has no {STATE}. Pass the folder of one split, such as {path}/train, or "
@@ -222,19 +212,19 @@ def data_files(path: str) -> list[str]:
     return files
 
 
-def _arrow_files(folder: Path) -> list[str]:
-    """Return the Arrow files from ``save_to_disk`` in row order."""
-    try:
-        entries = json.loads((folder / STATE).read_bytes())["_data_files"]
-        paths = [PurePath(entry["filename"]) for entry in entries]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Refused(f"{folder / STATE} is damaged ({error}). Save the data set again.") from None
-    if not paths:
-        raise Refused(f"{folder / STATE} names no files. Save the data set again.")
-    for path in paths:
-        if path.name != str(path):
-            raise Refused(f"{folder / STATE} names {path}, outside its own folder.")
-    return [str(folder / path) for path in paths]
+def _arrow_files(folder: str) -> list[str]:
+    """Return the Arrow files from ``save_to_disk`` in row order.
+
+    They are found by their names, ``data-00000-of-00002.arrow``, because ``state.json`` may name
+    files elsewhere.
+    """
+    names = sorted(glob.glob("data-*.arrow", root_dir=folder))
+    if not names or not names[-1].endswith(f"-of-{len(names):05}.arrow"):
+        raise Refused(
+            f"{folder} has {len(names)} files data-…-of-….arrow, not as many as their names say. "
+            f"Copy the data set again, or save it in a new folder."
+        )
+    return [os.path.join(folder, name) for name in names]
 
 
 def open_data_files(files: list[str]) -> Any:

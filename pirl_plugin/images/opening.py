@@ -44,7 +44,7 @@ from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
-from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.failures import Refused
 
 _METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
 
@@ -147,11 +147,8 @@ def open_named(
 
 def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     """Open a list of folders or images."""
-    first = paths[:8]  # a few show whether the list contains folders or images
-    if not any(map(os.path.exists, first)):
-        raise MissingFile(f"{paths[0]} does not exist.")
     images: Iterable[str] = map(os.fspath, paths)
-    if any(map(os.path.isdir, first)):
+    if any(map(os.path.isdir, paths[:8])):
         images = chain.from_iterable(FolderSource(folder).paths() for folder in images)
     return ImageSource("the list", images, root="")
 

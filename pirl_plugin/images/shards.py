@@ -32,7 +32,6 @@ from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.text import truncate
 
-_LARGEST_LABEL = 4096  # bytes in a .cls
 _LARGEST_PADDING = 1 << 20  # zero bytes at the end of a tar; tar pads to 10,240 by default
 
 
@@ -132,14 +131,13 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
         skipped: counts skipped members, by reason.
 
     Returns:
-        Name → the member with the content, in tar order (a hard link has the content of the member
-        that it links to); and WebDataset's key, in lower case → label.
+        Name → member, in tar order; and WebDataset's key, in lower case → label.
 
     Raises:
         ValueError: it is not a complete tar.
     """
-    contents: dict[str, tarfile.TarInfo] = {}  # name → the member with the content
-    labels: dict[str, str] = {}  # key → label
+    contents: dict[str, tarfile.TarInfo] = {}
+    labels: dict[str, str] = {}
     try:
         with (
             open(path, "rb", opener=open_regular) as file,
@@ -149,18 +147,14 @@ def scan_tar(path: str, skipped: Counter[str]) -> tuple[dict[str, tarfile.TarInf
                 name = os.path.normpath(member.name)  # for ./cat/1.jpg
                 if member.isdir() or os.path.basename(name).startswith("."):
                     continue
-                target = os.path.normpath(member.linkname)
-                content = contents.get(target) if member.islnk() else member
-                stem, suffix = os.path.splitext(name)
-                if content is None or not content.isreg():
+                if not member.isreg():
                     skipped["links and devices"] += 1
                     continue
-                if name in contents:
-                    skipped["names that occur twice in a tar"] += 1
-                contents[name] = content  # the last one, as when unpacking
-                if suffix.lower() == ".cls" and content.size <= _LARGEST_LABEL:
-                    text = tar.extractfile(content).read()  # type: ignore[union-attr]
-                    labels[stem.lower()] = text.decode().strip()
+                contents[name] = member  # the last one, as when unpacking
+                stem, suffix = os.path.splitext(name.lower())
+                if suffix == ".cls":
+                    text = tar.extractfile(member).read()  # type: ignore[union-attr]
+                    labels[stem] = text.decode().strip()
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a complete tar ({error}). Create it again.") from None
     return contents, labels
