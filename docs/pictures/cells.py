@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch.utils.data import DataLoader
 
 import pirl_plugin as pirl
-from pirl_plugin.evaluation.knn import find_neighbors, same_class_share
+from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.pictures import choose_display
 
 EPOCHS = 40
@@ -92,9 +92,8 @@ def main(folder):
     untrained = nearest(pirl.WideResNet(10, width=0.25, in_channels=3), data.source)
     rows = nearest(train(data), data.source)
     for name, found in (("PIRL", rows), ("untrained", untrained)):
-        print(
-            name, f"{same_class_share(found, labels, labels):.0f} % of them are in the same phase"
-        )
+        share = (labels[found] == labels[:, None]).float().mean()
+        print(name, f"{100 * share:.0f} % of them are in the same phase")
     draw(data.source, labels, rows)
 
 

@@ -7,8 +7,6 @@ similarity s_i to the test feature vote for their class with weight exp(s_i / τ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -89,16 +87,6 @@ def leave_one_out_accuracy(
     rows, cosines = find_neighbors(features, features, k, leave_one_out=True, groups=groups)
     predicted = vote(rows, cosines, labels, temperature)
     return 100.0 * int((predicted == labels).sum()) / len(labels)
-
-
-def chance_top1(train_labels: Tensor, test_labels: Tensor) -> float:
-    """Return the accuracy of always predicting the class most frequent in training, in percent.
-
-    Example:
-        >>> chance_top1(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 0, 1]))
-        25.0
-    """
-    return percent_right(test_labels == train_labels.mode().values)
 
 
 @torch.no_grad()
@@ -205,52 +193,9 @@ def vote(
     return predicted.to(train_labels.device)
 
 
-def classify(
-    test: Tensor,
-    train: Tensor,
-    train_labels: Tensor,
-    ks: Sequence[int],
-    temperature: float,
-    device: torch.device | None = None,
-) -> tuple[Tensor, list[Tensor]]:
-    """Classify test images for several numbers of neighbors.
-
-    Args:
-        test: floating ``(M, D)``.
-        train: floating ``(N, D)``.
-        train_labels: int64 ``(N,)``.
-        ks: numbers of neighbors that vote.
-        temperature: τ in the votes exp(s / τ).
-        device: where to compare features; None: on the training features' device.
-
-    Returns:
-        int64 ``(M, max k)``, the nearest training images, nearest first, on the CPU; and for each
-        k, the predicted classes, int64 ``(M,)``.
-    """
-    rows, cosines = find_neighbors(test, train, max(ks), device=device)
-    predicted = [vote(rows[:, :k], cosines[:, :k], train_labels, temperature) for k in ks]
-    return rows.cpu(), predicted
-
-
 def percent_right(is_right: Tensor) -> float:
     """Return the share of correct answers, bool ``(M,)``, in percent with two decimals."""
     return round(100.0 * int(is_right.sum()) / len(is_right), 2)
-
-
-def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) -> float:
-    """Return the percentage of neighbors with the query's class (precision at k).
-
-    Args:
-        rows: (M, k) int64, from :func:`find_neighbors`.
-        train_labels: (N,) int64.
-        test_labels: (M,) int64.
-
-    Example:
-        >>> same_class_share(torch.tensor([[0, 1]]), torch.tensor([5, 7]), torch.tensor([7]))
-        50.0
-    """
-    has_class = train_labels[rows] == test_labels[:, None]
-    return 100.0 * has_class.float().mean().item()
 
 
 def _check_labels(name: str, labels: Tensor, count: int) -> None:

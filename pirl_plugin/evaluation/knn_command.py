@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
 
         measured, comparison = _compute(request, networks, images, options)
         measured.warn_about_equal_images()
-        nearest, predicted, results = _measure(measured, options, device)
+        predictions, results = _measure(measured, options, device)
         results |= {
             "near_equal": images.near_equal,
             "top1_by_layer": {} if comparison is None else comparison.top1,
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
 
         print(_summary(results))
         if report is not None:
-            _write_page(report, results, measured, nearest, predicted, comparison)
+            _write_page(report, results, measured, predictions, comparison)
         if options.out is not None:
             write_json(options.out / RESULTS, results)
 
@@ -76,15 +76,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--out", type=arguments.output_folder, help="folder for results.json")
-    number = arguments.WholeNumber(1)
-    add(
-        "-k",
-        "--k",
-        type=number,
-        nargs="+",
-        default=[20],
-        help="numbers of neighbors (default: 20); the first gives knn_top1",
-    )
+    neighbors = "number of neighbors that vote (default: %(default)s)"
+    add("-k", "--k", type=arguments.WholeNumber(1), default=20, help=neighbors)
     temperature = "temperature for the votes (default: %(default)s)"
     add("--temperature", type=float, default=0.07, help=temperature)
     add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")
@@ -107,51 +100,49 @@ def _compute(
         trunks = list(networks.values())
         return labeled_features(trunks, [request.layer], images, None, batch, workers), None
     comparison, measured = compare_layers(
-        networks, images, options.k[0], options.temperature, batch, workers
+        networks, images, options.k, options.temperature, batch, workers
     )
     return measured, comparison
 
 
 def _measure(
     measured: LabeledFeatures, options: argparse.Namespace, device: torch.device
-) -> tuple[Tensor, Tensor, dict[str, Any]]:
+) -> tuple[tuple[Tensor, Tensor], dict[str, Any]]:
     """Classify the test images.
 
     Returns:
-        For the trained network, the nearest training images, int64 ``(M, max k)``, and the first
-        k's predicted labels, int64 ``(M,)``; then accuracies in percent and image counts, under
-        their names in ``results.json``.
+        The trained network's predicted labels, int64 ``(M,)``, and the shares of neighbors with
+        these labels; then accuracies in percent and image counts, under their names in
+        ``results.json``.
     """
-    from pirl_plugin.evaluation.knn import chance_top1, classify, percent_right
+    from pirl_plugin.evaluation.knn import find_neighbors, percent_right, vote
     from pirl_plugin.images.classes import NO_CLASS
 
     train_labels = measured.train_labels
     test_labels = measured.test_labels
-    classified = []
+    predictions = []
+    top1 = []
     for features in measured.features:
         train, test = measured.split(features)
-        classified.append(
-            classify(test, train, train_labels, options.k, options.temperature, device)
-        )
-    top1 = []
-    for _, predicted in classified:
-        top1.append([percent_right(labels == test_labels) for labels in predicted])
-    nearest, predicted = classified[0]
+        rows, cosines = find_neighbors(test, train, options.k, device=device)
+        predicted = vote(rows, cosines, train_labels, options.temperature)
+        shares = (train_labels[rows.cpu()] == predicted[:, None]).float().mean(dim=1)
+        predictions.append((predicted, shares))
+        top1.append(percent_right(predicted == test_labels))
     num_labeled = int((measured.images.labels != NO_CLASS).sum())
     results = {
         "benchmark": "knn",
-        "knn_top1": top1[0][0],
-        "top1_by_k": dict(zip(map(str, options.k), top1[0], strict=True)),
-        "chance_top1": chance_top1(train_labels, test_labels),
-        "untrained_top1": top1[1][0] if options.untrained else None,
-        "k": min(options.k[0], len(train_labels)),
+        "knn_top1": top1[0],
+        "chance_top1": measured.chance_top1,
+        "untrained_top1": top1[1] if options.untrained else None,
+        "k": min(options.k, len(train_labels)),
         "temperature": options.temperature,
         "classes": len(train_labels.unique()),  # without empty folders
         "train_images": len(train_labels),
         "test_images": len(test_labels),
         "unreadable": num_labeled - len(measured.rows),
     }
-    return nearest, predicted[0], results
+    return predictions[0], results
 
 
 def _summary(results: dict[str, Any]) -> str:
@@ -159,53 +150,43 @@ def _summary(results: dict[str, Any]) -> str:
     compared = ""
     if results["untrained_top1"] is not None:
         compared = f", untrained {results['untrained_top1']:.2f} %"
-    summary = (
+    return (
         f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}; most frequent class "
         f"{results['chance_top1']:.2f} %{compared}; {results['train_images']} images in "
         f"{results['classes']} classes, {results['test_images']} tested, "
         f"{results['unreadable']} unreadable)"
     )
-    if len(results["top1_by_k"]) > 1:
-        by_k = [f"{k}: {top1} %" for k, top1 in results["top1_by_k"].items()]
-        summary += f"\ntop-1 by k: {', '.join(by_k)}"
-    return summary
 
 
 def _write_page(
     report: Report,
     results: dict[str, Any],
     measured: LabeledFeatures,
-    nearest: Tensor,
-    predicted: Tensor,
+    predictions: tuple[Tensor, Tensor],
     comparison: LayerComparison | None,
 ) -> None:
     """Write ``--report``."""
     from pirl_plugin.evaluation.image_map import draw_map
     from pirl_plugin.evaluation.page import Accuracy
 
-    num_train = results["train_images"]
-    num_tested = results["test_images"]
-    bars = [Accuracy(f"kNN, k = {k}", top1, num_tested) for k, top1 in results["top1_by_k"].items()]
-    accuracy = bars[0]
+    k = results["k"]
+    count = results["test_images"]
+    accuracy = Accuracy(f"kNN, k = {k}", results["knn_top1"], count)
+    charts = {"": [accuracy]}
     if results["untrained_top1"] is not None:
-        name = f"untrained, k = {results['k']}"
-        bars.append(Accuracy(name, results["untrained_top1"], num_tested, is_reference=True))
-    charts = {"": bars}
+        name = f"untrained, k = {k}"
+        charts[""].append(Accuracy(name, results["untrained_top1"], count, is_reference=True))
     if comparison is not None:
         charts |= comparison.chart()
-    votes = measured.train_labels[nearest[:, : results["k"]]]
-    shares = (votes == predicted[:, None]).float().mean(dim=1)
-    page_images = measured.show(report.display).with_predictions(
-        slice(num_train, None), predicted, shares, measured.images.classes
+    images = measured.show(report.display).with_predictions(
+        slice(measured.num_train, None), *predictions, measured.images.classes
     )
     report.write(
         title="Nearest neighbors in frozen features",
-        images=page_images,
-        labeled=measured.images,
+        images=images,
+        measured=measured,
         accuracy=accuracy,
         charts=charts,
-        chance=results["chance_top1"],
-        num_train=num_train,
-        map=draw_map(page_images, measured.features[0]),
-        mistakes_text=f"Percentages are shares of the {results['k']} nearest training images.",
+        map=draw_map(images, measured.features[0]),
+        mistakes_text=f"Percentages are shares of the {k} nearest training images.",
     )

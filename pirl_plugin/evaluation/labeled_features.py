@@ -8,9 +8,11 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import collect, compute_features
+from pirl_plugin.evaluation.knn import percent_right
 from pirl_plugin.evaluation.pictures import Display, PageImages, label_names, page_images
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
@@ -66,6 +68,17 @@ class LabeledFeatures:
     def test_labels(self) -> Tensor:
         """int64 ``(M,)``."""
         return self.labels[self.num_train :]
+
+    @property
+    def groups(self) -> NDArray[np.int64] | None:
+        """int64 ``(N + M,)``, equal for images that belong together; None: no groups."""
+        groups = self.images.joined.groups()
+        return None if groups is None else groups[self.rows]
+
+    @property
+    def chance_top1(self) -> float:
+        """Accuracy of always predicting the class most frequent in training, percent."""
+        return percent_right(self.test_labels == self.train_labels.mode().values)
 
     def split(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Divide ``(N + M, D)`` between training and test images."""

@@ -81,24 +81,23 @@ def compare_layers(
     rows = [*train_rows, *(len(images.train) + row for row in test_rows)]
     measured = labeled_features(trunks, layers, images, rows, batch, workers)
     train_labels = measured.train_labels
+    num_train = len(train_labels)
     num_test = len(measured.test_labels)
-    groups = images.train.groups()
-    train_rows_read = measured.rows[: measured.num_train]
-    train_groups = None if groups is None else torch.from_numpy(groups)[train_rows_read]
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
+    for layer, features in zip(list(layers) * len(trunks), measured.features, strict=True):
+        train, test = measured.split(features)
+        predicted = vote(*find_neighbors(test, train, k), train_labels, temperature)
+        top1[layer].append(percent_right(predicted == measured.test_labels))
     answers: dict[str, Tensor] = {}  # for the first network, leave-one-out
-    for number, features in enumerate(measured.features):
-        layer = layers[number % len(layers)]
-        gallery, queries = measured.split(features)
-        neighbors = find_neighbors(queries, gallery, k)
-        is_right = vote(*neighbors, train_labels, temperature) == measured.test_labels
-        top1[layer].append(percent_right(is_right))
-        if number < len(layers) and len(gallery) > 1:
-            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True, groups=train_groups)
+    groups = None if measured.groups is None else torch.from_numpy(measured.groups[:num_train])
+    if num_train > 1:
+        for layer, features in zip(layers, measured.features, strict=False):
+            train, _ = measured.split(features)
+            neighbors = find_neighbors(train, train, k, leave_one_out=True, groups=groups)
             answers[layer] = vote(*neighbors, train_labels, temperature) == train_labels
     is_sample = len(rows) < int((images.labels != NO_CLASS).sum())
     print(
-        f"Layers by kNN top-1, percent (k = {min(k, len(train_labels))}, {len(train_labels):,} "
+        f"Layers by kNN top-1, percent (k = {min(k, num_train)}, {num_train:,} "
         f"training and {num_test:,} test images{', drawn with seed 0' if is_sample else ''}):"
     )
     print(" " * 10 + "".join(f"{name:>17}" for name in networks))

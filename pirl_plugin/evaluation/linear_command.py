@@ -69,9 +69,9 @@ def _results(fitted: LogisticFits) -> dict[str, Any]:
             "held_out_top1": fit.held_out_top1,
             "test_top1": fitted.test_top1(layer),
             "C": fit.cost,
-            "right": "".join(map(str, fitted.is_right[layer].int().tolist())),
+            "right": "".join(map(str, fitted.is_right(layer).int().tolist())),
         }
-    return {"chosen": fitted.chosen, "chance_top1": fitted.chance_top1, "layers": layers}
+    return {"chosen": fitted.chosen, "chance_top1": fitted.measured.chance_top1, "layers": layers}
 
 
 def _print_accuracies(fitted: LogisticFits) -> None:
@@ -95,7 +95,7 @@ def _print_accuracies(fitted: LogisticFits) -> None:
     print(
         f"{fitted.chosen}: {accuracy.percent:.2f} ± {accuracy.error:.2f} % (95 % interval for "
         f"{num_test:,} test images), mean over classes {mean:.2f} %, chance "
-        f"{fitted.chance_top1:.2f} %"
+        f"{measured.chance_top1:.2f} %"
     )
     print("Accuracy (%) and number of test images by class, the least accurate first:")
     for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
@@ -108,7 +108,6 @@ def _write_page(report: Report, fitted: LogisticFits, file: Path, commands: dict
 
     layer = fitted.chosen
     measured = fitted.measured
-    num_train = measured.num_train
     classes = measured.images.classes
     num_test = len(measured.test_labels)
     bars = {name: Accuracy(name, fitted.test_top1(name), num_test) for name in fitted.fits}
@@ -118,16 +117,14 @@ def _write_page(report: Report, fitted: LogisticFits, file: Path, commands: dict
         for label, (top1, count) in fitted.accuracy_by_class().items()
     ]
     images = measured.show(report.display).with_predictions(
-        slice(num_train, None), fitted.predicted, fitted.probability, classes
+        slice(measured.num_train, None), *fitted.predictions[layer], classes
     )
     report.write(
         title="Linear classifiers on frozen features",
         images=images,
-        labeled=measured.images,
+        measured=measured,
         accuracy=bars[layer],
         charts={"": [*bars.values()], f"{layer} by class": by_class},
-        chance=fitted.chance_top1,
-        num_train=num_train,
         introduction=(
             f"{len(fitted.best.held_out_right):,} held-out training images chose C and, unless "
             f"you named it, the layer: with {layer}, {fitted.best.held_out_top1:.1f} % of them are "

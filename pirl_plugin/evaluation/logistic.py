@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pirl_plugin.evaluation.knn import chance_top1, percent_right
+from pirl_plugin.evaluation.knn import percent_right
 from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, sample_rows
 from pirl_plugin.images.groups import deal_groups, require_scikit_learn
@@ -197,20 +197,16 @@ class LogisticFits:
     Attributes:
         measured: the images' features.
         fits: layer → regression.
-        is_right: layer → bool ``(M,)``, whether each test image is classified correctly.
+        predictions: layer → labels for the test images, int64 ``(M,)``, and their probabilities.
         chosen: the layer chosen by the held-out training images.
-        predicted: int64 ``(M,)``, the chosen layer's label for each test image.
-        probability: float64 ``(M,)``, their probabilities.
         saved: the regression to save: the chosen layer's, or with ``fit_all``, one that is fitted
             to the test images too.
     """
 
     measured: LabeledFeatures
     fits: dict[str, LogisticFit]
-    is_right: dict[str, Tensor]
+    predictions: dict[str, tuple[Tensor, Tensor]]
     chosen: str
-    predicted: Tensor
-    probability: Tensor
     saved: LogisticFit
 
     @property
@@ -218,21 +214,20 @@ class LogisticFits:
         """The regression on the chosen layer."""
         return self.fits[self.chosen]
 
-    @property
-    def chance_top1(self) -> float:
-        """Accuracy of always predicting the class most frequent in training, percent."""
-        return chance_top1(self.measured.train_labels, self.measured.test_labels)
+    def is_right(self, layer: str) -> Tensor:
+        """Return whether each test image is classified correctly, bool ``(M,)``."""
+        return self.predictions[layer][0] == self.measured.test_labels
 
     def test_top1(self, layer: str) -> float:
         """Return the accuracy on the test images, percent."""
-        return percent_right(self.is_right[layer])
+        return percent_right(self.is_right(layer))
 
     def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
         """Return label → the chosen layer's accuracy in percent, and the number of test images."""
         labels = self.measured.test_labels
         accuracies = {}
         for label in labels.unique().tolist():
-            is_right = self.is_right[self.chosen][labels == label]
+            is_right = self.is_right(self.chosen)[labels == label]
             accuracies[label] = (100 * float(is_right.double().mean()), len(is_right))
         return accuracies
 
@@ -262,26 +257,24 @@ def fit_layers(
     require_scikit_learn()
     measured = labeled_features([trunk], layers, images, batch=batch, workers=workers)
     labels = measured.labels.numpy()
-    groups = images.joined.groups()
-    train_groups = None
-    if groups is not None:
-        groups = groups[measured.rows]
-        train_groups = groups[: measured.num_train]
-    train_labels = labels[: measured.num_train]
+    groups = measured.groups
+    num_train = measured.num_train
+    train_labels = labels[:num_train]
+    train_groups = None if groups is None else groups[:num_train]
     fits = {}
-    is_right = {}
+    predictions = {}
     for layer, features in zip(layers, measured.features, strict=True):
         print(f"logistic regression on {layer}, {features.shape[1]:,} dimensions", flush=True)
         train, test = measured.split(features)
         fits[layer] = fit_logistic(train, train_labels, train_groups)
-        is_right[layer] = fits[layer].predict(test)[0] == measured.test_labels
+        predictions[layer] = fits[layer].predict(test)
     measured.warn_about_equal_images()
     held_out_right = {layer: fit.held_out_right for layer, fit in fits.items()}
     chosen = choose_layer(held_out_right, _num_independent(train_labels, train_groups))
-    features = measured.features[layers.index(chosen)]
-    predicted, probability = fits[chosen].predict(measured.split(features)[1])
-    saved = fit_logistic(features, labels, groups) if fit_all else fits[chosen]
-    return LogisticFits(measured, fits, is_right, chosen, predicted, probability, saved)
+    saved = fits[chosen]
+    if fit_all:
+        saved = fit_logistic(measured.features[layers.index(chosen)], labels, groups)
+    return LogisticFits(measured, fits, predictions, chosen, saved)
 
 
 def choose_layer(held_out_right: dict[str, Tensor], num_train: int) -> str:

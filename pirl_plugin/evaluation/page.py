@@ -63,8 +63,8 @@ def write_page(path: Path, template: Path = TEMPLATE, **values: Any) -> None:
             :class:`~pirl_plugin.evaluation.pictures.PageImages`, and may have:
 
             - ``introduction``: a paragraph.
-            - ``charts``: title → accuracies, and ``chance``, from
-              :func:`~pirl_plugin.evaluation.knn.chance_top1`.
+            - ``charts``: title → accuracies, and ``measured``,
+              :class:`~pirl_plugin.evaluation.labeled_features.LabeledFeatures`.
             - ``map``: :class:`~pirl_plugin.evaluation.image_map.ImageMap`.
             - ``confusion``: class → number of test images with each prediction.
             - ``commands``: purpose → command, for the next steps.

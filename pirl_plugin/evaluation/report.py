@@ -38,9 +38,8 @@ class Report:
 
         Args:
             template: see :func:`~pirl_plugin.evaluation.page.write_page`.
-            **values: what it shows. An evaluation's page needs ``accuracy``, the result; the number
-                of training images, ``num_train``, and
-                :class:`~pirl_plugin.images.labeled.LabeledImages` as ``labeled``.
+            **values: what it shows. An evaluation's page needs ``accuracy``, the result, and
+                ``measured``, :class:`~pirl_plugin.evaluation.labeled_features.LabeledFeatures`.
         """
         with locked_file(self.path, "--report"):
             write_page(self.path, template, report=self, **values)

@@ -13,7 +13,6 @@ import torch
 from torchvision.utils import make_grid
 
 from pirl_plugin.evaluation.image_map import draw_map
-from pirl_plugin.evaluation.knn import chance_top1
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.evaluation.page import Accuracy, write_page
@@ -70,7 +69,7 @@ def write_report(
 
 
 def describe_accuracies(results: Mapping[str, Any], evaluated: Evaluated) -> dict[str, Any]:
-    """Return the page's charts, chance, gains and outcome; nothing if the images are unlabeled."""
+    """Return the page's charts, features, gains and outcome; nothing for unlabeled images."""
     if evaluated.comparison is None:
         return {}
     layers, measured = evaluated.comparison
@@ -83,7 +82,7 @@ def describe_accuracies(results: Mapping[str, Any], evaluated: Evaluated) -> dic
     gains = {title: results["gain"][key] for key, title in _ACCURACIES.items()}
     return {
         "charts": charts | layers.chart(),
-        "chance": chance_top1(measured.train_labels, measured.test_labels),
+        "measured": measured,
         "gains": gains,
         "has_learned": has_learned(gains.values()),
     }

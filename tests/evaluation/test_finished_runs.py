@@ -1,5 +1,7 @@
 """Results from a finished linear benchmark or its final checkpoint."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from pirl_plugin.evaluation.finished_runs import final_accuracy
@@ -25,11 +27,9 @@ def test_report__shows_every_layer_and_chance(tmp_path):
     report.write(
         title="Title",
         images=page_images(images.test, range(5), display),
-        labeled=images,
+        measured=SimpleNamespace(images=images, num_train=7, chance_top1=40.0),
         accuracy=accuracies[0],
         charts={"": accuracies},
-        chance=40.0,
-        num_train=7,
     )
     page = report.path.read_text()
     assert "chance, 40.0 %" in page

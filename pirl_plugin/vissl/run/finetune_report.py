@@ -103,11 +103,9 @@ def write_report(
     report.write(
         title="Fine-tuning, and a classifier on frozen features",
         images=page_images,
-        labeled=images,
+        measured=measured,
         accuracy=bars[0],
         charts={"": bars},
-        chance=frozen.chance_top1,
-        num_train=measured.num_train,
         confusion=page_images.confusion,
         mistakes_text="Of the fine-tuned network.",
     )
