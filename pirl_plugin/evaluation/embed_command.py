@@ -51,9 +51,6 @@ def main(argv: list[str]) -> None:
         report = open_report(options.report, options.show, source, request.weights, trunk)
         if options.sort_into is not None:
             _claim_folder(options, source, classifier)
-        if options.out.suffix == ".parquet":
-            import pyarrow  # noqa: F401 (fails before the features are computed)
-
         network = request.identify_features(trunk, layer)
         gallery = None if options.nearest is None else Gallery(options.nearest, network)
         identity = {**network, **identify_images(source)}
@@ -190,9 +187,8 @@ def _write(
         if labels is not None:
             table |= {"label": labels, "class": label_names(classes, labels)}
         table |= columns
-        if not options.no_features:
-            table["features"] = computed.features[0].numpy()
-        write_table(options.out, table)
+        features = None if options.no_features else computed.features[0].numpy()
+        write_table(options.out, table, features)
     else:
         if labels is not None:
             columns = {**columns, "labels": labels, "classes": np.array(classes)}
@@ -233,8 +229,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         weights=arguments.WEIGHTS,
     )
     add = parser.add_argument
-    out = "NAME.npz (features, files, labels), NAME.csv or NAME.parquet"
-    file = arguments.OutputFile((".npz", ".csv", ".parquet"))
+    out = "NAME.npz (features, files, labels) or NAME.csv"
+    file = arguments.OutputFile((".npz", ".csv"))
     add("--out", type=file, required=True, help=out)
     no_features = (
         "omit features from a table, and sort it by predicted class and probability, or by "
@@ -258,5 +254,5 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     if options.min_probability > 0 and options.sort_into is None:
         parser.error("--min-probability needs --sort-into")
     if options.no_features and options.out.suffix == ".npz":
-        parser.error("--no-features: the file name must end in .csv or .parquet")
+        parser.error("--no-features: the file name must end in .csv")
     return options

@@ -78,16 +78,18 @@ class ImageMap:
 
     def near_duplicates(self) -> list[tuple[int, int, float]]:
         """Return the most similar pairs, each pair once: two numbers, and the similarity."""
-        numbers = np.array(self.numbers)
-        first = numbers.repeat(self.nearest.shape[1])
-        second = numbers[self.nearest.flatten()]
-        pairs = np.sort(np.stack([first, second], axis=1), axis=1)
-        _, once = np.unique(pairs, axis=0, return_index=True)
-        cosines = self.cosines.flatten().numpy()
-        closest = once[np.argsort(-cosines[once], kind="stable")]
-        num_near = int((cosines[once] >= _NEAR).sum())
+        similarity: dict[tuple[int, int], float] = {}
+        cosines = self.cosines.tolist()
+        for first, others in enumerate(self.nearest.tolist()):
+            for second, cosine in zip(others, cosines[first], strict=True):
+                similarity[min(first, second), max(first, second)] = cosine
+        pairs = sorted(similarity.items(), key=lambda pair: -pair[1])
+        num_near = sum(cosine >= _NEAR for _, cosine in pairs)
         count = min(max(num_near, _FEWEST_PAIRS), _MOST_PAIRS)
-        return [(*pairs[pair].tolist(), float(cosines[pair])) for pair in closest[:count]]
+        return [
+            (self.numbers[first], self.numbers[second], cosine)
+            for (first, second), cosine in pairs[:count]
+        ]
 
 
 def draw_map(images: PageImages, features: Tensor) -> ImageMap:

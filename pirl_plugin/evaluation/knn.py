@@ -183,14 +183,11 @@ def vote(
     classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((cosines - cosines[:, :1]) / temperature).exp()
-    predicted = torch.empty_like(rows[:, 0])
-    for start in range(0, len(rows), chunk):
-        part = slice(start, start + chunk)
-        # Each neighbor's class, and the sum of weights by class
-        ballots = train_class[rows[part]]  # (chunk, k)
-        votes = weights.new_zeros(len(ballots), len(classes))
-        predicted[part] = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]
-    return predicted.to(train_labels.device)
+    winners = []
+    for ballots, weight in zip(train_class[rows].split(chunk), weights.split(chunk), strict=True):
+        votes = weight.new_zeros(len(ballots), len(classes))  # the sum of weights by class
+        winners.append(votes.scatter_add_(1, ballots, weight).argmax(dim=1))
+    return classes[torch.cat(winners)].to(train_labels.device)
 
 
 def percent_right(is_right: Tensor) -> float:

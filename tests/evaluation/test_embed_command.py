@@ -126,22 +126,17 @@ def test_embed__writes_same_values_to_tables(checkpoint, photos, tmp_path):
     assert [row["file"] for row in rows][:3] == ["0.png", "1.png", "3.png"]
     values = [[float(row[f"feature{i}"]) for i in range(128)] for row in rows]
     assert np.array_equal(np.array(values, np.float32), whole)
-    table = pandas.read_parquet(embed(checkpoint, photos, tmp_path / "f.parquet"))
-    assert np.array_equal(np.stack(table["features"]), whole)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".csv", ".parquet"}
-    for name in ("f.csv", "f.parquet"):
-        with pytest.raises(SystemExit):
-            embed(checkpoint, photos, tmp_path / name)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npz", ".csv"}
+    with pytest.raises(SystemExit):
+        embed(checkpoint, photos, tmp_path / "f.csv")
 
 
-@pytest.mark.parametrize("name", ["f.parquet", "f.csv"])
-def test_embed__writes_non_utf8_names_to_tables(name, checkpoint, photos, tmp_path):
+def test_embed__writes_non_utf8_names_to_tables(checkpoint, photos, tmp_path):
     for class_name in (b"caf\xe9", b"tea"):
         folder = os.fsencode(tmp_path / "photos") + b"/" + class_name
         os.makedirs(folder)
         shutil.copy(photos / "0.png", folder + b"/a.png")
-    read = pandas.read_csv if name == "f.csv" else pandas.read_parquet
-    table = read(embed(checkpoint, tmp_path / "photos", tmp_path / name))
+    table = pandas.read_csv(embed(checkpoint, tmp_path / "photos", tmp_path / "f.csv"))
     assert table["file"].tolist() == ["caf\\xe9/a.png", "tea/a.png"]
     assert table["class"].tolist() == ["caf\\xe9", "tea"]
 
