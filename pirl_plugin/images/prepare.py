@@ -1,8 +1,8 @@
 """Copy a folder of images at a smaller size, for faster reading.
 
 The copy has the same folders and names, so lists of images fit both. Smaller copies are JPEGs with
-any extension: readers recognize an image by its content. Images other than RGB in uint8 keep their
-size. The same command completes an interrupted copy and updates copies of changed images.
+any extension: readers recognize an image by its content. The same command completes an interrupted
+copy and updates copies of changed images.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ import argparse
 import io
 import os
 import warnings
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from PIL import Image
+from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
-from pirl_plugin.images.decode import READ_ERRORS, UnreadableImageError, decode, read_file
+from pirl_plugin.images.decode import UnreadableImageError, decode, read_file
 from pirl_plugin.images.folders import (
     ARRAY_EXTENSION,
     IMAGE_EXTENSIONS,
     FolderSource,
     find_images,
 )
+from pirl_plugin.images.tiff import encode_tiff
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
@@ -35,17 +39,14 @@ from pirl_plugin.system.files import (
     claim_folder,
     locked,
     remove,
+    write_text,
 )
 from pirl_plugin.system.loader import reading
 from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
-# What happened to an image.
-_COPIED = "copied"
-_KEPT = "copied at full size"
-_PRESENT = "already there"
-_FAILED = "failed"
+_PROBLEMS = "unreadable.txt"
 _BLOCK = 32  # images copied by a process at a time
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
@@ -76,23 +77,20 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     claim_folder(out, run)
     try:
         with resumable():
-            outcomes = _copy_all(_Copies(images, out, options), options.workers)
+            num_written, problems = _copy_all(_Copies(images, out, options), options.workers)
     finally:
         for unfinished in out.glob(f"{UNFINISHED}*"):  # from killed workers
             remove(unfinished)
-    num_copied = outcomes[_COPIED] + outcomes[_KEPT]
-    num_failed = outcomes[_FAILED]
+    num_present = len(images) - num_written - len(problems)
     print(
-        f"{out}: {num_copied} images copied, {outcomes[_PRESENT]} already there, {num_failed} "
-        f"failed"
+        f"{out}: {num_written} images copied, {num_present} already there, {len(problems)} failed"
     )
-    if outcomes[_KEPT]:
-        print(
-            f"{outcomes[_KEPT]} of these keep their size: only RGB with 8 bits and without missing "
-            f"pixels is made smaller"
-        )
     _report_extra_copies(out, source, images)
-    return int(num_failed == len(images))
+    (out / _PROBLEMS).unlink(missing_ok=True)  # from an earlier call
+    if problems:
+        write_text(out / _PROBLEMS, "".join(f"{printable(problem)}\n" for problem in problems))
+        print(f"{out / _PROBLEMS} lists the failed images")
+    return int(len(problems) == len(images))
 
 
 def _report_extra_copies(out: Path, source: Path, images: FolderSource) -> None:
@@ -107,9 +105,10 @@ def _report_extra_copies(out: Path, source: Path, images: FolderSource) -> None:
         )
 
 
-def _copy_all(copies: _Copies, workers: int) -> Counter[str]:
-    """Make the missing copies, and count what happened to the images."""
-    outcomes: Counter[str] = Counter()
+def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
+    """Make the missing copies; return their number, and a sentence for each failure."""
+    num_written = 0
+    problems: list[str] = []
     with (
         closing(Progress("copies", len(copies))) as progress,
         reading(
@@ -117,12 +116,15 @@ def _copy_all(copies: _Copies, workers: int) -> Counter[str]:
         ) as batches,
     ):
         for batch in batches:
-            outcomes.update(batch)
+            for is_written, problem in batch:
+                num_written += is_written
+                if problem:
+                    problems.append(problem)
             progress.update(len(batch))
-    return outcomes
+    return num_written, problems
 
 
-class _Copies(Dataset[str]):
+class _Copies(Dataset[tuple[bool, str]]):
     """Copies of images; a loader worker makes one when it reads it.
 
     A copy has the modification time of its image, so that a changed image is copied again.
@@ -141,47 +143,101 @@ class _Copies(Dataset[str]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, row: int) -> str:
-        """Make a copy if it is missing; return what happened."""
+    def __getitem__(self, row: int) -> tuple[bool, str]:
+        """Make a copy if it is missing; return whether it was made, and the problem or ""."""
         path = self.images.path_of(row)
         target = self._out / self.images.name_of(row)
         try:
             with self.images.reading(row):
                 changed_ns = os.stat(path).st_mtime_ns
                 if target.is_file() and target.stat().st_mtime_ns == changed_ns:
-                    return _PRESENT
-                content, outcome = self._smaller(read_file(path))
-        except READ_ERRORS as error:
+                    return False, ""
+                content = self._smaller(path)
+        except (OSError, ValueError, MemoryError) as error:
             if isinstance(error, UnreadableImageError):
                 target.unlink(missing_ok=True)  # from before the image broke
-            self.images.report_unreadable(row, str(error) or "too little memory")
-            return _FAILED
+            return False, f"{path}: {error or 'too little memory'}"
         unfinished = self._out / f"{UNFINISHED}{row}"  # where the command finds it after a kill
         with atomic_write(target, unfinished) as file:
             file.write(content)
             file.flush()  # before the time is set, which a write would change
             os.utime(file.fileno(), ns=(changed_ns, changed_ns))
-        return outcome
+        return True, ""
 
-    def _smaller(self, content: bytearray) -> tuple[bytes | bytearray, str]:
-        """Return the content of an image's copy, and whether the image was too large but kept.
+    def _smaller(self, path: str) -> bytes | bytearray:
+        """Return the content of an image's copy: a smaller JPEG, ``.npy`` or TIFF.
 
-        RGB in uint8 without missing pixels becomes a smaller JPEG, unless its shorter side has at
-        most ``size`` pixels. For all other images, the bytes do not change.
+        RGB in uint8 without missing pixels becomes a JPEG. If the image's shorter side has at most
+        ``size`` pixels, the bytes do not change.
         """
         size = self._options.size
+        nodata = self._options.nodata
+        data = read_file(path)
         with warnings.catch_warnings():  # PIL also warns below its limit
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = decode(content, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
-        height, width = image.pixels.shape[1:]
+            image = decode(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
+        pixels = image.pixels
+        height, width = pixels.shape[1:]
         scale = size / min(height, width)
         if scale >= 1:
-            return content, _COPIED
-        missing = image.missing(self._options.nodata)
-        if not is_rgb(image.pixels) or (missing is not None and missing.any()):
-            return content, _KEPT
-        new_size = (max(size, round(width * scale)), max(size, round(height * scale)))
-        resized = as_image(image.pixels).resize(new_size, Image.Resampling.LANCZOS)
-        file = io.BytesIO()
-        resized.save(file, "JPEG", quality=self._options.quality)
-        return file.getvalue(), _COPIED
+            return data
+        smaller_height = max(size, round(height * scale))
+        smaller_width = max(size, round(width * scale))
+        missing = image.missing(nodata)
+        if is_rgb(pixels) and (missing is None or not missing.any()):
+            file = io.BytesIO()
+            resized = as_image(pixels).resize(
+                (smaller_width, smaller_height), Image.Resampling.LANCZOS
+            )
+            resized.save(file, "JPEG", quality=self._options.quality)
+            return file.getvalue()
+        in_file = None
+        if nodata is None and not pixels.is_floating_point():
+            in_file = image.nodata
+            nodata = image.nodata
+        return _encode(_shrink(pixels, missing, (smaller_height, smaller_width), nodata), in_file)
+
+
+def _shrink(
+    pixels: torch.Tensor,
+    missing: NDArray[np.bool_] | None,
+    size: tuple[int, int],
+    nodata: float | None,
+) -> NDArray[np.generic]:
+    """Return a smaller image; each of its pixels is a mean of valid pixels.
+
+    Args:
+        pixels: ``(C, H, W)`` in uint8, uint16 or float32.
+        missing: ``(C, H, W)``, which values are missing; None: none are.
+        size: height and width of the result.
+        nodata: what marks a missing value in the result if it is an integer; others are NaN.
+
+    Returns:
+        ``(C, height, width)``, same dtype. A pixel is missing if more than half of what it covers
+        is missing.
+    """
+    valid = torch.ones_like(pixels, dtype=torch.float32)
+    if missing is not None:
+        valid = torch.from_numpy(~missing).float()
+    values = torch.where(valid > 0, pixels.float(), 0)
+    both = torch.stack([values, valid])
+    total, share = interpolate(both, size, mode="bilinear", antialias=True).numpy()
+    means = total / np.maximum(share, np.finfo(np.float32).eps)
+    dtype = pixels.numpy().dtype
+    if dtype.kind != "f":
+        means = means.round()
+    is_missing = share < 0.5
+    means[is_missing] = np.nan if dtype.kind == "f" else (nodata or 0)
+    return means.astype(dtype)
+
+
+def _encode(array: NDArray[np.generic], nodata: float | None) -> bytes:
+    """Return an array ``(C, H, W)`` as a file: a ``.npy`` or, to name ``nodata`` or axes, a TIFF.
+
+    A ``.npy`` with more channels than pixels on a side would be read with other axes.
+    """
+    if nodata is not None or len(array) >= min(array.shape[1:]):
+        return encode_tiff(array, nodata)
+    file = io.BytesIO()
+    np.save(file, np.moveaxis(array, 0, -1))
+    return file.getvalue()

@@ -42,12 +42,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=90,
         help="JPEG quality (default: %(default)s)",
     )
-    add(
-        "--nodata",
-        type=float,
-        metavar="VALUE",
-        help="value of missing pixels; images with such pixels keep their size",
-    )
+    add("--nodata", type=float, metavar="VALUE", help="value of missing pixels, which stay missing")
     add(
         "--workers", type=WholeNumber(0), default=usable_cores(),
         help="worker processes; 0 runs in this process (default: %(default)s)",

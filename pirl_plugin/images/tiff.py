@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.system.failures import MissingPackage, Refused
@@ -71,6 +72,17 @@ def fits_pil(data: bytes | bytearray) -> bool:
     return True
 
 
+def _import_tifffile() -> Any:
+    try:
+        import tifffile
+    except ImportError:
+        raise MissingPackage(
+            "a TIFF with several bands or pages, or of another type than PIL's, needs tifffile: "
+            "pip install 'pirl-plugin[tiff]'"
+        ) from None
+    return tifffile
+
+
 def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor, float | None]:
     """Decode the largest image in a TIFF, upright; pages of equal size become channels.
 
@@ -85,13 +97,7 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
         Refused: the image is too large, or incomplete, or has more axes; or tifffile is not
             installed.
     """
-    try:
-        import tifffile
-    except ImportError:
-        raise MissingPackage(
-            "a TIFF with several bands or pages, or of another type than PIL's, needs tifffile: "
-            "pip install 'pirl-plugin[tiff]'"
-        ) from None
+    tifffile = _import_tifffile()
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = _largest_images(file.series)
         first = series[0]
@@ -113,6 +119,17 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
         pixels = pixels.transpose(1, 2)
     turned = np.flip(pixels.numpy(), _FLIPS.get(orientation, ()))  # torch before 2.12: no uint16
     return torch.from_numpy(np.ascontiguousarray(turned)), nodata
+
+
+def encode_tiff(array: NDArray[np.generic], nodata: float | None) -> bytes:
+    """Return an array ``(C, H, W)`` as a TIFF that names its axes and the missing pixels' value."""
+    tifffile = _import_tifffile()
+    tags = [] if nodata is None else [(_NODATA, "s", 0, f"{nodata:.17g}", True)]
+    file = io.BytesIO()
+    tifffile.imwrite(
+        file, array, photometric="minisblack", metadata={"axes": PAGES_FIRST}, extratags=tags
+    )
+    return file.getvalue()
 
 
 def _largest_images(series: list[TiffPageSeries]) -> list[TiffPageSeries]:
