@@ -27,7 +27,7 @@ class Columns:
         label: name of the column with labels.
         group: name of the column with groups; None: no images belong together.
         pattern: regular expression whose named groups are a folder's columns, see
-            :class:`~pirl_plugin.images.pattern.PatternSource`.
+            :func:`~pirl_plugin.images.pattern.read_pattern`.
     """
 
     image: int | str | None = None

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes
+from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes, natural_order
 from pirl_plugin.images.decode import advice_on
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
+from pirl_plugin.images.pattern import Meanings, read_pattern
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
@@ -47,43 +48,64 @@ TEST_FOLDERS = ("val", "valid", "validation", "test")
 class FolderSource(ImageSource):
     """The images below a folder; subfolders, if any, are the classes.
 
-    One warning counts the skipped folders by name and the skipped files by extension.
+    One warning counts the skipped folders by name and the skipped files by extension. Arrays count
+    as images if there are no ordinary images, or if the pattern selects them.
 
     Args:
         path: the folder.
         all_splits: read all images in a folder that holds a data set's splits.
+        pattern: a regular expression for relative paths, see
+            :func:`~pirl_plugin.images.pattern.read_pattern`.
 
     Raises:
         FileNotFoundError: the folder does not exist.
-        ValueError: it contains no image, or several splits.
+        ValueError: it contains no image, or several splits, or the pattern does not fit.
     """
 
     kind = "folder"
     registered_name = DISK_FOLDER
 
-    def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        all_splits: bool = False,
+        pattern: str | None = None,
+    ) -> None:
         folder = os.fspath(path)
-        check_folder(folder, all_splits)
+        _check_folder(folder, all_splits)
         skipped: Counter[str] = Counter()
-        images = list(find_images(folder, skipped))
-        if not images and ARRAY_EXTENSION in skipped:
-            skipped.clear()
-            images = list(find_images(folder, skipped, ARRAY_EXTENSION))
+        found = list(find_images(folder, skipped, (*IMAGE_EXTENSIONS, ARRAY_EXTENSION)))
+        meanings: Meanings = {}
+        channel_files: dict[str, dict[str, str]] = {}
+        if pattern is not None:
+            meanings, channel_files = read_pattern(pattern, found, skipped)
+            images = list(meanings)
+        else:
+            pictures = [name for name in found if not name.lower().endswith(ARRAY_EXTENSION)]
+            images = pictures or found
+            if len(images) < len(found):
+                skipped[ARRAY_EXTENSION] = len(found) - len(images)
         if skipped:
             counts = warn_skipped(folder, skipped)
-            if not images:
+            if not found:
                 raise Refused(f"{folder} contains no images, only {counts}")
-        super().__init__(folder, images)
+        self._labels = [meaning.get("label") for meaning in meanings.values()]
+        groups = [meaning.get("group") for meaning in meanings.values()]
+        super().__init__(folder, images, None, groups, list(channel_files.values()))
+        if channel_files:
+            warn_once(f"{folder}: channels {' '.join(self.channel_names)}")
 
     def _find_classes(self) -> Classes:
-        """Return the classes: the first-level subfolders, in order of their names.
+        """Return the classes: the pattern's labels or else the first-level subfolders, by name.
 
         Images in the folder itself are unlabeled.
         """
+        if any(self._labels):
+            return name_classes(self._labels, natural_order(filter(None, self._labels)))
         return classes_of_folders(self._images)
 
 
-def check_folder(folder: str, all_splits: bool = False) -> None:
+def _check_folder(folder: str, all_splits: bool) -> None:
     """Check that a folder exists and holds one set of images.
 
     Args:

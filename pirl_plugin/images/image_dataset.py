@@ -50,7 +50,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         group_column: name of the column with groups, such as patients or plates; None: no groups.
         pattern: for a folder, a regular expression for the relative paths with ``/``, such as
             ``(?P<group>[^/]+)/.*_(?P<channel>B\d+)\.tif``: see
-            :class:`~pirl_plugin.images.pattern.PatternSource`.
+            :func:`~pirl_plugin.images.pattern.read_pattern`.
         nodata: the value of missing pixels, besides NaN in float images and the value that a TIFF
             names. Missing pixels do not count in statistics. When an image is read, its channel's
             mean replaces them: the mean of the images, or the one in a trunk's record, see

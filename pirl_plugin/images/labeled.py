@@ -20,7 +20,6 @@ from pirl_plugin.images.folders import TEST_FOLDERS, FolderSource, find_splits
 from pirl_plugin.images.groups import hold_out_groups
 from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn
 from pirl_plugin.system.failures import MissingFile, Refused
@@ -171,7 +170,7 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
 def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
     """Hold out about a fifth of each class for testing; of groups, if there are any."""
     source = open_source(folder, columns=columns)
-    has_files = isinstance(source, (FolderSource, PatternSource, FileListSource))
+    has_files = isinstance(source, (FolderSource, FileListSource))
     if not has_files or len(source.classes) < 2:
         raise MissingFile(
             f"`data` = {folder} has neither train/CLASS/* and val/CLASS/*, nor two or more class "
@@ -179,21 +178,19 @@ def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
         )
     _check_labels(source, columns)
     groups = source.groups()
+    in_groups = ""
     if groups is None:
         is_test = _hold_out_images(source)
-        unit = "image"
     else:
         labels = source.labels()
         is_test = np.zeros(len(source), bool)
         is_labeled = labels != NO_CLASS
         is_test[is_labeled] = hold_out_groups(labels[is_labeled], groups[is_labeled])
-        num_groups = len(np.unique(groups[is_test]))
-        unit = "group"
-        print(f"held out for testing: {num_groups:,} of {len(np.unique(groups)):,} groups")
+        in_groups = f" in {len(set(groups[is_test])):,} of {len(set(groups)):,} groups"
     if not is_test.any():
-        raise Refused(f"`data` = {folder} has only one {unit} per class. Add images.")
+        raise Refused(f"`data` = {folder} has only one image or group per class. Add images.")
     print(
-        f"{is_test.sum():,} of {len(source):,} images in {source.path} are held out for "
+        f"{is_test.sum():,} of {len(source):,} images in {source.path}{in_groups} are held out for "
         f"testing, about a fifth of each class. To choose them yourself, use folders train and val."
     )
     train = JoinedSource(source.path, [source], np.flatnonzero(~is_test).tolist())
@@ -206,10 +203,9 @@ def _hold_out_images(source: ImageSource) -> NDArray[np.bool_]:
     labels = source.labels()
     shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
     is_test = np.zeros(len(source), bool)
-    for label, name in enumerate(source.classes):
+    for label in range(len(source.classes)):
         rows = np.flatnonzero(labels == label)
-        if len(rows) == 1:
-            print(f"{name} has one image, which is used for training only")
+        if len(rows) == 1:  # it is used for training only
             continue
         is_held_out = shares[rows] < _HELD_OUT
         if is_held_out.all() or not is_held_out.any():

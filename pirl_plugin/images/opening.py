@@ -40,7 +40,6 @@ from pirl_plugin.images.names import (
     TABLES,
 )
 from pirl_plugin.images.paper_datasets import INaturalist18Source, VOC07Source
-from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
@@ -86,7 +85,7 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
         return source(images, columns)
     path = os.path.expanduser(images)
     if columns.pattern is not None:
-        return open_named(DISK_FOLDER, path, columns=columns)
+        return FolderSource(path, pattern=columns.pattern)
     with opening(path):
         if os.path.isfile(path) and path.lower().endswith(IMAGE_EXTENSIONS):
             return _source_of_paths([path])
@@ -119,10 +118,10 @@ def open_named(
             folder.
     """
     path = os.path.expanduser(path)
+    if name == DISK_FOLDER and columns.pattern is not None:
+        return FolderSource(path, pattern=columns.pattern)
     if columns.pattern is not None:
-        if name != DISK_FOLDER or os.path.isfile(path):
-            raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
-        return PatternSource(path, columns.pattern)
+        raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
     if (
         columns != BY_NAME
         and name not in (DISK_HF, DISK_SHARDS)

@@ -201,18 +201,17 @@ def _choose_images(
         )
     used = []
     for images in images_of_key.values():
-        plain = [name for name in images if f".{name}" in extensions]
+        selected = list(images)
+        plain = [suffix[1:] for suffix in extensions if suffix[1:] in images]
         if chosen is not None:
             selected = [name for name in wanted if name in images]
         elif plain:
-            selected = [min(plain, key=lambda name: extensions.index(f".{name}"))]
+            selected = plain[:1]
         elif len(images) > 1 and len(columns) < len(images_of_key):
             raise Refused(
                 f"{tar} has several images with one key, such as {truncate(list(images.values()))}."
                 f" Choose one of the columns {truncate(columns)} as `image_column`."
             )
-        else:
-            selected = list(images)
         used += [images[name] for name in selected]
     if num_images > len(used):
         skipped["images beside an image with the same key"] += num_images - len(used)

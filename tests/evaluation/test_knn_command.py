@@ -85,7 +85,7 @@ def test_knn__holds_out_groups_of_a_pattern(tmp_path, capsys):
     run([*words, *out, "--pattern", pattern])
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (results["train_images"], results["test_images"]) == (18, 6)
-    assert "held out for testing: 2 of 8 groups" in capsys.readouterr().out
+    assert " in 2 of 8 groups are held out for testing" in capsys.readouterr().out
 
 
 def test_knn__finds_separable_classes(checkpoint, data, tmp_path, capsys):

@@ -9,7 +9,6 @@ from pirl_plugin.cli import run
 from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted, sort_images
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.images import save_gray
 
@@ -39,7 +38,7 @@ def test_sort_images__links_images_with_equal_names(source, tmp_path):
 def test_sort_images__links_each_channel(tmp_path):
     for channel in ("dapi", "actin"):
         save_gray(tmp_path / "wells" / f"1_{channel}.png")
-    source = PatternSource(tmp_path / "wells", r"\d_(?P<channel>\w+)\.png")
+    source = FolderSource(tmp_path / "wells", pattern=r"\d_(?P<channel>\w+)\.png")
     sort_images(tmp_path / "sorted", source, [0], ["treated"])
     links = sorted(path.name for path in (tmp_path / "sorted" / "treated").iterdir())
     assert links == ["1_actin.png", "1_dapi.png"]

@@ -210,7 +210,7 @@ def test_columns__may_hold_encoded_images(tmp_path):
     ):
         open_source(texts)
     tags = in_memory(images("ab")).add_column("tags", [["u"], ["u", "v"]])
-    with pytest.raises(ValueError, match=r"'tags' has values of type List.* one class per image"):
+    with pytest.raises(ValueError, match=r"image has the label \['u'\], .* one class per image"):
         open_source(tags, columns=Columns(label="tags")).labels()
 
 

@@ -224,7 +224,7 @@ def test_image_dataset__accepts_any_image_dataset(animals):
         assert [images[row]["index"] for row in range(len(images))] == list(range(count))
         assert all(images[row]["data_valid"] for row in range(count))
     assert ImageDataset([(1, t) for t in tensors], VIEWS)[3]["data_valid"]
-    with pytest.raises(FileNotFoundError, match=r"nowhere/0\.jpg does not exist"):
+    with pytest.raises(ValueError, match=r"None of 2 .* nowhere/0\.jpg: .* No such file"):
         ImageDataset(["nowhere/0.jpg", "nowhere/1.jpg"], VIEWS)
     for key, items in (
         (1, [(1, tensors[1])] * 2),

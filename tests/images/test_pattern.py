@@ -8,9 +8,9 @@ from PIL import Image
 from torch.utils.data import ConcatDataset
 
 from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.opening import open_source
-from pirl_plugin.images.pattern import PatternSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_gray
@@ -35,7 +35,7 @@ def scenes(tmp_path):
 
 
 def test_channels__are_one_image(scenes, caplog):
-    source = PatternSource(scenes, BANDS)
+    source = FolderSource(scenes, pattern=BANDS)
     assert len(source) == 3
     assert str(source.pixel_type) == "3 channels of uint16"
     pixels, is_readable = source[1]
@@ -61,7 +61,7 @@ def test_channels__are_joined_with_other_images(scenes):
 
 
 def test_label_and_group__come_from_the_pattern(scenes):
-    source = PatternSource(scenes, BANDS)
+    source = FolderSource(scenes, pattern=BANDS)
     assert source.classes == ["land", "sea"]
     assert source.labels().tolist() == [0, 1, 1]
     assert source.groups().tolist() == [0, 0, 2]  # tile1 has images of both classes
@@ -73,7 +73,11 @@ def test_label_and_group__come_from_the_pattern(scenes):
 
 def test_channel_numbers__are_in_order(tmp_path):
     save_bands(tmp_path, "a", ("10", "9", "1"))
-    assert PatternSource(tmp_path, r"a_(?P<channel>\d+)\.npy").channel_names == ("1", "9", "10")
+    assert FolderSource(tmp_path, pattern=r"a_(?P<channel>\d+)\.npy").channel_names == (
+        "1",
+        "9",
+        "10",
+    )
 
 
 def test_smaller_channels__are_resized_and_logged_once(tmp_path, caplog):
@@ -81,7 +85,7 @@ def test_smaller_channels__are_resized_and_logged_once(tmp_path, caplog):
         save_bands(tmp_path, name, ["B1"], size=(6, 8))
         save_bands(tmp_path, name, ["B2", "B3"])
     np.save(tmp_path / "a_B1.npy", np.arange(48, dtype=np.uint16).reshape(6, 8))
-    source = PatternSource(tmp_path, r".*_(?P<channel>B\d)\.npy")
+    source = FolderSource(tmp_path, pattern=r".*_(?P<channel>B\d)\.npy")
     pixels, _ = source[0]
     assert pixels.shape == (3, 12, 16)
     assert pixels[0, 10:, 14:].tolist() == [[47, 47], [47, 47]]
@@ -97,7 +101,7 @@ def test_missing_pixels__are_those_that_each_file_names(tmp_path, nodata):
             values = values[::2, ::2]  # with the missing row
         tag = (42113, "s", 0, nodata, True)
         tifffile.imwrite(tmp_path / f"a_{band}.tif", values, extratags=[tag])
-    pixels, is_readable = PatternSource(tmp_path, r".*_(?P<channel>B\d)\.tif")[0]
+    pixels, is_readable = FolderSource(tmp_path, pattern=r".*_(?P<channel>B\d)\.tif")[0]
     assert is_readable
     assert (pixels == torch.tensor([5.0, 6.0, 7.0])[:, None, None]).all()
 
@@ -106,7 +110,7 @@ def test_missing_pixels__are_those_that_each_file_names(tmp_path, nodata):
 def test_ordinary_grayscale_files__are_single_channels(tmp_path, suffix):
     for stain in ("dapi", "actin"):
         Image.new("L", (16, 12), len(stain)).save(tmp_path / f"w1_{stain}.{suffix}")
-    pixels, is_readable = PatternSource(tmp_path, r".*_(?P<channel>\w+)\..*")[0]
+    pixels, is_readable = FolderSource(tmp_path, pattern=r".*_(?P<channel>\w+)\..*")[0]
     assert is_readable
     assert pixels[:, 0, 0].tolist() == [5, 4]
 
@@ -134,7 +138,7 @@ def _turn(folder):
 @pytest.mark.parametrize("damage", [_remove, _change_type, _add_channels, _turn])
 def test_wrong_channel__makes_the_image_unreadable(scenes, caplog, damage):
     reason = damage(scenes)
-    source = PatternSource(scenes, BANDS)
+    source = FolderSource(scenes, pattern=BANDS)
     assert [source[row][1] for row in range(3)] == [True, True, False]
     assert reason in caplog.text
     assert source.unreadable_paths() == [f"{scenes}/sea/tile2_a_*.npy"]
@@ -146,7 +150,7 @@ def test_wrong_channel__makes_the_image_unreadable(scenes, caplog, damage):
         ("(?P<group>", "not a regular expression"),
         (r".*\.npy", "no named group"),
         (r"(?P<plate>\w+)/.*", "unknown group plate"),
-        (r"(?P<group>\d+)\.npy", "matches no path in"),
+        (r"(?P<group>\d+)\.npy", "matches no path, such as"),
         (r"(?P<label>.*_(?P<channel>B\w+))\.npy", "different groups or labels"),
     ],
 )
@@ -157,7 +161,7 @@ def test_wrong_pattern__is_refused(scenes, pattern, message):
 
 def test_pattern__needs_a_folder(scenes):
     for images in ([scenes], scenes / "sea" / "preview.png"):
-        with pytest.raises(Refused, match=r"`pattern` .* folder"):
+        with pytest.raises(Refused, match=r"(`pattern`|is a file).* folder"):
             ImageDataset(images, JigsawViews(), pattern=BANDS)
 
 
@@ -174,7 +178,7 @@ def test_missing_pixels__stay_missing_in_each_channel(tmp_path, bands):
             value = 9 if image == 1 and number == 1 else 0
             tag = (42113, "s", 0, str(value), True)
             tifffile.imwrite(tmp_path / f"{image}_{band}.tif", array, extratags=[tag])
-    source = PatternSource(tmp_path, r"\d_(?P<channel>B\w+)\.tif")
+    source = FolderSource(tmp_path, pattern=r"\d_(?P<channel>B\w+)\.tif")
     levels = [round(255 * mean) for mean in source.statistics().mean]
     for row in range(2):
         pixels, is_readable = source[row]
