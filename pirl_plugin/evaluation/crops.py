@@ -16,10 +16,10 @@ from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import UNKNOWN, NetworkConfig, network_config_of
 from pirl_plugin.models.preprocessing import center_crop
 from pirl_plugin.models.trunks import first_convolution
+from pirl_plugin.system import loader
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.cores import usable_cores
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import reading
 from pirl_plugin.system.text import counted
 
 _MOST_WORKERS = 16
@@ -106,29 +106,37 @@ class Crops(Dataset[tuple[Tensor, bool, int]]):
     """
 
     def __init__(self, source: ImageSource, size: int, reading: Reading) -> None:
-        self.source = source
+        self._source = source
         self._size = size
         self._reading = reading
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self._source)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool, int]:
         """Return ``(C, size, size)``, whether the image is readable, and a digest."""
-        image, is_valid = self.source.load(row, self._size, self._reading)
+        image, is_valid = self._source.load(row, self._size, self._reading)
         crop = center_crop(image, self._size)
         digest = hashlib.blake2b(crop.numpy().tobytes(), digest_size=8).digest()
         return crop, is_valid, int.from_bytes(digest, "big", signed=True)
 
 
 def read_crops(
-    crops: Crops, rows: Sequence[int], name: str, batch: int = 128, workers: int | None = None
+    source: ImageSource,
+    size: int,
+    reading: Reading,
+    rows: Sequence[int],
+    name: str,
+    batch: int = 128,
+    workers: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Read crops batch by batch, with a progress line.
+    """Read center crops batch by batch, with a progress line.
 
     Args:
-        crops: the crops.
-        rows: N rows in their source.
+        source: the images.
+        size: side of the crops in pixels.
+        reading: how the images are read.
+        rows: N rows in the source.
         name: what they are for, in the progress line.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
@@ -137,13 +145,14 @@ def read_crops(
         ``(B, C, size, size)``, bool ``(B,)``, whether each image is readable, and int64 ``(B,)``,
         digests.
     """
+    crops = Crops(source, size, reading)
     if workers is None:
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # no faster than this process
             workers = 0
     with (
         closing(Progress(name, len(rows))) as progress,
-        reading(crops, workers, crops.source.waiting, batch_size=batch, sampler=rows) as batches,
+        loader.reading(crops, workers, source.waiting, batch_size=batch, sampler=rows) as batches,
     ):
         for pixels, valid, digests in batches:
             yield pixels, valid, digests

@@ -37,8 +37,8 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.evaluation.embed_report import write_report
     from pirl_plugin.evaluation.feature_gallery import Gallery, real_paths
     from pirl_plugin.evaluation.feature_store import OWN_FILE, identify_images, read_features
+    from pirl_plugin.evaluation.page import open_report
     from pirl_plugin.evaluation.pictures import page_images
-    from pirl_plugin.evaluation.report import open_report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.opening import open_source
 

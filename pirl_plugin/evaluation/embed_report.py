@@ -8,9 +8,8 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.image_map import ImageMap, draw_map
 from pirl_plugin.evaluation.knn import vote
-from pirl_plugin.evaluation.page import TEMPLATE
+from pirl_plugin.evaluation.page import TEMPLATE, Report
 from pirl_plugin.evaluation.pictures import PageImages
-from pirl_plugin.evaluation.report import Report
 from pirl_plugin.system.text import counted
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pirl_plugin.evaluation.crops import Crops, config_for, read_crops
+from pirl_plugin.evaluation.crops import config_for, read_crops
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import NetworkConfig
@@ -135,9 +135,9 @@ def compute_features(
     """
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    crops = Crops(source, config.size, config.reading)
+    crops = read_crops(source, config.size, config.reading, rows, "features", batch, workers)
     start = 0
-    for pixels, valid, digests in read_crops(crops, rows, "features", batch, workers):
+    for pixels, valid, digests in crops:
         parts = []
         for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
             inputs = normalize_images(part, config.mean, config.std)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.utils import make_grid
 
-from pirl_plugin.evaluation.crops import Crops, read_crops
+from pirl_plugin.evaluation.crops import read_crops
 from pirl_plugin.evaluation.knn import find_neighbors, unit_rows
 from pirl_plugin.evaluation.pictures import PageImages, data_url
 from pirl_plugin.images.source import evenly_spaced
@@ -138,12 +138,8 @@ def _draw_tiles(images: PageImages, numbers: list[int], side: int) -> str:
     """Return the ``data:`` URL of a JPEG with all tiles, small enough for a page."""
     rows = [images.rows[number] for number in numbers]
     columns = math.ceil(math.sqrt(len(rows)))
-    crops = Crops(images.source, side, images.display.reading)
-    tiles = [
-        images.display.colors(crop)
-        for pixels, _, _ in read_crops(crops, rows, "pictures")
-        for crop in pixels
-    ]
+    crops = read_crops(images.source, side, images.display.reading, rows, "pictures")
+    tiles = [images.display.colors(crop) for pixels, _, _ in crops for crop in pixels]
     picture = make_grid(tiles, columns, padding=0)
     url = ""
     for quality in _QUALITIES:

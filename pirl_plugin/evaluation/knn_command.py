@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.labeled_features import LabeledFeatures
     from pirl_plugin.evaluation.layer_comparison import LayerComparison
-    from pirl_plugin.evaluation.report import Report
+    from pirl_plugin.evaluation.page import Report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.images.labeled import LabeledImages
     from pirl_plugin.models.trunks import AnyTrunk
@@ -34,8 +34,9 @@ def main(argv: list[str]) -> None:
     """
     options = _parse(argv)
     prepare_workers("pirl_plugin.evaluation.crops", options.workers)
-    from pirl_plugin.evaluation.report import open_report
+    from pirl_plugin.evaluation.page import open_report
     from pirl_plugin.evaluation.request import Request
+    from pirl_plugin.models.resnet import LAST
     from pirl_plugin.models.trunks import untrained
 
     request = Request.of_options(options)
@@ -53,7 +54,14 @@ def main(argv: list[str]) -> None:
         results |= {
             "near_equal": images.near_equal,
             "top1_by_layer": {} if comparison is None else comparison.top1,
-            **request.describe(trunk, images),
+            "layer": request.layer or LAST,
+            "checkpoint": request.weights,
+            "data": None if options.data is None else str(options.data.resolve()),
+            "train": images.train.path,
+            "val": images.test.path,
+            "size": trunk.network_config.size,
+            "mean": list(trunk.network_config.mean),
+            "std": list(trunk.network_config.std),
         }
 
         print(_summary(results))
@@ -78,8 +86,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--out", type=arguments.output_folder, help="folder for results.json")
     neighbors = "number of neighbors that vote (default: %(default)s)"
     add("-k", "--k", type=arguments.WholeNumber(1), default=20, help=neighbors)
-    temperature = "temperature for the votes (default: %(default)s)"
-    add("--temperature", type=float, default=0.07, help=temperature)
     add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")
     return arguments.parse_labeled(parser, argv)
 
@@ -99,9 +105,7 @@ def _compute(
     if request.layer is not None:
         trunks = list(networks.values())
         return labeled_features(trunks, [request.layer], images, None, batch, workers), None
-    comparison, measured = compare_layers(
-        networks, images, options.k, options.temperature, batch, workers
-    )
+    comparison, measured = compare_layers(networks, images, options.k, batch, workers)
     return measured, comparison
 
 
@@ -125,7 +129,7 @@ def _measure(
     for features in measured.features:
         train, test = measured.split(features)
         rows, cosines = find_neighbors(test, train, options.k, device=device)
-        predicted = vote(rows, cosines, train_labels, options.temperature)
+        predicted = vote(rows, cosines, train_labels)
         shares = (train_labels[rows.cpu()] == predicted[:, None]).float().mean(dim=1)
         predictions.append((predicted, shares))
         top1.append(percent_right(predicted == test_labels))
@@ -136,7 +140,6 @@ def _measure(
         "chance_top1": measured.chance_top1,
         "untrained_top1": top1[1] if options.untrained else None,
         "k": min(options.k, len(train_labels)),
-        "temperature": options.temperature,
         "classes": len(train_labels.unique()),  # without empty folders
         "train_images": len(train_labels),
         "test_images": len(test_labels),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pirl_plugin.evaluation.logistic import LogisticFits
-    from pirl_plugin.evaluation.report import Report
+    from pirl_plugin.evaluation.page import Report
 
 _MOST_CLASSES = 30  # listed on the console
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.knn_command import RESULTS
     from pirl_plugin.evaluation.logistic import fit_layers
-    from pirl_plugin.evaluation.report import open_report
+    from pirl_plugin.evaluation.page import open_report
     from pirl_plugin.evaluation.request import Request
 
     request = Request.of_options(options)

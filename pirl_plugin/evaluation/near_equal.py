@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.evaluation.crops import Crops, read_crops
+from pirl_plugin.evaluation.crops import read_crops
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.images.source import evenly_spaced
@@ -48,10 +48,12 @@ def count_near_equal(
     tested = labeled[labeled >= num_train]
     tested = tested[evenly_spaced(len(tested), _MOST_TESTED)]
     rows = torch.cat([labeled[labeled < num_train], tested])
-    crops = Crops(images.joined, _SIDE, config.reading)
+    crops = read_crops(
+        images.joined, _SIDE, config.reading, rows.tolist(), "comparison", batch, workers
+    )
     thumbnails = []
     readable = []
-    for pixels, valid, _ in read_crops(crops, rows.tolist(), "comparison", batch, workers):
+    for pixels, valid, _ in crops:
         values = normalize_images(pixels, config.mean, config.std)
         values = values - values.mean(dim=(2, 3), keepdim=True)
         thumbnails.append(normalize(values.flatten(1), dim=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -132,14 +133,17 @@ class PageImages:
         )
 
     @cached_property
+    def _paths(self) -> list[str]:
+        return [os.path.abspath(self.source.path_of(row)) for row in self.rows]
+
+    @cached_property
     def folder(self) -> str:
         """The innermost folder that contains all images."""
-        return os.path.commonpath({os.path.dirname(self._path_of(row)) for row in self.rows})
+        return os.path.commonpath({os.path.dirname(path) for path in self._paths})
 
     def name(self, number: int) -> str:
         """Return one of the N file names, relative to :attr:`folder`."""
-        path = self._path_of(self.rows[number])
-        return printable(path.removeprefix(os.path.join(self.folder, "")))
+        return printable(os.path.relpath(self._paths[number], self.folder))
 
     def picture(self, number: int) -> str:
         """Return one of the N images as a ``data:`` URL."""
@@ -154,14 +158,16 @@ class PageImages:
     @property
     def mistakes(self) -> list[int]:
         """The images whose prediction contradicts the label, the most probable one first."""
-        return self._by_probability(self.is_compared & (self.predicted != self.labels))[::-1]
+        is_wrong = self.is_compared & (self.predicted != self.labels)
+        return self._by_probability(is_wrong)[::-1]
 
     @property
     def strips(self) -> dict[str, list[int]]:
         """The images by predicted class, the least certain first; frequent classes come first."""
-        names, counts = np.unique(self.predicted[self.predicted != ""], return_counts=True)
-        ordered = names[np.argsort(-counts, kind="stable")].tolist()
-        return {name: self._by_probability(self.predicted == name) for name in ordered}
+        counts = Counter(sorted(self.predicted[self.predicted != ""].tolist()))
+        return {
+            name: self._by_probability(self.predicted == name) for name, _ in counts.most_common()
+        }
 
     @property
     def confusion(self) -> dict[str, list[int]]:
@@ -175,12 +181,9 @@ class PageImages:
 
     def _by_probability(self, is_chosen: NDArray[np.bool_]) -> list[int]:
         """Return the chosen images' numbers, the least probable first."""
-        numbers = np.flatnonzero(is_chosen)
-        order = np.argsort(self.probability[numbers], kind="stable")
-        return [int(number) for number in numbers[order]]
-
-    def _path_of(self, row: int) -> str:
-        return os.path.abspath(self.source.path_of(row))
+        order = np.argsort(self.probability, kind="stable")
+        numbers: list[int] = order[is_chosen[order]].tolist()
+        return numbers
 
 
 def page_images(

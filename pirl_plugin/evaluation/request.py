@@ -14,7 +14,6 @@ from pirl_plugin.evaluation.near_equal import count_near_equal
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.source import ImageSource, content_stamp
-from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.failures import Refused, check_name
@@ -92,20 +91,6 @@ class Request:
             "mean and std": [*config.mean, *config.std],
             "nodata": config.nodata,
             "rgb": config.rgb,
-        }
-
-    def describe(self, trunk: AnyTrunk, images: LabeledImages) -> dict[str, Any]:
-        """Return what was read and how, under its names in ``results.json``."""
-        config = trunk.network_config
-        return {
-            "layer": self.layer or LAST,
-            "checkpoint": self.weights,
-            "data": None if self.data is None else str(self.data.resolve()),
-            "train": images.train.path,
-            "val": images.test.path,
-            "size": config.size,
-            "mean": list(config.mean),
-            "std": list(config.std),
         }
 
     def open_labeled(

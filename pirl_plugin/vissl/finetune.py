@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     require_host()
     _select_gpu(options)
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
-    from pirl_plugin.evaluation.report import open_report
+    from pirl_plugin.evaluation.page import open_report
     from pirl_plugin.evaluation.request import Request
     from pirl_plugin.vissl.run import train_command
     from pirl_plugin.vissl.run.finetune_report import drawn_images, save_classifier, write_report

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from pirl_plugin.evaluation.finished_runs import final_accuracy
-from pirl_plugin.evaluation.page import Accuracy
+from pirl_plugin.evaluation.page import Accuracy, Report
 from pirl_plugin.evaluation.pictures import choose_display, page_images
-from pirl_plugin.evaluation.report import Report
 from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.images.reading import Reading
 from pirl_plugin.models.network_config import NetworkConfig

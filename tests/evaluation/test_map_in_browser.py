@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from pirl_plugin.evaluation.embed_report import write_report
+from pirl_plugin.evaluation.page import Report
 from pirl_plugin.evaluation.pictures import choose_display, page_images
-from pirl_plugin.evaluation.report import Report
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.reading import Reading
 from pirl_plugin.models.network_config import NetworkConfig

@@ -14,8 +14,7 @@ from pirl_plugin.checkpoints.read import RUN_CONFIG, final_checkpoint, read_chec
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.logistic import fit_layers
-from pirl_plugin.evaluation.page import Accuracy
-from pirl_plugin.evaluation.report import Report
+from pirl_plugin.evaluation.page import Accuracy, Report
 from pirl_plugin.evaluation.request import Request
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
