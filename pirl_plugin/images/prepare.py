@@ -11,6 +11,7 @@ import argparse
 import io
 import os
 import warnings
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from PIL import Image
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
-from pirl_plugin.images.decode import UnreadableImageError, decode, read_file
+from pirl_plugin.images.decode import READ_ERRORS, UnreadableImageError, decode, read_file
 from pirl_plugin.images.folders import (
     ARRAY_EXTENSION,
     IMAGE_EXTENSIONS,
@@ -39,14 +40,16 @@ from pirl_plugin.system.files import (
     claim_folder,
     locked,
     remove,
-    write_text,
 )
 from pirl_plugin.system.loader import reading
 from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
-_PROBLEMS = "unreadable.txt"
+# What happened to an image.
+_COPIED = "images copied"
+_PRESENT = "already there"
+_FAILED = "failed"
 _BLOCK = 32  # images copied by a process at a time
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
@@ -77,20 +80,14 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     claim_folder(out, run)
     try:
         with resumable():
-            num_written, problems = _copy_all(_Copies(images, out, options), options.workers)
+            outcomes = _copy_all(_Copies(images, out, options), options.workers)
     finally:
         for unfinished in out.glob(f"{UNFINISHED}*"):  # from killed workers
             remove(unfinished)
-    num_present = len(images) - num_written - len(problems)
-    print(
-        f"{out}: {num_written} images copied, {num_present} already there, {len(problems)} failed"
-    )
+    counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in (_COPIED, _PRESENT, _FAILED))
+    print(f"{out}: {counts}")
     _report_extra_copies(out, source, images)
-    (out / _PROBLEMS).unlink(missing_ok=True)  # from an earlier call
-    if problems:
-        write_text(out / _PROBLEMS, "".join(f"{printable(problem)}\n" for problem in problems))
-        print(f"{out / _PROBLEMS} lists the failed images")
-    return int(len(problems) == len(images))
+    return int(outcomes[_FAILED] == len(images))
 
 
 def _report_extra_copies(out: Path, source: Path, images: FolderSource) -> None:
@@ -105,10 +102,9 @@ def _report_extra_copies(out: Path, source: Path, images: FolderSource) -> None:
         )
 
 
-def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
-    """Make the missing copies; return their number, and a sentence for each failure."""
-    num_written = 0
-    problems: list[str] = []
+def _copy_all(copies: _Copies, workers: int) -> Counter[str]:
+    """Make the missing copies, and count what happened to the images."""
+    outcomes: Counter[str] = Counter()
     with (
         closing(Progress("copies", len(copies))) as progress,
         reading(
@@ -116,15 +112,12 @@ def _copy_all(copies: _Copies, workers: int) -> tuple[int, list[str]]:
         ) as batches,
     ):
         for batch in batches:
-            for is_written, problem in batch:
-                num_written += is_written
-                if problem:
-                    problems.append(problem)
+            outcomes.update(batch)
             progress.update(len(batch))
-    return num_written, problems
+    return outcomes
 
 
-class _Copies(Dataset[tuple[bool, str]]):
+class _Copies(Dataset[str]):
     """Copies of images; a loader worker makes one when it reads it.
 
     A copy has the modification time of its image, so that a changed image is copied again.
@@ -143,26 +136,27 @@ class _Copies(Dataset[tuple[bool, str]]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, row: int) -> tuple[bool, str]:
-        """Make a copy if it is missing; return whether it was made, and the problem or ""."""
+    def __getitem__(self, row: int) -> str:
+        """Make a copy if it is missing; return what happened."""
         path = self.images.path_of(row)
         target = self._out / self.images.name_of(row)
         try:
             with self.images.reading(row):
                 changed_ns = os.stat(path).st_mtime_ns
                 if target.is_file() and target.stat().st_mtime_ns == changed_ns:
-                    return False, ""
+                    return _PRESENT
                 content = self._smaller(path)
-        except (OSError, ValueError, MemoryError) as error:
+        except READ_ERRORS as error:
             if isinstance(error, UnreadableImageError):
                 target.unlink(missing_ok=True)  # from before the image broke
-            return False, f"{path}: {error or 'too little memory'}"
+            self.images.report_unreadable(row, str(error) or "too little memory")
+            return _FAILED
         unfinished = self._out / f"{UNFINISHED}{row}"  # where the command finds it after a kill
         with atomic_write(target, unfinished) as file:
             file.write(content)
             file.flush()  # before the time is set, which a write would change
             os.utime(file.fileno(), ns=(changed_ns, changed_ns))
-        return True, ""
+        return _COPIED
 
     def _smaller(self, path: str) -> bytes | bytearray:
         """Return the content of an image's copy: a smaller JPEG, ``.npy`` or TIFF.

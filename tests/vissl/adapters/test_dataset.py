@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.watcher import current
+from pirl_plugin.system.watcher import current, watching
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from tests.helpers.configs import compose
 from tests.helpers.images import save_gray
@@ -53,11 +53,11 @@ def test_reads__are_reported_only_by_our_source(tmp_path):
     for row in range(2):
         data[row]
     assert data.unreadable_paths() == [str(tmp_path / "2.png")]
-    with data.data_objs[0].source.reading(0), data.waiting():
+    with watching(), data.data_objs[0].source.reading(0), data.waiting():
         assert current().waits.open[-1].activity() == f"reading {tmp_path / '1.png'}"
     data.data_objs = [[]]  # a VISSL source
     assert data.unreadable_paths() == []
-    with data.waiting():
+    with watching(), data.waiting():
         assert current().waits.open[-1].activity() == ""
 
 
