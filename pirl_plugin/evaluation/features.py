@@ -116,6 +116,7 @@ def compute_features(
     batch: int = 128,
     workers: int | None = None,
     layers: Sequence[str] | None = None,
+    name: str = "features",
 ) -> Iterator[Batch]:
     """Compute features batch by batch, with a progress line.
 
@@ -128,6 +129,7 @@ def compute_features(
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
         layers: layer names; None: the modules' outputs.
+        name: what they are, in the progress line.
 
     Yields:
         Readable images' features for each layer of each trunk, with the first trunk's features
@@ -135,7 +137,7 @@ def compute_features(
     """
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    crops = read_crops(source, config.size, config.reading, rows, "features", batch, workers)
+    crops = read_crops(source, config.size, config.reading, rows, name, batch, workers)
     start = 0
     for pixels, valid, digests in crops:
         parts = []

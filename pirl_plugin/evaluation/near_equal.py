@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.evaluation.crops import read_crops
+from pirl_plugin.evaluation.features import collect, compute_features
+from pirl_plugin.evaluation.labeled_features import LabeledFeatures
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.models.network_config import NetworkConfig
-from pirl_plugin.models.preprocessing import normalize_images
 from pirl_plugin.system.console import put
 
 _SIDE = 16  # pixels
@@ -41,30 +44,23 @@ def count_near_equal(
     Returns:
         ``images``, the number of test images that do, and ``of``, the number of test images
         compared, at most 1,000.
+
+    Raises:
+        Refused: no training image, or no test image, is labeled and readable.
     """
-    labels = torch.from_numpy(images.labels)
-    num_train = len(images.train)
-    labeled = (labels != NO_CLASS).nonzero()[:, 0]
-    tested = labeled[labeled >= num_train]
-    tested = tested[evenly_spaced(len(tested), _MOST_TESTED)]
-    rows = torch.cat([labeled[labeled < num_train], tested])
-    crops = read_crops(
-        images.joined, _SIDE, config.reading, rows.tolist(), "comparison", batch, workers
+    labeled = np.flatnonzero(images.labels != NO_CLASS)
+    train_rows = labeled[labeled < len(images.train)]
+    test_rows = labeled[len(train_rows) :]
+    test_rows = test_rows[evenly_spaced(len(test_rows), _MOST_TESTED)]
+    rows = [*train_rows.tolist(), *test_rows.tolist()]
+    config = replace(config, size=_SIDE)
+    batches = compute_features(
+        [_Thumbnails()], images.joined, config, rows, batch, workers, name="comparison"
     )
-    thumbnails = []
-    readable = []
-    for pixels, valid, _ in crops:
-        values = normalize_images(pixels, config.mean, config.std)
-        values = values - values.mean(dim=(2, 3), keepdim=True)
-        thumbnails.append(normalize(values.flatten(1), dim=1))
-        readable.append(valid)
-    is_readable = torch.cat(readable)
-    rows = rows[is_readable]
-    thumbnail = torch.cat(thumbnails)[is_readable]
-    num_train = int((rows < num_train).sum())
-    train, test = thumbnail.tensor_split([num_train])
-    train_labels, test_labels = labels[rows].tensor_split([num_train])
-    near = int(are_near_equal(test, train, test_labels, train_labels).sum())
+    thumbnails, readable, digests = collect(batches, len(rows), torch.float32)
+    measured = LabeledFeatures(images, torch.tensor(rows)[readable], thumbnails, digests)
+    train, test = measured.split(thumbnails[0])
+    near = int(are_near_equal(test, train, measured.test_labels, measured.train_labels).sum())
     if near >= _LEAST_NEAR_EQUAL * len(test):
         put(
             f"{near:,} of {len(test):,} test images look nearly the same as some training image, "
@@ -72,6 +68,14 @@ def count_near_equal(
             f"name their groups: --pattern '(?P<group>…)…'\n"
         )
     return {"images": near, "of": len(test)}
+
+
+class _Thumbnails(nn.Module):
+    """A network whose features for small images are their pixels, without each channel's mean."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        pixels = images - images.mean(dim=(2, 3), keepdim=True)
+        return normalize(pixels.flatten(1), dim=1)
 
 
 def are_near_equal(
@@ -95,9 +99,7 @@ def are_near_equal(
         >>> are_near_equal(rows[:1], rows[[1, 2]], torch.tensor([0]), torch.tensor([0, 1]))
         tensor([False])
     """
-    if len(train) == 0:
-        return torch.zeros(len(test), dtype=torch.bool)
-    answers = [torch.empty(0, dtype=torch.bool)]
+    answers = []
     for rows, labels in zip(test.split(256), test_labels.split(256), strict=True):
         distances = (2 - 2 * rows @ train.T).clamp(min=0).sqrt()
         is_of_class = labels[:, None] == train_labels
