@@ -95,13 +95,11 @@ class FileListSource(ImageSource):
             if _CHANNELS in header:
                 files = row.get(_CHANNELS)
                 channel_files.append(files if isinstance(files, dict) else {})
-        used = ("", path_column, label_column, group_column, _CHANNELS)
-        other_columns = [name for name in header if name not in used]
-        if other_columns:  # otherwise there was no choice
+        if len(header) > 2:  # otherwise there was no choice
             labels = f", labels from {label_column!r}" if label_column else ""
             warn_once(f"{file}: paths from the column {path_column!r}{labels}")
-        # An error names them if the table has no recognized label column.
-        self._other_columns = other_columns if label_column is None else []
+        self._label_column = label_column
+        self._header = header
         named_groups = group_names(groups) if group_column else ()
         super().__init__(file, paths, os.path.dirname(file), named_groups, channel_files)
 
@@ -111,8 +109,8 @@ class FileListSource(ImageSource):
         Raises:
             NoLabels: no label column is recognized, or an image has two labels.
         """
-        if self._other_columns:
-            raise NoLabels(f"{self.path}: {column_hint('label', self._other_columns)}")
+        if self._label_column is None:
+            raise NoLabels(f"{self.path}: {column_hint('label', self._header)}")
         if not any(label is not None for label in self._labels):
             raise NoLabels(f"{self.path} has no labels. Add a label for each image.")
         # JSON has its own null, so every text is a name.
@@ -158,10 +156,7 @@ def _text(file: str) -> str:
 
 def _rows_of_array(file: str) -> Rows:
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-        if array.ndim != 1 or array.dtype.kind not in "US":
-            raise ValueError(f"it holds {array.shape} of {array.dtype}")
-        paths = array.astype(str, copy=False)
+        paths = np.load(file, mmap_mode="r", allow_pickle=False).astype(str, copy=False)
     except ValueError as error:
         raise Refused(f"{file}: expected an array (N,) of strings ({error}).") from error
     return ({"path": str(path)} for path in paths)

@@ -205,12 +205,9 @@ def _hold_out_images(source: ImageSource) -> NDArray[np.bool_]:
     is_test = np.zeros(len(source), bool)
     for label in range(len(source.classes)):
         rows = np.flatnonzero(labels == label)
-        if len(rows) == 1:  # it is used for training only
-            continue
-        is_held_out = shares[rows] < _HELD_OUT
-        if is_held_out.all() or not is_held_out.any():
-            is_held_out = np.arange(len(rows)) == np.argmin(shares[rows])
-        is_test[rows] = is_held_out
+        is_test[rows] = shares[rows] < _HELD_OUT
+        is_test[rows[np.argmin(shares[rows])]] = True
+        is_test[rows[np.argmax(shares[rows])]] = False  # a single image is used for training
     return is_test
 
 
@@ -231,13 +228,12 @@ def save_split(images: LabeledImages, folder: Path) -> LabeledImages:
     lists = [folder / name for name in _LISTS]
     for file, source in zip(lists, (images.train, images.test), strict=True):
         text = _list_images(source)
-        if not file.is_file():
-            write_text(file, text)
-        elif file.read_text() != text:
+        if file.is_file() and file.read_text() != text:
             raise Refused(
                 f"{images.held_out_of} has changed since {file} was written. Choose another folder "
                 f"for the results."
             )
+        write_text(file, text)
     columns = BY_NAME if images.train.groups() is None else Columns(group=_GROUP)
     train, test = (open_source(path, columns=columns) for path in lists)
     return replace(_labeled(train, test), held_out_of=images.held_out_of)

@@ -145,13 +145,7 @@ class MapSource(ImageSource):
 
     def _group_values(self, name: str) -> list[Any]:
         """Return the values in the data set's attribute with the group column's name."""
-        values = getattr(self.dataset, name, None)
-        if values is None or len(values) != len(self):
-            raise Refused(
-                f"`group_column` = {name} is not an attribute of {self.path} with one value per "
-                f"item."
-            )
-        return list(np.asarray(values).tolist())
+        return list(np.asarray(getattr(self.dataset, name)).tolist())
 
     def _find_classes(self) -> Classes:
         """Return the classes in ``targets`` or ``labels``, as in torchvision's data sets.

@@ -172,11 +172,8 @@ def _infer_source(path: str) -> tuple[str, str]:
     elif ending.endswith(LISTS):
         return DISK_FILELIST, path
     elif os.path.exists(path):
-        advice = advice_on([os.path.splitext(ending)[1]])
-        if ending.endswith(".zip"):
-            advice = ". Unzip it, and pass its folder"
         raise Refused(
             f"{path} is not an image, a folder, a .parquet file or an image list "
-            f"({', '.join(LISTS)}){advice}."
+            f"({', '.join(LISTS)}){advice_on([os.path.splitext(ending)[1]])}."
         )
     return DISK_FOLDER, path  # which reports if nothing exists

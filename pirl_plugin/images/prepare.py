@@ -50,6 +50,7 @@ from pirl_plugin.views.pixels import as_image, is_rgb
 _COPIED = "images copied"
 _PRESENT = "already there"
 _FAILED = "failed"
+_QUALITY = 90  # of JPEGs
 _BLOCK = 32  # images copied by a process at a time
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
@@ -74,7 +75,6 @@ def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Na
     run = {
         "source": str(source),
         "size": options.size,
-        "quality": options.quality,
         "nodata": options.nodata,
     }
     claim_folder(out, run)
@@ -183,7 +183,7 @@ class _Copies(Dataset[str]):
             resized = as_image(pixels).resize(
                 (smaller_width, smaller_height), Image.Resampling.LANCZOS
             )
-            resized.save(file, "JPEG", quality=self._options.quality)
+            resized.save(file, "JPEG", quality=_QUALITY)
             return file.getvalue()
         in_file = None
         if nodata is None and not pixels.is_floating_point():

@@ -35,13 +35,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=256,
         help="shorter side of a copy in pixels (default: %(default)s)",
     )
-    add(
-        "--quality",
-        type=WholeNumber(1, 95),
-        metavar="1…95",
-        default=90,
-        help="JPEG quality (default: %(default)s)",
-    )
     add("--nodata", type=float, metavar="VALUE", help="value of missing pixels, which stay missing")
     add(
         "--workers", type=WholeNumber(0), default=usable_cores(),

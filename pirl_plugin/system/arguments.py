@@ -69,10 +69,11 @@ def output_folder(text: str) -> Path:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """An argument type: paths to writable files, except for a run's own files.
+    """An argument type: paths to writable files.
 
     Attributes:
-        endings: allowed file name endings, such as ``.npz``; empty allows any.
+        endings: allowed file name endings, such as ``.npz``; empty allows any, except for existing
+            files in a run's folder.
     """
 
     endings: tuple[str, ...] = ()
@@ -83,11 +84,8 @@ class OutputFile:
         if self.endings and path.suffix not in self.endings:
             listed = ", ".join(self.endings)
             raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {listed}")
-        if self.endings and path.is_dir():
-            raise argparse.ArgumentTypeError(f"{text} is a folder; choose another name")
         folder = path.resolve().parent
-        # A page may be replaced, and the content of a feature file is checked later.
-        is_replaceable = not path.is_file() or path.suffix in (".html", ".npz")
+        is_replaceable = self.endings or not path.is_file()
         if not is_replaceable and any((run / LOCK).exists() for run in (folder, *folder.parents)):
             raise argparse.ArgumentTypeError(
                 f"{text} exists in a run's folder; choose another name, or delete it"
