@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from dataclasses import replace
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
@@ -67,7 +69,7 @@ def _results(fitted: LogisticFits) -> dict[str, Any]:
     for layer, fit in fitted.fits.items():
         layers[layer] = {
             "held_out_top1": fit.held_out_top1,
-            "test_top1": fitted.test_top1(layer),
+            "test_top1": fitted.accuracy(layer).percent,
             "C": fit.cost,
             "right": "".join(map(str, fitted.is_right(layer).int().tolist())),
         }
@@ -76,8 +78,6 @@ def _results(fitted: LogisticFits) -> dict[str, Any]:
 
 def _print_accuracies(fitted: LogisticFits) -> None:
     """Print one line per layer, the chosen layer's accuracy, and one line per class."""
-    from pirl_plugin.evaluation.page import Accuracy
-
     measured = fitted.measured
     num_test = len(measured.test_labels)
     print(
@@ -87,44 +87,35 @@ def _print_accuracies(fitted: LogisticFits) -> None:
     )
     for layer, fit in fitted.fits.items():
         chosen = "  chosen" if layer == fitted.chosen else ""
-        top1 = fitted.test_top1(layer)
+        top1 = fitted.accuracy(layer).percent
         print(f"  {layer:8}{fit.held_out_top1:10.2f}{top1:8.2f}{fit.cost:10g}{chosen}")
-    accuracy = Accuracy(fitted.chosen, fitted.test_top1(fitted.chosen), num_test)
+    accuracy = fitted.accuracy(fitted.chosen)
     by_class = fitted.accuracy_by_class()
-    mean = sum(top1 for top1, _ in by_class.values()) / len(by_class)
     print(
         f"{fitted.chosen}: {accuracy.percent:.2f} ± {accuracy.error:.2f} % (95 % interval for "
-        f"{num_test:,} test images), mean over classes {mean:.2f} %, chance "
+        f"{num_test:,} test images), mean over classes "
+        f"{mean(of_class.percent for of_class in by_class):.2f} %, chance "
         f"{measured.chance_top1:.2f} %"
     )
     print("Accuracy (%) and number of test images by class, the least accurate first:")
-    for label in sorted(by_class, key=lambda label: by_class[label][0])[:_MOST_CLASSES]:
-        top1, count = by_class[label]
-        print(f"  {top1:6.2f} {count:7,}  {measured.images.classes[label]}")
+    for of_class in sorted(by_class, key=lambda accuracy: accuracy.percent)[:_MOST_CLASSES]:
+        print(f"  {of_class.percent:6.2f} {of_class.count:7,}  {of_class.name}")
 
 
 def _write_page(report: Report, fitted: LogisticFits, file: Path, commands: dict[str, str]) -> None:
-    from pirl_plugin.evaluation.page import Accuracy
-
     layer = fitted.chosen
     measured = fitted.measured
-    classes = measured.images.classes
-    num_test = len(measured.test_labels)
-    bars = {name: Accuracy(name, fitted.test_top1(name), num_test) for name in fitted.fits}
-    bars[layer] = Accuracy(f"{layer} (chosen)", fitted.test_top1(layer), num_test)
-    by_class = [
-        Accuracy(classes[label], top1, count)
-        for label, (top1, count) in fitted.accuracy_by_class().items()
-    ]
+    bars = {name: fitted.accuracy(name) for name in fitted.fits}
+    bars[layer] = replace(bars[layer], name=f"{layer} (chosen)")
     images = measured.show(report.display).with_predictions(
-        slice(measured.num_train, None), *fitted.predictions[layer], classes
+        slice(measured.num_train, None), *fitted.predictions[layer], measured.images.classes
     )
     report.write(
         title="Linear classifiers on frozen features",
         images=images,
         measured=measured,
         accuracy=bars[layer],
-        charts={"": [*bars.values()], f"{layer} by class": by_class},
+        charts={"": [*bars.values()], f"{layer} by class": fitted.accuracy_by_class()},
         introduction=(
             f"{len(fitted.best.held_out_right):,} held-out training images chose C and, unless "
             f"you named it, the layer: with {layer}, {fitted.best.held_out_top1:.1f} % of them are "

@@ -16,6 +16,7 @@ from torch import Tensor
 from pirl_plugin.evaluation.knn import percent_right
 from pirl_plugin.evaluation.labeled_features import LabeledFeatures, labeled_features
 from pirl_plugin.evaluation.layer_comparison import clearly_best, sample_rows
+from pirl_plugin.evaluation.page import Accuracy
 from pirl_plugin.images.groups import deal_groups, require_scikit_learn
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.trunks import AnyTrunk
@@ -218,17 +219,21 @@ class LogisticFits:
         """Return whether each test image is classified correctly, bool ``(M,)``."""
         return self.predictions[layer][0] == self.measured.test_labels
 
-    def test_top1(self, layer: str) -> float:
-        """Return the accuracy on the test images, percent."""
-        return percent_right(self.is_right(layer))
+    def accuracy(self, layer: str) -> Accuracy:
+        """Return a layer's accuracy on the test images."""
+        is_right = self.is_right(layer)
+        return Accuracy(layer, percent_right(is_right), len(is_right))
 
-    def accuracy_by_class(self) -> dict[int, tuple[float, int]]:
-        """Return label → the chosen layer's accuracy in percent, and the number of test images."""
+    def accuracy_by_class(self) -> list[Accuracy]:
+        """Return the chosen layer's accuracy on each class's test images."""
+        is_right = self.is_right(self.chosen)
         labels = self.measured.test_labels
-        accuracies = {}
+        accuracies = []
         for label in labels.unique().tolist():
-            is_right = self.is_right(self.chosen)[labels == label]
-            accuracies[label] = (100 * float(is_right.double().mean()), len(is_right))
+            of_class = is_right[labels == label]
+            top1 = 100 * float(of_class.double().mean())
+            name = self.measured.images.classes[label]
+            accuracies.append(Accuracy(name, top1, len(of_class)))
         return accuracies
 
 

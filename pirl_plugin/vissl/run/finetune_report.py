@@ -81,7 +81,7 @@ def write_report(
         classifier: the classifier on ``tuned``.
     """
     frozen = fit_layers(trunk, images, trunk.layers, workers=request.workers)
-    frozen_top1 = frozen.test_top1(frozen.chosen)
+    frozen_top1 = frozen.accuracy(frozen.chosen).percent
     print(f"Frozen, a logistic regression on {frozen.chosen}: top-1 {frozen_top1:.2f} %")
     measured = frozen.measured
     test_rows = measured.rows[measured.num_train :].tolist()
