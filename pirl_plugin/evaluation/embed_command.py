@@ -190,11 +190,12 @@ def _write(
         features = None if options.no_features else computed.features[0].numpy()
         write_table(options.out, table, features)
     else:
+        arrays = {**columns, "files": files, "unreadable": unreadable}
         if labels is not None:
-            columns = {**columns, "labels": labels, "classes": np.array(classes)}
+            arrays |= {"labels": labels, "classes": np.array(classes)}
         paths = real_paths(source, np.flatnonzero(readable).tolist())
-        columns |= {"files": files, "paths": paths, "stamps": stamps_of(paths)}
-        write_features(options.out, identity, computed, unreadable=unreadable, **columns)
+        arrays |= {"paths": paths, "stamps": stamps_of(paths)}
+        write_features(options.out, identity, computed, arrays)
     for name in unreadable.tolist():
         print(f"unreadable, skipped: {printable(name)}")
 

@@ -59,7 +59,7 @@ def store_batches(
         is_any_readable |= len(batch.digests) > 0
     if done < count:
         for batch in compute(range(done, count)):
-            write_features(folder / f"{done}.npz", identity, batch)
+            write_features(folder / f"{done}.npz", identity, batch, {})
             yield batch
             done += len(batch.readable)
             is_any_readable |= len(batch.digests) > 0
@@ -67,14 +67,16 @@ def store_batches(
         remove(folder)
 
 
-def write_features(file: Path, identity: Mapping[str, Any], batch: Batch, **arrays: Any) -> None:
+def write_features(
+    file: Path, identity: Mapping[str, Any], batch: Batch, arrays: Mapping[str, Any]
+) -> None:
     """Write one layer's features, with what identifies them.
 
     Args:
         file: ``.npz``.
         identity: JSON that identifies the features.
         batch: the features.
-        **arrays: other arrays for the file.
+        arrays: other arrays for the file.
     """
     progress = {
         "identity": identity,
