@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.failures import Refused, check_name
+from pirl_plugin.system.failures import check_name
 from pirl_plugin.system.files import locked_file, remove
 from pirl_plugin.system.loader import prepare_workers
 from pirl_plugin.system.text import printable, truncate
@@ -40,6 +40,7 @@ def main(argv: list[str]) -> None:
     from pirl_plugin.evaluation.page import open_report
     from pirl_plugin.evaluation.pictures import page_images
     from pirl_plugin.evaluation.request import Request
+    from pirl_plugin.evaluation.sorting import claim_sorted
     from pirl_plugin.images.opening import open_source
 
     request = Request.of_options(options)
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> None:
         layer, classifier = _choose_layer(request)
         report = open_report(options.report, options.show, source, request.weights, trunk)
         if options.sort_into is not None:
-            _claim_folder(options, source, classifier)
+            claim_sorted(options.sort_into, source, classifier, options.min_probability)
         network = request.identify_features(trunk, layer)
         gallery = None if options.nearest is None else Gallery(options.nearest, network)
         identity = {**network, **identify_images(source)}
@@ -114,26 +115,6 @@ def _choose_layer(request: Request) -> tuple[str, Classifier | None]:
         check_name("--layer", request.layer, [classifier.layer])
     print(f"the classifier on {classifier.layer} has {len(classifier.classes)} classes")
     return classifier.layer, classifier
-
-
-def _claim_folder(
-    options: argparse.Namespace, source: ImageSource, classifier: Classifier | None
-) -> None:
-    """Check that images can be sorted, and claim ``--sort-into``."""
-    from pirl_plugin.evaluation.sorting import UNSURE, check_folder_names, claim_sorted
-
-    if classifier is None:
-        raise Refused(
-            "--sort-into needs predicted classes. Pass a classifier.torch from pirl-plugin "
-            "linear or finetune as --checkpoint."
-        )
-    check_folder_names(classifier.classes)
-    if options.min_probability > 0 and UNSURE in classifier.classes:
-        raise Refused(
-            f"The classifier has a class {UNSURE}, which --min-probability needs for uncertain "
-            f"images. Rename the class, or omit the option."
-        )
-    claim_sorted(options.sort_into, source, classifier)
 
 
 def _compute(

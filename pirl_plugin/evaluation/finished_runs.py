@@ -12,13 +12,6 @@ TESTED = "tested.json"
 """File in a run's folder with the number of test images behind an accuracy."""
 
 
-def epochs_trained(folder: Path) -> int:
-    """Return a finished run's number of epochs; 0 for an unfinished run."""
-    checkpoint = final_checkpoint(folder)
-    name = CheckpointName.parse(checkpoint.name) if checkpoint is not None else None
-    return name.number + 1 if name is not None else 0
-
-
 def final_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
     """Return each layer's top-k accuracy after a benchmark's last epoch, in percent.
 
@@ -29,9 +22,11 @@ def final_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
     Raises:
         ValueError: the run is not finished, or its last epoch was not tested.
     """
-    epochs = epochs_trained(folder)
+    checkpoint = final_checkpoint(folder)
+    name = None if checkpoint is None else CheckpointName.parse(checkpoint.name)
+    last_epoch = None if name is None else name.number
     for line in reversed(read_json_lines(folder / "metrics.json")):
-        if "test_accuracy_list_meter" in line and line["train_phase_idx"] + 1 == epochs:
+        if "test_accuracy_list_meter" in line and line["train_phase_idx"] == last_epoch:
             accuracies = line["test_accuracy_list_meter"][f"top_{k}"]
             return {layer: float(value) for layer, value in accuracies.items()}
     raise Refused(

@@ -23,27 +23,38 @@ UNSURE = "unsure"
 """Folder for images without a sufficiently probable class."""
 
 
-def check_folder_names(classes: Sequence[str]) -> None:
-    """Check that class names are valid folder names.
+def claim_sorted(
+    folder: Path, source: ImageSource, classifier: Classifier | None, min_probability: float = 0
+) -> None:
+    """Check that images can be sorted, create the folder, and record the classifier in it.
+
+    Args:
+        folder: the folder for sorted images.
+        source: the images.
+        classifier: predicts the classes; None: the checkpoint has none.
+        min_probability: less probable images go to the folder :data:`UNSURE`.
 
     Raises:
-        Refused: a name is not.
+        Refused: there is no classifier, or a class cannot be a folder name; the folder holds other
+            files or images sorted by another classifier, or one of it and the folder that is read
+            contains the other; or the images have no picture format.
     """
-    for name in classes:
+    if classifier is None:
+        raise Refused(
+            "--sort-into needs predicted classes. Pass a classifier.torch from pirl-plugin "
+            "linear or finetune as --checkpoint."
+        )
+    for name in classifier.classes:
         if name in ("", ".", "..") or "/" in name:
             raise Refused(
                 f"The class name {name!r} cannot be a folder name. Rename the class, or "
                 f"omit --sort-into."
             )
-
-
-def claim_sorted(folder: Path, source: ImageSource, classifier: Classifier) -> None:
-    """Create the folder for sorted images, and record the classifier in it.
-
-    Raises:
-        Refused: the folder holds other files or images sorted by another classifier, or one of it
-            and the folder that is read contains the other; or the images have no picture format.
-    """
+    if min_probability > 0 and UNSURE in classifier.classes:
+        raise Refused(
+            f"The classifier has a class {UNSURE}, which --min-probability needs for uncertain "
+            f"images. Rename the class, or omit the option."
+        )
     target = folder.resolve()
     images = Path(source.path).resolve()
     if target.is_relative_to(images) or images.is_relative_to(target):
@@ -75,7 +86,7 @@ def sort_images(
         folder: the folder, which is created.
         source: the images.
         rows: N rows in the source.
-        classes: N class names, checked by :func:`check_folder_names`.
+        classes: N class names, checked by :func:`claim_sorted`.
     """
     with naming_failures(folder):
         for row, name in zip(rows, classes, strict=True):

@@ -6,7 +6,7 @@ import torch
 from pirl_plugin.checkpoints.classifier import Classifier
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.sorting import check_folder_names, claim_sorted, sort_images
+from pirl_plugin.evaluation.sorting import claim_sorted, sort_images
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.models.resnet import WideResNet
@@ -56,9 +56,10 @@ def test_sort_images__copies_if_links_fail(source, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", ""])
-def test_check_folder_names__refuses_unsafe_names(name):
+def test_claim_sorted__refuses_unsafe_names(name, source, tmp_path):
+    classifier = Classifier(torch.ones(2, 4), torch.zeros(2), ["cat", name], "last")
     with pytest.raises(ValueError, match="cannot be a folder name"):
-        check_folder_names(["cat", name])
+        claim_sorted(tmp_path / "out", source, classifier)
 
 
 CAT = Classifier(torch.ones(1, 4), torch.zeros(1), ["cat"], "last")
