@@ -69,7 +69,7 @@ class MapSource(ImageSource):
         self._columns = columns
         self._key: Any = columns.image
         if columns.group is not None:
-            self.group_names = group_names(self._group_values(columns.group))
+            self._groups = group_names(self._group_values(columns.group))
 
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""

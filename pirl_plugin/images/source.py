@@ -55,7 +55,6 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         channel_files: for images with one file per channel, channel → path for each image.
 
     Attributes:
-        group_names: one group name per image; None: it belongs to no group.
         channel_names: the channels in order; empty if each image is one file.
         nodata: the user's value for missing pixels, if the images were opened with one.
 
@@ -80,7 +79,7 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         self._root = self.path if root is None else root
         # Arrays of bytes, because forked workers would copy a list's strings.
         self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
-        self.group_names = list(groups) or [None] * len(self._images)
+        self._groups = list(groups) if any(groups) else []  # workers copy it
         self.channel_names = tuple(natural_order(set().union(*channel_files)))
         self._channel_files = {
             name: np.array([os.fsencode(files.get(name, "")) for files in channel_files], np.bytes_)
@@ -319,11 +318,16 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         Images with equal numbers belong together, such as those of one patient, plate or video. An
         image without a group has a number of its own.
         """
-        if not any(self.group_names):
+        if not self._groups:
             return None
         first_row: dict[object, int] = {}
-        names = enumerate(self.group_names)
+        names = enumerate(self._groups)
         return np.array([first_row.setdefault(name or row, row) for row, name in names], np.int64)
+
+    @property
+    def group_names(self) -> list[str | None]:
+        """One group name per image; None: it belongs to no group."""
+        return self._groups or [None] * len(self)
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths found by this process and its loader workers."""
