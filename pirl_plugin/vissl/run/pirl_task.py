@@ -104,10 +104,11 @@ class PIRLTask(SelfSupervisionTask):
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
         """Build the model, and prepare it before DistributedDataParallel wraps it."""
+        train = self._datasets.get("train")  # opened first: they set the trunk's input channels
         model: nn.Module = super()._build_model(*args, **kwargs)
         trunk = getattr(model, "trunk", None)
-        if isinstance(trunk, PIRLTimm) and "train" in self._datasets:  # a ResNet takes any size
-            check_views(trunk, self._datasets["train"])
+        if isinstance(trunk, PIRLTimm) and train is not None:  # a ResNet takes any size
+            check_views(trunk, train)
         prepare_model(model, self.config, self.device)
         return model
 
