@@ -20,6 +20,7 @@ from pirl_plugin.vissl.hooks.monitor import read_labels
 from pirl_plugin.vissl.host_config import quoted
 from tests.helpers import faults
 from tests.helpers.configs import compose
+from tests.helpers.forks import train_in_forks
 from tests.helpers.host_runs import run, settings
 
 QUICK = "config=pretrain/pirl/quick_jigsaw"
@@ -174,6 +175,14 @@ def test_run__with_bands_and_missing_pixels_resumes_after_kill(tmp_path):
     assert len(trunks[0].network_config.channel_names) == 7
     for one, other in zip(*(trunk.state_dict().values() for trunk in trunks), strict=True):
         assert torch.equal(one, other)
+
+
+def test_run__builds_its_trunk_for_the_channels_of_its_images(tmp_path):
+    out = tmp_path / "out"
+    words = settings(save_arrays(tmp_path, 4, np.uint16), out, epochs=1)
+    trained = train_in_forks(*words, ranks=1)
+    assert trained.returncode == 0, trained.stdout[-2000:] + trained.stderr
+    assert load_trunk(out / "checkpoint.torch").network_config.channels == 4
 
 
 def test_run__starts_with_the_statistics_of_its_weights(tmp_path, capsys):
