@@ -116,8 +116,8 @@ def open_labeled(
     names = sorted(filter(None, shared))
     if names:
         warn(
-            f"{counted(len(names), 'group')} with test images, such as {names[0]}, also "
-            f"{'has' if len(names) == 1 else 'have'} training images, so accuracies are too high."
+            f"Training and test images share {counted(len(names), 'group')}, such as {names[0]}, "
+            f"so accuracies are too high."
         )
     return _labeled(train_source, test_source)
 

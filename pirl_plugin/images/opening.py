@@ -118,19 +118,15 @@ def open_named(
             folder.
     """
     path = os.path.expanduser(path)
-    if name == DISK_FOLDER and columns.pattern is not None:
-        return FolderSource(path, pattern=columns.pattern)
+    has_columns = name in (DISK_HF, DISK_SHARDS) or path.lower().endswith(TABLES)
     if columns.pattern is not None:
-        raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
-    if (
-        columns != BY_NAME
-        and name not in (DISK_HF, DISK_SHARDS)
-        and not path.lower().endswith(TABLES)
-    ):
+        if name != DISK_FOLDER:
+            raise Refused(f"`pattern` reads paths below a folder, but {path} is not a folder.")
+    elif columns != BY_NAME and not has_columns:
         warn_once(f"{path} has no columns, so the chosen columns are not used.")
         columns = BY_NAME
     if name == DISK_FOLDER:
-        return FolderSource(path)
+        return FolderSource(path, pattern=columns.pattern)
     if name == DISK_FILELIST:
         return FileListSource(path, remove_prefix, new_prefix, columns)
     if name == DISK_SHARDS:

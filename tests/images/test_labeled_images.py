@@ -193,7 +193,7 @@ def test_group_column__of_a_folder_is_refused(bursts):
 
 def test_groups_on_both_sides__are_reported(bursts, caplog):
     open_labeled(train=bursts, val=bursts, columns=BURSTS)
-    assert "20 groups with test images, such as 0, also have training images" in caplog.text
+    assert "Training and test images share 20 groups, such as 0, so accuracies" in caplog.text
 
 
 def test_channels__are_written_to_lists(tmp_path):
