@@ -15,7 +15,8 @@ after the same processor time, ``npid:20/160`` NPID after 20 of 160 epochs, ``np
 NPID continued from published weights, ``published@128`` frozen weights at 128 px,
 ``published_components`` the same on the channels' first three principal components,
 ``published_adapted`` with the first layer that timm adapts, and ``tuned/npid:40`` an NPID network
-fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it.
+fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it, and
+the images have at least 48 px.
 
 ``--costs`` measures the cost per image for each method, which tables with times and rows at equal
 time need. Run it on an idle machine.
@@ -239,7 +240,9 @@ def main() -> None:
     add("--costs", action="store_true", help="measure the cost per image, on an idle machine")
     add("--choose", action="store_true", help="evaluate on training photos that are not drawn")
     options = parser.parse_args()
-    options.precision = fast_precision()
+    # Patches of images below 48 px have at most 16 px: a ResNet then strides over 1 × 1 maps, whose
+    # gradients are wrong in bfloat16 (torch 2.15 on CPUs).
+    options.precision = fast_precision() if options.image_size >= 48 else "float32"
     names = WITHOUT_WEIGHTS if options.weights is None else WITH_WEIGHTS
     named = options.rows or [RowName.parse(name) for name in names]
 

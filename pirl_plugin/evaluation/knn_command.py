@@ -84,8 +84,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--out", type=arguments.output_folder, help="folder for results.json")
-    neighbors = "number of neighbors that vote (default: %(default)s)"
-    add("-k", "--k", type=arguments.WholeNumber(1), default=20, help=neighbors)
+    neighbors = "numbers of neighbors that vote (default: 20); the first gives knn_top1"
+    add("-k", "--k", type=arguments.WholeNumber(1), nargs="+", default=[20], help=neighbors)
+    temperature = "temperature for the votes (default: %(default)s)"
+    add("--temperature", type=float, default=0.07, help=temperature)
     add("--no-untrained", dest="untrained", action="store_false", help="skip the untrained network")
     return arguments.parse_labeled(parser, argv)
 
@@ -105,7 +107,9 @@ def _compute(
     if request.layer is not None:
         trunks = list(networks.values())
         return labeled_features(trunks, [request.layer], images, None, batch, workers), None
-    comparison, measured = compare_layers(networks, images, options.k, batch, workers)
+    comparison, measured = compare_layers(
+        networks, images, options.k[0], options.temperature, batch, workers
+    )
     return measured, comparison
 
 
@@ -128,18 +132,22 @@ def _measure(
     top1 = []
     for features in measured.features:
         train, test = measured.split(features)
-        rows, cosines = find_neighbors(test, train, options.k, device=device)
-        predicted = vote(rows, cosines, train_labels)
-        shares = (train_labels[rows.cpu()] == predicted[:, None]).float().mean(dim=1)
-        predictions.append((predicted, shares))
-        top1.append(percent_right(predicted == test_labels))
+        rows, cosines = find_neighbors(test, train, max(options.k), device=device)
+        for k in options.k:
+            predicted = vote(rows[:, :k], cosines[:, :k], train_labels, options.temperature)
+            shares = (train_labels[rows[:, :k].cpu()] == predicted[:, None]).float().mean(dim=1)
+            predictions.append((predicted, shares))
+            top1.append(percent_right(predicted == test_labels))
+    num_k = len(options.k)
     num_labeled = int((measured.images.labels != NO_CLASS).sum())
     results = {
         "benchmark": "knn",
         "knn_top1": top1[0],
         "chance_top1": measured.chance_top1,
-        "untrained_top1": top1[1] if options.untrained else None,
-        "k": min(options.k, len(train_labels)),
+        "top1_by_k": dict(zip(map(str, options.k), top1[:num_k], strict=True)),
+        "untrained_top1": top1[num_k] if options.untrained else None,
+        "k": min(options.k[0], len(train_labels)),
+        "temperature": options.temperature,
         "classes": len(train_labels.unique()),  # without empty folders
         "train_images": len(train_labels),
         "test_images": len(test_labels),
@@ -153,12 +161,16 @@ def _summary(results: dict[str, Any]) -> str:
     compared = ""
     if results["untrained_top1"] is not None:
         compared = f", untrained {results['untrained_top1']:.2f} %"
-    return (
+    summary = (
         f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}; most frequent class "
         f"{results['chance_top1']:.2f} %{compared}; {results['train_images']} images in "
         f"{results['classes']} classes, {results['test_images']} tested, "
         f"{results['unreadable']} unreadable)"
     )
+    if len(results["top1_by_k"]) > 1:
+        by_k = [f"{k}: {top1} %" for k, top1 in results["top1_by_k"].items()]
+        summary += f"\ntop-1 by k: {', '.join(by_k)}"
+    return summary
 
 
 def _write_page(

@@ -90,13 +90,22 @@ class LabeledFeatures:
         return page_images(self.images.joined, self.rows.tolist(), display, labels)
 
     def warn_about_equal_images(self) -> None:
-        """Log the number of test images that are also training images."""
+        """Log the numbers of test images in the training set, and of images with two labels."""
+        path_of = self.images.joined.path_of
         train_digests, test_digests = self.split(self.digests)
         shared = self.rows[self.num_train :][torch.isin(test_digests, train_digests)].tolist()
         if shared:
             warn(
                 f"{len(shared)} of {len(test_digests)} test images are also training images, so "
-                f"accuracies are too high (first: {self.images.joined.path_of(shared[0])})."
+                f"accuracies are too high (first: {path_of(shared[0])})."
+            )
+        labeled_digests = torch.stack([self.digests, self.labels]).unique(dim=1)
+        values, num_labels = labeled_digests[0].unique(return_counts=True)
+        contradicted = self.rows[torch.isin(self.digests, values[num_labels > 1])].tolist()
+        if contradicted:
+            warn(
+                f"{len(contradicted)} of {len(self.rows)} images have the same pixels as an image "
+                f"with another label (first: {path_of(contradicted[0])})."
             )
 
 

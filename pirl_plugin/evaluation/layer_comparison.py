@@ -51,6 +51,7 @@ def compare_layers(
     networks: Mapping[str, AnyTrunk],
     images: LabeledImages,
     k: int = 20,
+    temperature: float = 0.07,
     batch: int = 128,
     workers: int | None = None,
 ) -> tuple[LayerComparison, LabeledFeatures]:
@@ -63,6 +64,7 @@ def compare_layers(
         networks: name → network; of the same architecture, in evaluation mode, on one device.
         images: training and test images.
         k: number of neighbors that vote.
+        temperature: τ in the votes exp(s / τ).
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
 
@@ -84,7 +86,7 @@ def compare_layers(
     top1: dict[str, list[float]] = {layer: [] for layer in layers}
     for layer, features in zip(list(layers) * len(trunks), measured.features, strict=True):
         train, test = measured.split(features)
-        predicted = vote(*find_neighbors(test, train, k), train_labels)
+        predicted = vote(*find_neighbors(test, train, k), train_labels, temperature)
         top1[layer].append(percent_right(predicted == measured.test_labels))
     answers: dict[str, Tensor] = {}  # for the first network, leave-one-out
     groups = None if measured.groups is None else torch.from_numpy(measured.groups[:num_train])
@@ -92,7 +94,7 @@ def compare_layers(
         for layer, features in zip(layers, measured.features, strict=False):
             train, _ = measured.split(features)
             neighbors = find_neighbors(train, train, k, leave_one_out=True, groups=groups)
-            answers[layer] = vote(*neighbors, train_labels) == train_labels
+            answers[layer] = vote(*neighbors, train_labels, temperature) == train_labels
     is_sample = len(rows) < int((images.labels != NO_CLASS).sum())
     print(
         f"Layers by kNN top-1, percent (k = {min(k, num_train)}, {num_train:,} "

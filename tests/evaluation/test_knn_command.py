@@ -89,10 +89,11 @@ def test_knn__holds_out_groups_of_a_pattern(tmp_path, capsys):
 
 
 def test_knn__finds_separable_classes(checkpoint, data, tmp_path, capsys):
-    options = ["--size", "32", "-k", "3", "--batch", "5", "--workers", "1"]
+    options = ["--size", "32", "-k", "3", "30", "--batch", "5", "--workers", "1"]
     page = tmp_path / "report.html"
     results = knn(checkpoint, data, tmp_path, *options, "--report", str(page))
-    assert results["knn_top1"] == 100.0
+    assert results["knn_top1"] == results["top1_by_k"]["3"] == 100.0
+    assert list(results["top1_by_k"]) == ["3", "30"]
     found = {key: results[key] for key in ("classes", "train_images", "test_images", "k")}
     assert found == {"classes": 3, "train_images": 12, "test_images": 6, "k": 3}
     assert results["chance_top1"] == 33.33
@@ -181,6 +182,19 @@ def test_knn__counts_shared_test_images(checkpoint, data, tmp_path, monkeypatch,
     message = f"1 of 7 test images are also training images.*first: {folder}/val/class1/copy.png"
     assert len(re.findall(message, caplog.text)) == 1
     assert len(read) == 19
+
+
+def test_knn__counts_conflicting_labels(checkpoint, data, tmp_path, caplog):
+    """Files are matched by content, not name: here, the second one is a symbolic link."""
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    link = folder / "train" / "class0" / "link.png"
+    link.symlink_to(folder / "train" / "class1" / "1.png")
+    knn(checkpoint, folder, tmp_path / "out", "--size", "32", "--no-untrained", "--workers", "0")
+    assert (
+        "2 of 19 images have the same pixels as an image with another label "
+        f"(first: {link})." in caplog.text
+    )
 
 
 def test_knn__counts_unreadable_images(checkpoint, data, tmp_path):
