@@ -78,12 +78,12 @@ def main(argv: list[str]) -> None:
             _sort(options, source, rows, columns)
         print(f"{options.out}: {len(rows):,} images, layer {layer}")
         if report is not None:
-            shown = page_images(source, rows, report.display)
+            pictures = page_images(source, rows, report.display)
             if classifier is not None:
-                shown = shown.with_predictions(
+                pictures = pictures.with_predictions(
                     slice(None), predicted, probability, classifier.classes
                 )
-            write_report(report, shown, features, computed.digests, layer)
+            write_report(report, pictures, features, computed.digests, layer)
 
 
 def _describe_labels(source: ImageSource) -> str:

@@ -50,18 +50,18 @@ def store_batches(
     """
     if folder.is_symlink():  # someone else may have planted it
         remove(folder)
-    done = 0
+    row = 0
     is_any_readable = False
-    while (part := folder / f"{done}.npz").exists():  # named after its first image
+    while (part := folder / f"{row}.npz").exists():  # named after its first image
         _, batch = read_features(part, identity, OWN_FILE)
         yield batch
-        done += len(batch.readable)
+        row += len(batch.readable)
         is_any_readable |= len(batch.digests) > 0
-    if done < count:
-        for batch in compute(range(done, count)):
-            write_features(folder / f"{done}.npz", identity, batch, {})
+    if row < count:
+        for batch in compute(range(row, count)):
+            write_features(folder / f"{row}.npz", identity, batch, {})
             yield batch
-            done += len(batch.readable)
+            row += len(batch.readable)
             is_any_readable |= len(batch.digests) > 0
     if not is_any_readable:
         remove(folder)

@@ -80,8 +80,8 @@ class ImageMap:
         """Return the most similar pairs, each pair once: two numbers, and the similarity."""
         similarity: dict[tuple[int, int], float] = {}
         cosines = self.cosines.tolist()
-        for first, others in enumerate(self.nearest.tolist()):
-            for second, cosine in zip(others, cosines[first], strict=True):
+        for first, neighbors in enumerate(self.nearest.tolist()):
+            for second, cosine in zip(neighbors, cosines[first], strict=True):
                 similarity[min(first, second), max(first, second)] = cosine
         pairs = sorted(similarity.items(), key=lambda pair: -pair[1])
         num_near = sum(cosine >= _NEAR for _, cosine in pairs)

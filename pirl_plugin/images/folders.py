@@ -74,20 +74,20 @@ class FolderSource(ImageSource):
         folder = os.fspath(path)
         _check_folder(folder, all_splits)
         skipped: Counter[str] = Counter()
-        found = list(find_images(folder, skipped, (*IMAGE_EXTENSIONS, ARRAY_EXTENSION)))
+        names = list(find_images(folder, skipped, (*IMAGE_EXTENSIONS, ARRAY_EXTENSION)))
         meanings: Meanings = {}
         channel_files: dict[str, dict[str, str]] = {}
         if pattern is not None:
-            meanings, channel_files = read_pattern(pattern, found, skipped)
+            meanings, channel_files = read_pattern(pattern, names, skipped)
             images = list(meanings)
         else:
-            pictures = [name for name in found if not name.lower().endswith(ARRAY_EXTENSION)]
-            images = pictures or found
-            if len(images) < len(found):
-                skipped[ARRAY_EXTENSION] = len(found) - len(images)
+            pictures = [name for name in names if not name.lower().endswith(ARRAY_EXTENSION)]
+            images = pictures or names
+            if len(images) < len(names):
+                skipped[ARRAY_EXTENSION] = len(names) - len(images)
         if skipped:
             counts = warn_skipped(folder, skipped)
-            if not found:
+            if not names:
                 raise Refused(f"{folder} contains no images, only {counts}")
         self._labels = [meaning.get("label") for meaning in meanings.values()]
         groups = [meaning.get("group") for meaning in meanings.values()]
