@@ -114,10 +114,13 @@ class BankScores:
         """Return the number of images per block, whose rows or scores fit in ``_MOST_BYTES``."""
         batch, num_outputs, dim = self.queries.shape
         numbers = self.drawn.shape[1] * num_outputs  # per image: scores, T×N
+        number_bytes = self.queries.itemsize
         if gathers_rows:
             numbers = self.drawn.shape[1] * dim  # rows, N×D
+            if self.table.dtype != self.queries.dtype:
+                number_bytes += self.table.itemsize  # before their conversion
         most = _MOST_BYTES.get(self.queries.device.type, _MOST_BYTES["cuda"])
-        fitting = max(1, most // (numbers * self.queries.itemsize))
+        fitting = max(1, most // (numbers * number_bytes))
         num_blocks = max(1, math.ceil(batch / fitting))
         return max(1, math.ceil(batch / num_blocks))  # equal blocks, so the peak is lower
 
