@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,7 @@ class Request:
         print(images.summary(), flush=True)
         if images.held_out_of is not None and images.train.groups() is None:
             config = trunk.network_config
-            near_equal = count_near_equal(images, config, self.batch, self.workers)
-            images = replace(images, near_equal=near_equal)
+            images.near_equal = count_near_equal(images, config, self.batch, self.workers)
         return trunk, images
 
     def load_network(self, source: ImageSource) -> AnyTrunk:

@@ -95,7 +95,8 @@ class FileListSource(ImageSource):
             if _CHANNELS in header:
                 files = row.get(_CHANNELS)
                 channel_files.append(files if isinstance(files, dict) else {})
-        if len(header) > 2:  # otherwise there was no choice
+        used = {path_column, label_column, group_column, _CHANNELS}
+        if not used.issuperset(header):  # otherwise there was no choice
             labels = f", labels from {label_column!r}" if label_column else ""
             warn_once(f"{file}: paths from the column {path_column!r}{labels}")
         self._label_column = label_column

@@ -34,7 +34,7 @@ _NO_CLASSES = frozenset({*TEST_FOLDERS, "unlabeled", "unlabelled", "unsorted"})
 _GROUP = "group"  # column in these lists
 
 
-@dataclass(frozen=True)
+@dataclass
 class LabeledImages:
     """Training and test images, with classes matched by name.
 

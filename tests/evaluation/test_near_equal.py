@@ -38,9 +38,10 @@ def checkpoint(tmp_path_factory):
 
 @pytest.mark.parametrize(("num_scenes", "num_frames", "speaks"), [(12, 5, True), (60, 1, False)])
 def test_near_equal_images__are_counted(
-    checkpoint, tmp_path, capsys, num_scenes, num_frames, speaks
+    checkpoint, tmp_path, capsys, caplog, num_scenes, num_frames, speaks
 ):
     data = save_bursts(tmp_path / "data", num_scenes, num_frames)
+    (data / "a" / "broken.png").write_bytes(b"no image")
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32"]
     run([*words, "--no-untrained", "--layer", "last", "--out", str(tmp_path / "out")])
     found = json.loads((tmp_path / "out" / "results.json").read_text())["near_equal"]
@@ -52,14 +53,16 @@ def test_near_equal_images__are_counted(
     else:
         assert found["images"] == 0
         assert FACT not in out
+    assert caplog.text.count("broken.png") == 1  # though read again for the features
 
 
-def test_groups__need_no_comparison(checkpoint, tmp_path, capsys):
+def test_groups__need_no_comparison(checkpoint, tmp_path, capsys, caplog):
     data = save_bursts(tmp_path / "data", 12, 5)
     words = ["linear", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32"]
     words += ["--layer", "last", "--out", str(tmp_path / "out")]
     run([*words, "--pattern", r"./(?P<group>\d+)_\d\.png"])
     assert FACT not in capsys.readouterr().out
+    assert "paths from the column" not in caplog.text  # in the command's own lists
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["near_equal"] is None
     names = {}
