@@ -187,8 +187,8 @@ def _resnet_options(state: Mapping[str, Tensor]) -> dict[str, Any]:
 def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert tensors to a timm network's names and shapes, by timm's own conversion.
 
-    The conversion knows the names in the authors' files, and resizes position embeddings. The first
-    convolution is adapted to other numbers of channels.
+    The conversion knows the names in the authors' files, and resizes position embeddings. As in
+    timm, a first convolution for three channels is adapted to other numbers.
     """
     expected = net.state_dict()
     converted = dict(tensors)
@@ -204,6 +204,6 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name = f"{layer}.weight"
         if name in converted and name in expected and converted[name].ndim == 4:
             channels = expected[name].shape[1]
-            if channels != converted[name].shape[1]:
+            if converted[name].shape[1] == 3 != channels:
                 converted[name] = adapt_filters(converted[name], channels)
     return converted

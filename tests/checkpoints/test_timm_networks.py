@@ -184,10 +184,14 @@ def test_timm_network__is_converted_by_timm(name, options, convert, tmp_path, ca
             "does not hold timm.s convnext_atto: most of",
         ),
         ("vit_tiny_patch16_224", {"patch_size": 8}, r"of another shape: patch_embed\.proj"),
+        ("test_vit", {"in_chans": 5}, r"of another shape: patch_embed\.proj"),
     ],
 )
 def test_timm_network__with_other_options_is_refused(name, options, message, tmp_path):
-    """timm's own conversion would resize patches and skip surplus blocks."""
+    """timm's own conversion would resize patches and skip surplus blocks.
+
+    Filters for five channels, cut to three, would read other bands as red, green and blue.
+    """
     file = save(timm.create_model(name, **options).state_dict(), tmp_path / "in.pth")
     with pytest.raises(ValueError, match=message):
         load_trunk(file, timm=name)
