@@ -111,11 +111,12 @@ def loading_lines(trunk: AnyTrunk, to: str, out: Path, classes: int = 0) -> str:
         name = f"local-dir:{out}"
         return f"model = timm.create_model({name!r}, pretrained=True, num_classes={classes})"
     # A file with tensors: the lines also build the network.
-    options = ", ".join(f"{key}={value!r}" for key, value in config.options.items())
-    model = f"timm.create_model({config.architecture!r}, num_classes={classes}, {options})"
+    options = [f"{key}={value!r}" for key, value in config.options.items()]
+    arguments = [repr(config.architecture), f"num_classes={classes}", *options]
+    model = f"timm.create_model({', '.join(arguments)})"
     if config.architecture == RESNET:
         last = f"Linear({trunk.num_features}, {classes})" if classes else "Identity()"
-        model = f"pirl_plugin.WideResNet({options})"
+        model = f"pirl_plugin.WideResNet({', '.join(options)})"
         if config.timm_name and config.channels == 3:  # the same name in torchvision
             model = f"torchvision.models.{config.timm_name}()"
         model = f"{model}\nmodel.fc = torch.nn.{last}"

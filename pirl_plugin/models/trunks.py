@@ -184,7 +184,7 @@ def _try(trunk: nn.Module, images: Tensor) -> object:
 def _describe_misfit(trunk: nn.Module, name: str, view: Tensor, error: Exception) -> str:
     """Describe a view that a trunk cannot process, and what the trunk needs."""
     side = view.shape[-1]
-    problem = f"The trunk cannot process {name} of {side} px ({sentence(error)})."
+    problem = f"The trunk cannot process {name} of {side} px ({sentence(error).rstrip('.')})."
     fitting = list(islice(_fitting_sizes(trunk, view), 2))
     if len(fitting) == 2:
         smallest, next_size = fitting

@@ -2,6 +2,7 @@
 
 import pickle
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pirl_plugin.checkpoints.formats import detectron2_options, to_detectron2
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.resnet import WideResNet
+from pirl_plugin.models.timm_trunk import TimmTrunk
 from tests.helpers.export_files import (
     PREFIX,
     bare,
@@ -183,6 +185,12 @@ def test_command__prints_what_was_written_and_how_to_load_it(tmp_path, capsys):
     (overrides,) = [line for line in said.splitlines() if "PARAMS_FILE" in line]
     weights_file = shlex.split(overrides)[0].partition("=")[2]
     assert weights_file == str(out)  # despite the space in the path
+
+
+def test_loading_lines__name_timms_options():
+    for options, call in (({}, "num_classes=0)"), ({"in_chans": 1}, "num_classes=0, in_chans=1)")):
+        lines = loading_lines(TimmTrunk("test_resnet", options), "safetensors", Path("a"))
+        assert f"timm.create_model('test_resnet', {call}" in lines
 
 
 IMAGES = {"size": 64, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
