@@ -443,7 +443,7 @@ function showMap(map, root) {
     });
   }
 
-  tiles.decode().then(() => {
+  addEventListener("load", () => { // the tiles, too
     new ResizeObserver(resize).observe(canvas);
     showPanel();
     root.dataset.ready = "";
