@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from pirl_plugin.method import negatives, scores
+from pirl_plugin.method import scores
 from pirl_plugin.method.loss import PIRLLoss
 from tests.helpers.device_costs import DeviceCosts
 from tests.helpers.loss_cases import LOOPS
@@ -59,9 +59,9 @@ def test_step__with_half_precision_bank_needs_no_extra_memory(dtype):
     assert step_costs(bank={"dtype": dtype}).peak_bytes < step_costs().peak_bytes
 
 
-def new(*shape, dtype=torch.float32):
+def new(*shape):
     """Return a result from one launch."""
-    return torch.zeros(*shape, dtype=dtype, device="meta")
+    return torch.zeros(*shape, device="meta")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -69,11 +69,9 @@ def test_step__with_triton_gathers_no_rows(dtype, monkeypatch):
     kernels = SimpleNamespace(
         score_drawn=lambda table, drawn, queries: new(*queries.shape[:2], drawn.shape[1]),
         sum_drawn=lambda table, drawn, weights: new(*weights.shape[:2], table.shape[1]),
-        integers=lambda keys, bounds, count: new(len(keys), count, dtype=torch.int64),
     )
-    for module in (negatives, scores):
-        monkeypatch.setattr(module, "triton_kernels", lambda device: kernels)
+    monkeypatch.setattr(scores, "triton_kernels", lambda device: kernels)
     costs = step_costs(bank={"dtype": dtype})
     assert costs.waits == 0
-    assert costs.launches <= 145
+    assert costs.launches <= 160
     assert costs.peak_bytes <= 40 * 2**20  # scores: B·2·N·4 bytes are 8 MB

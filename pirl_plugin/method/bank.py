@@ -17,7 +17,7 @@ from pirl_plugin.system.failures import (
     check_name,
     type_and_shape,
 )
-from pirl_plugin.system.ranks import gather, gather_objects, world_size
+from pirl_plugin.system.ranks import gather, gather_objects, rank, world_size
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -65,9 +65,6 @@ class MemoryBank(nn.Module):
     visited: Tensor
     batch_size: int | None = None
     replicated = True
-    # Row r of this rank belongs to the image _rank + r·_ranks.
-    _rank = 0
-    _ranks = 1
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
@@ -76,6 +73,9 @@ class MemoryBank(nn.Module):
         expected = "a number in [0, 1), the weight of the old row"
         check("momentum", momentum, 0 <= momentum < 1, expected)
         check_name("dtype", dtype, DTYPES)
+        # Row r of this rank belongs to the image _rank + r·_ranks.
+        self._rank = 0 if self.replicated else rank()
+        self._ranks = 1 if self.replicated else world_size()
         self.num_rows = num_rows
         self.momentum = momentum
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])

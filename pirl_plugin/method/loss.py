@@ -278,9 +278,8 @@ class PIRLLoss(nn.Module):
         if config.negatives == "per_batch":
             batch = self.bank.local_index(torch.where(valid, rows, -1))
             return draw_for_batch(batch, *sizes, *keys, config.replacement)
-        # With a replicated bank, every rank holds the rows for all images.
-        itself = None if self.bank.replicated else self.bank.local_index(rows)
-        return draw_for_each(rows, *sizes, *keys, config.replacement, itself)
+        itself = rows if self.bank.replicated else self.bank.local_index(rows)
+        return draw_for_each(rows, itself, *sizes, *keys, config.replacement)
 
     def _with_norm_constant(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
         """Estimate Z if needed, and return the estimator as a function of scores alone.

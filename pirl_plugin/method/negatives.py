@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pirl_plugin.method.index_check import as_index
-from pirl_plugin.method.scores import triton_kernels
 from pirl_plugin.system.failures import Refused
 
 _SHARED = -2  # key for a draw shared by the batch
@@ -61,18 +60,20 @@ def draw_negatives(
         raise Refused(
             f"index = {index.tolist()[:8]}: expected image numbers from 0 to {num_images - 1}"
         )
-    draw = draw_for_batch if per_batch else draw_for_each
-    return draw(index, num_images, num_negatives, seed, step, replacement)
+    sizes = (num_images, num_negatives)
+    if per_batch:
+        return draw_for_batch(index, *sizes, seed, step, replacement)
+    return draw_for_each(index, index, *sizes, seed, step, replacement)
 
 
 def draw_for_each(
     index: Tensor,
+    itself: Tensor,
     num_images: int,
     num_negatives: int,
     seed: int,
     step: int,
     replacement: bool,
-    exclude: Tensor | None = None,
 ) -> Tensor:
     """Draw separately for each image, uniform over other images: see :func:`draw_negatives`.
 
@@ -80,25 +81,21 @@ def draw_for_each(
 
     Args:
         index: ``(B,)`` int64, each image's number in the data set, the key for its draw.
+        itself: ``(B,)`` int64, each image's own number among ``num_images``, or −1 if it is not
+            among them.
         num_images: number of images to draw from: |D|, or the size of a shard.
         num_negatives: N.
         seed: seed for the draw.
         step: training step.
         replacement: whether a negative may be drawn twice for an image.
-        exclude: ``(B,)`` int64, each image's own number among ``num_images``, or −1 if it is not
-            among them (default: ``index``).
 
     Returns:
         ``(B, N)`` int64.
     """
     _check_size(num_images, num_images - 1, num_negatives, replacement)
-    if exclude is None:
-        exclude = index
-        bounds = torch.full_like(index, num_images - 1)
-    else:
-        # An image that is not among them gets the number after the last one, above all draws.
-        exclude = exclude.masked_fill(exclude < 0, num_images)
-        bounds = num_images - (exclude < num_images).long()
+    # An image that is not among them gets the number after the last one, above all draws.
+    itself = itself.masked_fill(itself < 0, num_images)
+    bounds = num_images - (itself < num_images).long()
     keys = _mix(index + _stream(seed, step))
     if replacement:
         drawn = _integers(keys, bounds, num_negatives)
@@ -106,7 +103,7 @@ def draw_for_each(
         drawn = index.new_empty(len(index), num_negatives)
         for i in range(len(index)):
             drawn[i] = _distinct(keys[i], bounds[i], num_images, num_negatives)
-    return drawn.add_(drawn >= exclude[:, None])  # skip the image itself
+    return drawn.add_(drawn >= itself[:, None])  # skip the image itself
 
 
 def draw_for_batch(
@@ -179,10 +176,6 @@ def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
         drawn = keys.new_empty(len(keys), count)
         fill_integers(keys.numpy(), bounds.numpy(), drawn.numpy())
         return drawn
-    kernels = triton_kernels(keys.device)
-    if kernels:
-        numbers: Tensor = kernels.integers(keys, bounds, count)
-        return numbers
     return _integers_of_tensors(keys, bounds, count)
 
 

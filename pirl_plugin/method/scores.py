@@ -22,10 +22,9 @@ from torch import Tensor
 
 from pirl_plugin.method import cpu_kernels
 from pirl_plugin.system.console import warn
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import check, type_and_shape
 
 _MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # per block, for rows or scores
-_CONVERTED = 2**13  # rows per conversion on a CPU
 _MOST_SUMS = 64  # partial sums per image, computed in parallel on a GPU
 
 _OfRows = Callable[[Tensor], Tensor]
@@ -147,7 +146,9 @@ class _Estimate(torch.autograd.Function):
             negatives = score(scaled[images]).flatten(0, 1).requires_grad_()  # b·T×N
             with torch.enable_grad():
                 value = estimator(positive, negatives)  # b·T
-                _check_value(value, positive)
+                fits = getattr(value, "shape", None) == positive.shape
+                expected = f"a tensor {tuple(positive.shape)}, one value per image"
+                check("the estimator's result", type_and_shape(value), fits, expected)
                 by_positive, by_negatives = torch.autograd.grad(
                     value,
                     (positive, negatives),
@@ -169,16 +170,6 @@ class _Estimate(torch.autograd.Function):
         return by_values[0][:, :, None] * gradient, None, None
 
 
-def _check_value(value: object, positive: Tensor) -> None:
-    """Raise ``ValueError`` unless an estimator returns one value per image."""
-    if not isinstance(value, Tensor) or value.shape != positive.shape:
-        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise Refused(
-            f"The estimator returned {shape}: expected a tensor {tuple(positive.shape)}, one value "
-            f"per image. Reduce over dimension 1, the negatives."
-        )
-
-
 def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
     """Gather rows as ``torch.index_select(table, 0, index)`` does, with the dtype of ``out``.
 
@@ -198,11 +189,7 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
     """
     if table.dtype == out.dtype:
         return torch.index_select(table, 0, index, out=out)
-    # On a CPU, convert a few rows at a time, while they are in the cache.
-    size = _CONVERTED if table.device.type == "cpu" else max(len(index), 1)
-    for part, rows in zip(index.split(size), out.split(size), strict=True):
-        rows.copy_(torch.index_select(table, 0, part))
-    return out
+    return out.copy_(torch.index_select(table, 0, index))
 
 
 def score_rows(rows: Tensor, queries: Tensor) -> Tensor:
@@ -260,15 +247,15 @@ def triton_kernels(device: torch.device) -> ModuleType | None:
 
     Returns:
         None on devices other than GPUs. Also None, with a warning, if Triton is missing, cannot
-        compile (it needs a C compiler), or computes wrong numbers.
+        compile (it needs a C compiler), or computes wrong products.
     """
     if device.type != "cuda":
         return None
     try:
         kernels = importlib.import_module("pirl_plugin.method.triton_kernels")
-        if kernels.draws_as_specified(device):
+        if kernels.multiplies_correctly(device):
             return kernels
-        reason = "its numbers are wrong on this GPU"
+        reason = "its products are wrong on this GPU"
     except torch.OutOfMemoryError:  # not Triton's fault, so the advice below would be wrong
         raise
     except Exception as error:  # Triton and its compilers raise many types

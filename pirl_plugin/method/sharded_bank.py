@@ -16,7 +16,6 @@ from pirl_plugin.system.ranks import (
     all_to_all,
     errors_on_all_ranks,
     gather_objects,
-    rank,
     world_size,
 )
 
@@ -51,13 +50,6 @@ class ShardedMemoryBank(MemoryBank):
 
     replicated = False
     awaits_load = False
-
-    def __init__(
-        self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
-    ) -> None:
-        self._rank = rank()
-        self._ranks = world_size()
-        super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
 
     def fetch(self, index: Tensor) -> Tensor:
         """See :meth:`MemoryBank.fetch`. Collective; each rank gets its B rows in float32."""

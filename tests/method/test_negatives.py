@@ -67,8 +67,8 @@ def test_per_batch_draw__excludes_batch_images(replacement):
 
 
 def test_draw__excludes_only_the_given_row():
-    exclude = torch.tensor([-1, 0])
-    drawn = draw_for_each(torch.tensor([100, 101]), 2, 64, 0, 0, True, exclude)
+    itself = torch.tensor([-1, 0])
+    drawn = draw_for_each(torch.tensor([100, 101]), itself, 2, 64, 0, 0, True)
     assert set(drawn[0].tolist()) == {0, 1}
     assert set(drawn[1].tolist()) == {1}
 
