@@ -8,21 +8,17 @@ import io
 import os
 import pickle
 import tarfile
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 from PIL import EpsImagePlugin, Image
 from torchvision.datasets import ImageFolder
-from vissl.data.disk_dataset import DiskImageDataset
 
 from pirl_plugin.checkpoints.read import read_config
 from pirl_plugin.evaluation.feature_store import read_features
 from pirl_plugin.images import prepare_command
 from pirl_plugin.images.opening import open_named, open_source
-from pirl_plugin.vissl.adapters.dataset import PIRLDataset, check_paths
-from tests.helpers.configs import compose
 from tests.helpers.images import save_gray
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
@@ -36,26 +32,6 @@ class Planted:
 
     def __reduce__(self):
         return os.mkdir, (self.path,)
-
-
-def labels(path):
-    dataset = PIRLDataset.__new__(PIRLDataset)
-    vars(dataset).update(
-        cfg={"DATA": {"TRAIN": SimpleNamespace(MMAP_MODE=False)}}, split="TRAIN", label_objs=[],
-        label_sources=["disk_filelist"], label_paths=[str(path)], data_sources=["disk_filelist"],
-        data_objs=[[0] * 3],
-    )  # fmt: skip
-    dataset.load_labels()
-
-
-def named(path):
-    from vissl.utils.io import load_file
-
-    config = compose("config=benchmark/pirl/quick_linear")
-    config.DATA.TRAIN.DATA_SOURCES = ["disk_filelist"]
-    config.DATA.TRAIN.DATA_PATHS = [str(path)]
-    check_paths(config, "TRAIN")
-    load_file(str(path))
 
 
 def listed(path):
@@ -84,10 +60,6 @@ def document(planted, path):
 
 def test_planted_code__is_refused_and_not_executed(tmp_path, subtests):
     for name, write, read in (
-        ("labels.npy", array, labels),
-        ("labels.npy", pickled, labels),
-        ("images.npy", array, named),
-        ("images.pkl", pickled, named),
         ("images.npy", array, listed),
         ("images.npy", pickled, listed),
         ("features.npz", progress, features),
@@ -150,16 +122,9 @@ def in_torchvision(folder):
     return open_source(ImageFolder(folder))
 
 
-def in_host(folder):
-    """In our runs too, VISSL's own source opens images with all PIL decoders."""
-    np.save(folder / "list.npy", [str(folder / "cat" / name) for name in ("0.png", "1.jpg")])
-    config = compose("config=benchmark/pirl/quick_linear")
-    return DiskImageDataset(config, "disk_filelist", str(folder / "list.npy"), "TRAIN", "list")
-
-
 @pytest.mark.parametrize(
     "open_images",
-    [in_folder, in_tar, in_hugging_face, in_memory, in_torchvision, in_host],
+    [in_folder, in_tar, in_hugging_face, in_memory, in_torchvision],
 )
 def test_planted_program__is_not_started(open_images, program, tmp_path):
     folder = tmp_path / "data"
@@ -183,14 +148,3 @@ def test_planted_program__is_started_by_pil(program, monkeypatch):
     with pytest.raises(OSError), Image.open(io.BytesIO(POSTSCRIPT)) as image:  # noqa: PT011
         image.load()
     assert program.exists()
-
-
-def test_labels__are_read_from_plain_arrays(tmp_path):
-    np.save(tmp_path / "labels.npy", np.array([0, 1, 1]))
-    labels(tmp_path / "labels.npy")
-
-
-def test_labels__are_refused_if_count_differs_from_images(tmp_path):
-    np.save(tmp_path / "labels.npy", np.array([0, 1]))
-    with pytest.raises(ValueError, match=r"LABEL_PATHS = .*: expected 3 labels, .* got 2"):
-        labels(tmp_path / "labels.npy")

@@ -111,10 +111,6 @@ class PIRLDiskDataset:
             NoLabels: the source has no labels.
             ValueError: a test image has a class that no training image has.
         """
-        return self._labels
-
-    @functools.cached_property
-    def _labels(self) -> NDArray[np.int64]:
         names_of_training = training_classes(self._cfg) if self._split == "TEST" else None
         if names_of_training is None:
             return self.source.labels()

@@ -140,11 +140,11 @@ def read_labels(data: Any, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
         rows: int64 ``(N,)``.
 
     Returns:
-        Each int64 ``(N,)``, or None if this plugin's source has none, or several labels per image,
-        and for other sources. The label −1 marks an unlabeled image.
+        Each int64 ``(N,)``, or None if the source has none, or several labels per image. The label
+        −1 marks an unlabeled image.
     """
     # VISSL draws DATA_LIMIT images when it reads the first one.
-    if data.disk is None or data.data_limit >= 0:
+    if data.data_limit >= 0:
         return None, None
     groups = data.disk.source.groups()
     if groups is not None:

@@ -86,9 +86,6 @@ REPLACED: dict[str, dict[str, str]] = {
     "vissl.data.dataset_catalog": {
         "get_data_files": f"{_REPAIRS}.environment:allow_paths_without_labels",
     },
-    "vissl.data.ssl_dataset": {
-        "GenericSSLDataset.load_labels": f"{_REPAIRS}.labels:load_labels_of_our_sources",
-    },
     "vissl.meters.accuracy_list_meter": {
         "AccuracyListMeter.update": f"{_REPAIRS}.labels:count_labeled_images",
     },

@@ -1,29 +1,13 @@
-"""Labels from our data sources, and unlabeled images, whose label is −1."""
+"""Unlabeled images, whose label is −1."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.images.names import SOURCES
-
 if TYPE_CHECKING:
     from torch import Tensor
-    from vissl.data.ssl_dataset import GenericSSLDataset
     from vissl.meters.accuracy_list_meter import AccuracyListMeter
-
-
-def load_labels_of_our_sources(dataset: GenericSSLDataset, *, original: Callable[..., Any]) -> None:
-    """Never worked: ``load_labels`` takes labels only from files and torchvision's data sets.
-
-    Our sources have ``get_labels()``, like torchvision's.
-    """
-    # VISSL calls get_labels() on sources with this name.
-    dataset.label_sources = [
-        "torchvision_dataset" if {label, data} <= set(SOURCES) else label
-        for label, data in zip(dataset.label_sources, dataset.data_sources, strict=False)
-    ]
-    original(dataset)
 
 
 def count_labeled_images(

@@ -118,8 +118,8 @@ class ExchangeHook(QuietHook):
 
     def _name_unreadable(self, task: Task) -> None:
         """Log each unreadable file once, on rank 0. Collective."""
-        data = task.datasets["train" if task.train else "test"]
-        of_all_ranks = set().union(*gather_objects(data.unreadable_paths()))
+        source = task.datasets["train" if task.train else "test"].disk.source
+        of_all_ranks = set().union(*gather_objects(source.unreadable_paths()))
         new = sorted(of_all_ranks - self._named)
         self._named.update(new)
         if new and rank() == 0:

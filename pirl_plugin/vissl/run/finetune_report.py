@@ -52,8 +52,6 @@ def drawn_images(images: LabeledImages, folder: Path) -> LabeledImages:
         folder: folder of the finished run; its configuration has the number of images and the seed.
     """
     section = read_config(folder / RUN_CONFIG)["DATA"]["TRAIN"]
-    if section["DATA_LIMIT"] < 0:
-        return images
     drawn = draw_rows(images.train_labels, section["DATA_LIMIT"], section["DATA_LIMIT_SAMPLING"])
     labels = images.labels.copy()
     labels[np.delete(np.arange(len(images.train)), drawn)] = NO_CLASS  # training images are first

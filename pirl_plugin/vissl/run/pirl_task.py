@@ -60,14 +60,13 @@ class PIRLTask(SelfSupervisionTask):
         """The data sets, which are opened before the network is built: it needs their channels."""
         datasets = open_datasets(self.config, self.available_splits)
         first = datasets["train" if "train" in datasets else "test"]
-        if first.disk is not None:
-            images = identify_images(self.config, first.disk.source, self.checkpoint_path)
-            set_images(self.config, images)
-            images = run_network(nn.Identity(), self.config)
-            for dataset in datasets.values():
-                dataset.read_as(images)
-            if rank() == 0:
-                show_images(images, first)
+        images = identify_images(self.config, first.disk.source, self.checkpoint_path)
+        set_images(self.config, images)
+        images = run_network(nn.Identity(), self.config)
+        for dataset in datasets.values():
+            dataset.read_as(images)
+        if rank() == 0:
+            show_images(images, first)
         return datasets
 
     def build_dataloaders(
@@ -165,7 +164,7 @@ class _WatchedLoader:
         self._loader = loader
 
     def __iter__(self) -> Batches:
-        return Batches(self._loader, self._loader.dataset.waiting)
+        return Batches(self._loader, self._loader.dataset.disk.source.waiting)
 
     def __len__(self) -> int:
         return len(self._loader)

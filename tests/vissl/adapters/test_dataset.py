@@ -1,11 +1,9 @@
-"""What a run's data set refuses, and what it reports to the hooks: images, classes, reads."""
+"""What a run's data set refuses, and how it identifies images and classes."""
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.watcher import current, watching
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from tests.helpers.configs import compose
 from tests.helpers.images import save_gray
@@ -23,7 +21,6 @@ def open_data(split, *overrides):
         ("[]", r"config.DATA.TRAIN.DATA_PATHS is empty, .* Set .*PATHS=\[DIR\]"),
         ("[a,b]", r"DATA_PATHS = \['a', 'b'\]: expected one path with one source"),
         ("[/nowhere]", "/nowhere"),
-        ("[labels.pkl]", "names labels.pkl: a pickle file can run code"),
     ],
 )
 def test_mistaken_paths__are_named(paths, message):
@@ -44,21 +41,6 @@ def test_mismatched_classes__are_refused(image_folder, tmp_path):
     open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=2")
     with pytest.raises(ValueError, match="NUM_CLASSES = 1: expected at least 2, the number"):
         open_data("TRAIN", *linear, "config.MODEL.HEAD.NUM_CLASSES=1")
-
-
-def test_reads__are_reported_only_by_our_source(tmp_path):
-    save_gray(tmp_path / "1.png")
-    (tmp_path / "2.png").write_bytes(b"no image")
-    data = open_data("TRAIN", QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}]")
-    for row in range(2):
-        data[row]
-    assert data.unreadable_paths() == [str(tmp_path / "2.png")]
-    with watching(), data.data_objs[0].source.reading(0), data.waiting():
-        assert current().waits.open[-1].activity() == f"reading {tmp_path / '1.png'}"
-    data.data_objs = [[]]  # a VISSL source
-    assert data.unreadable_paths() == []
-    with watching(), data.waiting():
-        assert current().waits.open[-1].activity() == ""
 
 
 @pytest.mark.parametrize("list_name", ["", "list.csv"])
@@ -103,19 +85,10 @@ def test_identity__depends_on_paths_and_classes_but_not_folder(list_name, tmp_pa
     assert replaced["classes"] == before["classes"]
 
 
-def test_identity__depends_on_label_files(image_folder, tmp_path):
-    def classes(labels):
-        np.save(tmp_path / f"{len(list(tmp_path.iterdir()))}.npy", labels)
-        (*_, newest) = sorted(tmp_path.iterdir())
-        split = "config.DATA.TRAIN"
-        return open_data(
-            "TRAIN",
-            "config=benchmark/pirl/quick_linear",
-            f"{split}.DATA_PATHS=[{image_folder / 'train'}]",
-            f"{split}.LABEL_SOURCES=[disk_filelist]",
-            f"{split}.LABEL_PATHS=[{newest}]",
-        ).identity()["classes"]
-
-    labels = np.arange(len(list((image_folder / "train").rglob("*.jpg")))) % 2
-    assert classes(labels) == classes(labels)
-    assert classes(labels[::-1]) != classes(labels)
+def test_other_sources__are_refused():
+    """VISSL's own would read label files with pickle."""
+    paths = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
+    for key in ("DATA_SOURCES", "LABEL_SOURCES"):
+        words = ["config=benchmark/pirl/quick_linear", f"config.DATA.TRAIN.{key}=[disk_filelist]"]
+        with pytest.raises(Refused, match=rf"DATA\.TRAIN\.{key} = .*disk_filelist.*: expected"):
+            open_data("TRAIN", *words, *paths)

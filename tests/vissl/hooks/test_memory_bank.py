@@ -146,7 +146,8 @@ def test_fill__stores_embedding_per_image(filling):
 def test_fill__stops_on_too_many_unreadable_images(filling):
     """After a lost mount, it used to read all images and name each file."""
     guard = ExchangeHook(max_share=0.02)
-    data = type("Data", (list,), {"unreadable_paths": lambda _: []})
+    source = SimpleNamespace(unreadable_paths=list)
+    data = type("Data", (list,), {"disk": SimpleNamespace(source=source)})
     filling.datasets = {"train": data([None] * 4)}
     filling.config = AttrDict({**filling.config, "DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})
     batches = list(filling.data_iterator)

@@ -160,8 +160,6 @@ def test_labels__come_from_the_data_if_available():
     assert read_labels(data, rows)[0].tolist() == [0, 1, 2]
     data.disk.get_labels = lambda: np.zeros((ROWS, 3))  # several classes per image
     assert read_labels(data, rows) == (None, None)
-    data.disk = None  # another source than ours
-    assert read_labels(data, rows) == (None, None)
 
 
 def test_labels__are_absent_for_images_drawn_by_vissl():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from pirl_plugin.vissl.adapters.dataset import PIRLDataset, draw_rows
+
 
 @pytest.mark.parametrize("labels", [np.array([3, 2]), np.array([[0, 1], [1, 1]])])
 def test_label__is_minus_one_for_unreadable_image(labels):
-    from pirl_plugin.vissl.adapters.dataset import PIRLDataset
-
     dataset = PIRLDataset.__new__(PIRLDataset)
     vars(dataset).update(
         labels_init=True,
@@ -27,21 +27,10 @@ def test_label__is_minus_one_for_unreadable_image(labels):
 
 @pytest.mark.parametrize("balanced", [False, True])
 def test_limit__draws_only_labeled_images(balanced):
-    from vissl.config import AttrDict
-
-    from pirl_plugin.vissl.adapters.dataset import PIRLDataset
-
     labels = np.array([-1, 0, 0, 1, -1, -1, 1])
-    dataset = PIRLDataset.__new__(PIRLDataset)
-    vars(dataset).update(
-        label_objs=[labels],
-        data_objs=[range(7)],
-        data_limit=4,
-        data_limit_sampling=AttrDict({"IS_BALANCED": balanced, "SKIP_NUM_SAMPLES": 0, "SEED": 0}),
-    )
-    dataset._init_image_and_label_subset()
-    assert sorted(dataset.image_and_label_subset) == [1, 2, 3, 6]
-    assert dataset.label_objs[0] is labels
+    sampling = {"IS_BALANCED": balanced, "SKIP_NUM_SAMPLES": 0, "SEED": 0}
+    assert sorted(draw_rows(labels, 4, sampling)) == [1, 2, 3, 6]
+    assert draw_rows(labels, -1, sampling).tolist() == [1, 2, 3, 6]
 
 
 def test_accuracy__counts_only_labeled_images():

@@ -1,6 +1,4 @@
-"""Paths and labels for data outside any catalog."""
-
-from types import SimpleNamespace
+"""Paths for data outside any catalog."""
 
 import pytest
 
@@ -15,23 +13,3 @@ def test_data_paths__need_no_catalog():
     config.TRAIN.update(DATA_PATHS=[], LABEL_PATHS=[])
     with pytest.raises(KeyError, match="unheard_of"):
         get_data_files("TRAIN", config)
-
-
-def test_labels__are_requested_from_our_sources():
-    from vissl.data.ssl_dataset import GenericSSLDataset
-
-    dataset = SimpleNamespace(
-        cfg={},
-        label_paths=[],
-        label_sources=["pirl_disk_folder"],
-        data_sources=["pirl_disk_folder"],
-        data_paths=["here"],
-        label_objs=[],
-        labels_init=False,
-        data_objs=[SimpleNamespace(get_labels=lambda: [2, 0, 1])],
-    )
-    GenericSSLDataset.load_labels(dataset)
-    assert dataset.label_objs[0].tolist() == [2, 0, 1]
-    dataset.label_sources = ["nobody_knows"]
-    with pytest.raises(ValueError, match="unknown label source: nobody_knows"):
-        GenericSSLDataset.load_labels(dataset)

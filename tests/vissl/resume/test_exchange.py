@@ -13,7 +13,8 @@ from tests.helpers.tasks import FakeTask
 
 
 def task_of(images, bad=()):
-    data = type("Data", (list,), {"unreadable_paths": lambda _: bad})
+    source = SimpleNamespace(unreadable_paths=lambda: bad)
+    data = type("Data", (list,), {"disk": SimpleNamespace(source=source)})
     train = SimpleNamespace(DATA_PATHS=["photos"])
     return FakeTask(
         train=True,
