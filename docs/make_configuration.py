@@ -48,7 +48,6 @@ FOOTER = """## Other keys
 | variable | default | meaning |
 |---|---|---|
 | `PIRL_PLUGIN_AUTOLOAD` | 1 | 0 disables the import hook |
-| `PIRL_DATASETS` | unset | folder with all [data sets](../guides/data.md#the-papers-data-sets) |
 | `NUMBA_CACHE_DIR` | numba's | folder for compiled kernels |
 """
 

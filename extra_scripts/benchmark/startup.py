@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 import subprocess
 import sys
@@ -44,9 +43,7 @@ def main(arguments: list[str]) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; return ``rows``."""
-    from classy_vision.generic.distributed_util import broadcast_object
-    from classy_vision.generic.util import load_checkpoint
-    from vissl.utils.checkpoint import save_checkpoint
+    from vissl.utils import checkpoint as host
 
     rows: list[dict[str, Any]] = []
 
@@ -66,21 +63,25 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     size = _MODEL + options.rows * _DIM * 4
     title = f"a checkpoint of {size / 1e6:,.0f} MB (model and bank)"
     state = {"tensors": list(torch.ones(10, size // 40).unbind())}
-    # VISSL's own functions, without this plugin's patches.
-    vissl_save = inspect.unwrap(save_checkpoint)
-    vissl_broadcast = inspect.unwrap(broadcast_object)
+    # This plugin's replacements keep VISSL's own functions.
+    save: Any = host.save_checkpoint
+    load: Any = host.load_and_broadcast_checkpoint
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/checkpoint.torch"
         # We write to another file, wait for the disk and rename it. VISSL writes in place.
-        savers = [partial(save, folder, state) for save in (save_checkpoint, vissl_save)]
+        savers = [partial(function, folder, state) for function in (save, _original_of(save))]
         add(f"saving {title}", *savers)
-        add(
-            f"loading {title}",
-            lambda: broadcast_object(load_checkpoint(file)),
-            lambda: vissl_broadcast(load_checkpoint(file)),
-        )
+        cpu = torch.device("cpu")
+        loaders = [partial(function, file, cpu) for function in (load, _original_of(load))]
+        add(f"loading {title}", *loaders)
     print_table(rows)
     return {"rows": rows, "bank_rows": options.rows}
+
+
+def _original_of(replacement: Any) -> Callable[..., Any]:
+    """Return the function of VISSL's that one of this plugin's replaces."""
+    original: Callable[..., Any] = replacement.keywords["original"]
+    return original
 
 
 def _python(code: str, autoload: str) -> None:

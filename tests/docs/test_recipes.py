@@ -62,12 +62,14 @@ def test_yfcc1m__lists_existing_images(tmp_path):
     assert all(Path(path).is_absolute() and Path(path).is_file() for path in paths)
 
 
-def test_one_percent__lists_each_image_with_folder(tmp_path):
+def test_one_percent__lists_each_image_with_folder_and_label(tmp_path):
     (tmp_path / "DIR/imagenet1k/train").mkdir(parents=True)
     (tmp_path / "1percent.txt").write_text("n01440764_10026.JPEG\nn01443537_2.JPEG\n")
     subprocess.run(["bash", "-ec", block("bash", "sed ")], cwd=tmp_path, check=True)
     listed = (tmp_path / "DIR/imagenet1k/train/1percent.txt").read_text()
-    assert listed == "n01440764/n01440764_10026.JPEG\nn01443537/n01443537_2.JPEG\n"
+    assert listed == (
+        "n01440764/n01440764_10026.JPEG n01440764\nn01443537/n01443537_2.JPEG n01443537\n"
+    )
 
 
 def test_own_views__may_be_any_image_function(tmp_path, monkeypatch):

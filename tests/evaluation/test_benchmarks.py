@@ -110,7 +110,7 @@ def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_pat
 @pytest.mark.slow
 def test_semi_supervised__fine_tunes_on_list(separable, checkpoint, tmp_path):
     """The configs for 1 % and 10 % differ only in the list."""
-    lines = [f"class{i % 2}/{i}.png" for i in range(16)]
+    lines = [f"class{i % 2}/{i}.png class{i % 2}" for i in range(16)]
     (separable / "train" / "1percent.txt").write_text("\n".join(lines) + "\n")
     data = on(separable, tmp_path, checkpoint, "train/1percent.txt")
     overrides = ["+config/pirl/finetune=resnet18", *CPU, *data, *short(epochs=4, rate=0.1)]

@@ -40,7 +40,7 @@ CONTENT: dict[
     "README": {"DIR": tiny.photos},
     "pretraining": {"DIR": tiny.photos},
     "data": {"DIR": tiny.papers},
-    "experiments": {"DIR": tiny.papers, "VOCdevkit": tiny.voc},
+    "experiments": {"DIR": tiny.papers, "VOCdevkit": tiny.voc, "catalog.json": tiny.papers_catalog},
     "export": {"DIR": None},
 }
 RUNS = {  # finished run for `results.py` -> column, and row of its pre-training

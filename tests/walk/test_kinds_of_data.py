@@ -31,7 +31,7 @@ def test_printed_commands__run(kind, tmp_path):
     output = run(
         f"pirl-plugin train {config} {SMALL} {data} config.CHECKPOINT.DIR=OUT",
         tmp_path,
-        PIRL_DATASETS=str(tmp_path / "DATA"),
+        VISSL_DATASET_CATALOG_PATH=str(tmp_path / "DATA/catalog.json"),
     )
     losses = [json.loads(line)["loss"] for line in (tmp_path / "OUT/stdout.json").open()]
     assert f"training  {2 * tiny.IMAGES['train']} images, 1 epoch, 4 steps" in output

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tests.helpers.host_tools import write_voc
 from tests.helpers.kinds import Images, write_kind
+from tests.walk.shell import ROOT
 
 CLASSES = {"blue": (40, 60, 200), "red": (200, 60, 40)}
 IMAGES = {"train": 16, "val": 6}
@@ -49,23 +50,32 @@ def folder(root: Path, classes: tuple[str, str] = ("blue", "red")) -> None:
 
 
 def catalog(root: Path) -> None:
-    """``imagenet1k/{train,val}``, for ``PIRL_DATASETS=root``."""
+    """``imagenet1k/{train,val}``, and ``catalog.json`` for VISSL."""
     folder(root / "imagenet1k", ("n01440764", "n01443537"))
+    paths = {split: [str(root / "imagenet1k" / split), ""] for split in ("train", "val")}
+    (root / "catalog.json").write_text(json.dumps({"imagenet1k_folder": paths}))
 
 
 def papers(root: Path) -> None:
     """All data sets from the paper, laid out as in ``docs/guides/data.md``."""
-    catalog(root)
+    folder(root / "imagenet1k", ("n01440764", "n01443537"))
     folder(root / "places205", ("000", "204"))
     for percent in ("1percent", "10percent"):
         names = [path.name for path in root.glob("imagenet1k/train/*/*.jpg")]
-        text = "".join(f"{name.split('_')[0]}/{name}\n" for name in names)
+        text = "".join(f"{name.split('_')[0]}/{name} {name.split('_')[0]}\n" for name in names)
         (root / "imagenet1k" / "train" / f"{percent}.txt").write_text(text)
     (root / "yfcc1m").mkdir()
     paths = [str(path) for path in root.glob("imagenet1k/train/*/*.jpg")]
     np.save(root / "yfcc1m" / "train.npy", np.array(paths))
     inaturalist(root / "inaturalist18")
     voc(root / "VOCdevkit")
+
+
+def papers_catalog(file: Path) -> None:
+    """VISSL's catalog of :func:`papers` in ``DIR``, from ``docs/guides/data.md``."""
+    page = (ROOT / "docs/guides/data.md").read_text()
+    _, _, text = page.partition("catalog.json <<'END'\n")
+    file.write_text(text.partition("END")[0])
 
 
 def inaturalist(root: Path) -> None:

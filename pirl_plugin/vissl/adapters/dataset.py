@@ -181,5 +181,5 @@ def check_source(config: AttrDict, split: str) -> None:
     if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
         raise Refused(
             f"{key}.DATA_PATHS is empty, and no catalog has {', '.join(names)}. Set "
-            f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment."
+            f"{key}.DATA_PATHS=[DIR]."
         )

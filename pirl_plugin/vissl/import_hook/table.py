@@ -69,7 +69,6 @@ BEFORE: dict[str, tuple[str, ...]] = {
 
 # Steps after a VISSL module's body.
 AFTER: dict[str, tuple[str, ...]] = {
-    "vissl.data.dataset_catalog": (f"{_REPAIRS}.environment:register_our_datasets",),
     "vissl.utils.misc": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_REPAIRS}.environment:withdraw_pkg_resources",),
 }
@@ -77,9 +76,6 @@ AFTER: dict[str, tuple[str, ...]] = {
 # VISSL module -> functions and methods that ours replace. Ours takes the same arguments, and the
 # replaced function as ``original``.
 REPLACED: dict[str, dict[str, str]] = {
-    "classy_vision.generic.distributed_util": {
-        "broadcast_object": f"{_REPAIRS}.transfers:broadcast_without_copies",
-    },
     "classy_vision.dataset.dataloader_async_gpu_wrapper": {
         "DataloaderAsyncGPUWrapper.preload": f"{_REPAIRS}.transfers:copy_after_last_step",
     },
@@ -93,6 +89,7 @@ REPLACED: dict[str, dict[str, str]] = {
         "SelfSupervisionTrainer.extract": f"{_REPAIRS}.svm:extract_features_on_cpu",
     },
     "vissl.utils.checkpoint": {
+        "load_and_broadcast_checkpoint": f"{_REPAIRS}.transfers:load_on_each_rank",
         "save_checkpoint": f"{_REPAIRS}.transfers:save_atomically",
         "create_file_symlink": f"{_REPAIRS}.transfers:link_newest",
     },

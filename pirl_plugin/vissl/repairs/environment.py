@@ -1,4 +1,4 @@
-"""VISSL's environment: packages that are missing today, data sets, and warnings."""
+"""VISSL's environment: packages that are missing today, paths without labels, and warnings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,18 +26,6 @@ _WARNINGS = (
     r"barrier\(\): using the device under current context",  # Classy Vision's barrier names none
     r"`torch\.cuda\.amp\.(GradScaler|autocast)\(args",  # VISSL's mixed precision
 )
-
-# DATASET_NAMES in our configs -> training and test paths in DIR.
-LAYOUT: dict[str, tuple[str, str]] = {
-    "imagenet1k_folder": ("imagenet1k/train", "imagenet1k/val"),
-    "pirl_imagenet1k_1percent": ("imagenet1k/train/1percent.txt", "imagenet1k/val"),
-    "pirl_imagenet1k_10percent": ("imagenet1k/train/10percent.txt", "imagenet1k/val"),
-    "places205_folder": ("places205/train", "places205/val"),
-    "inaturalist18_folder": ("inaturalist18", "inaturalist18"),
-    "pirl_voc07": ("VOCdevkit/VOC2007", "VOCdevkit/VOC2007"),
-    "yfcc1m_filelist": ("yfcc1m/train.npy", ""),
-}
-
 
 _PKG_RESOURCES = types.ModuleType("pkg_resources")  # with the two functions that VISSL calls
 
@@ -106,24 +93,3 @@ def allow_paths_without_labels(
         config.LABEL_PATHS = [""] * len(config.DATA_PATHS)  # the empty path never exists
     files: tuple[list[str], list[str]] = original(split, dataset_config)
     return files
-
-
-def register_our_datasets(module: Any) -> None:
-    """Feature: ``PIRL_DATASETS=DIR`` adds the folder with all data sets to VISSL's catalog.
-
-    Entries in the user's own catalog take precedence. Placeholders such as ``<img_path>`` in git
-    main's default catalog are replaced. Labels come from the data sources, not from files.
-    """
-    root = os.environ.get("PIRL_DATASETS")
-    if not root:
-        return
-    catalog = module.VisslDatasetCatalog
-    for name, (train, val) in LAYOUT.items():
-        if catalog.has_data(name):
-            is_placeholder = str(catalog.get(name)["train"][0]).startswith("<")
-            if not is_placeholder:
-                continue
-            catalog.remove(name)
-        # VISSL expects one path for images and one for labels.
-        paths = {"train": [str(Path(root, train)), ""], "val": [str(Path(root, val)), ""]}
-        catalog.register_data(name, paths)

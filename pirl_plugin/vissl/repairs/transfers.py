@@ -1,8 +1,7 @@
-"""Move tensors: checkpoints to disk and to other ranks, and batches to a GPU."""
+"""Move tensors: checkpoints to disk and to ranks, and batches to a GPU."""
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -61,27 +60,18 @@ def link_checkpoint(checkpoint: Path) -> None:
         logging.warning(f"{link} was not written ({error.strerror}). Use {checkpoint} instead.")
 
 
-def broadcast_without_copies(
-    obj: object, src: int = 0, use_disk: bool = True, *, original: Callable[..., Any]
-) -> object:
-    """Broke: ``broadcast_object`` takes 12 s for a 194-MB checkpoint, even in one process.
+def load_on_each_rank(
+    checkpoint_path: str, device: torch.device, *, original: object
+) -> dict[str, Any] | None:
+    """Broke: ``load_and_broadcast_checkpoint`` takes 12 s for 194 MB, even in one process.
 
-    ``torch.ByteTensor(memoryview)`` copies byte by byte. Here, a tensor shares memory with the
-    serialized object, and a single process sends nothing.
+    ``broadcast_object`` copies byte by byte. All ranks find the file by its name beforehand, so
+    each one reads it.
     """
-    from classy_vision.generic import distributed_util as host
+    from classy_vision.generic.util import load_checkpoint
 
-    if host.get_world_size() == 1:
-        return obj
-    if host.get_rank() != src:
-        return original(obj, src, use_disk)
-    buffer = io.BytesIO()
-    torch.save(obj, buffer)
-    # The receivers wait for the length, then for the bytes.
-    content = torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
-    host.broadcast(torch.tensor([len(content)]), src=src)
-    host.broadcast(content, src=src)
-    return obj
+    checkpoint: dict[str, Any] | None = load_checkpoint(checkpoint_path, device)
+    return checkpoint
 
 
 def copy_after_last_step(loader: Any, *, original: Callable[..., Any]) -> None:
