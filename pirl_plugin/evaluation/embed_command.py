@@ -125,16 +125,17 @@ def _compute(
 
     from pirl_plugin.evaluation.feature_store import store_batches
     from pirl_plugin.evaluation.features import collect, compute_features
+    from pirl_plugin.models.trunks import layer_features
     from pirl_plugin.system.watcher import resumable
 
     compute = partial(
         compute_features,
-        [trunk],
+        partial(layer_features, trunk, names=[identity["layer"]]),
         source,
         trunk.network_config,
         batch=request.batch,
         workers=request.workers,
-        layers=[identity["layer"]],
+        device=next(trunk.parameters()).device,
     )
     count = len(source)
     with resumable():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,11 +13,7 @@ from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.models.preprocessing import normalize_images
-from pirl_plugin.models.trunks import (
-    evaluating,
-    layer_features,
-    pooled_features,
-)
+from pirl_plugin.models.trunks import evaluating, pooled_features
 from pirl_plugin.system.console import put
 from pirl_plugin.system.failures import Refused
 
@@ -25,13 +21,14 @@ from pirl_plugin.system.failures import Refused
 # than on the layers: with EfficientNet-Lite0 at 128 px, 26 ms per image for batches of 128 images,
 # and 8 ms for 16.
 _CPU_BATCH = 16
+_CPU = torch.device("cpu")
 
 
 class Batch(NamedTuple):
     """Features for B images, of which R are readable.
 
     Attributes:
-        features: floating ``(R, D)`` for each layer of each network.
+        features: floating ``(R, D)``, one tensor for each of the network's outputs.
         readable: bool ``(B,)``, whether each image is readable.
         digests: int64 ``(R,)``, equal for images whose crops have equal pixels.
     """
@@ -97,8 +94,17 @@ def extract_features(
         "stderr",
     )
     count = len(source)
+    parameter = next(trunk.parameters(), torch.empty(0))
     with evaluating(trunk):
-        batches = compute_features([trunk], source, config, range(count), batch, workers)
+        batches = compute_features(
+            lambda images: [pooled_features(trunk(images))],
+            source,
+            config,
+            range(count),
+            batch,
+            workers,
+            parameter.device,
+        )
         (features,), readable, _ = collect(batches, count, torch.float32)
     if not readable.all():
         rows = torch.full((count, features.shape[1]), torch.nan)
@@ -109,47 +115,35 @@ def extract_features(
 
 @torch.no_grad()
 def compute_features(
-    trunks: Sequence[Any],
+    network: Callable[[Tensor], list[Tensor]],
     source: ImageSource,
     config: NetworkConfig,
     rows: Sequence[int],
     batch: int = 128,
     workers: int | None = None,
-    layers: Sequence[str] | None = None,
-    name: str = "features",
+    device: torch.device = _CPU,
 ) -> Iterator[Batch]:
     """Compute features batch by batch, with a progress line.
 
     Args:
-        trunks: modules that map images to features ``(B, …)``, in evaluation mode, on one device;
-            with ``layers``, trunks of :mod:`pirl_plugin.models`.
+        network: maps normalized images to tensors ``(B, …)``; modules are in evaluation mode.
         source: the images.
-        config: the images that the trunks expect.
+        config: the images that the network expects.
         rows: N rows in the source.
         batch: number of images at a time.
         workers: number of decoding processes; None: based on the numbers of cores and images.
-        layers: layer names; None: the modules' outputs.
-        name: what they are, in the progress line.
+        device: the network's device.
 
     Yields:
-        Readable images' features for each layer of each trunk, with the first trunk's features
-        first, on the trunks' device. An image whose features are not finite counts as unreadable.
+        Readable images' features, on ``device``. An image whose features are not finite counts as
+        unreadable.
     """
-    parameter = next(trunks[0].parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
-    crops = read_crops(source, config.size, config.reading, rows, name, batch, workers)
+    crops = read_crops(source, config.size, config.reading, rows, "features", batch, workers)
     start = 0
     for pixels, valid, digests in crops:
         parts = []
         for part in pixels.to(device).split(batch if device.type == "cuda" else _CPU_BATCH):
-            inputs = normalize_images(part, config.mean, config.std)
-            outputs: list[Tensor] = []
-            for trunk in trunks:
-                if layers is None:
-                    outputs.append(pooled_features(trunk(inputs)))
-                else:
-                    outputs += layer_features(trunk, inputs, layers)
-            parts.append(outputs)
+            parts.append(network(normalize_images(part, config.mean, config.std)))
         features = [torch.cat(part).flatten(1) for part in zip(*parts, strict=True)]
         is_finite = torch.stack([part.isfinite().all(1) for part in features]).all(0).cpu()
         for number in (valid & ~is_finite).nonzero()[:, 0].tolist():

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
         measured.warn_about_equal_images()
         predictions, results = _measure(measured, options, device)
         results |= {
-            "near_equal": images.near_equal,
+            "near_equal": measured.near_equal,
             "top1_by_layer": {} if comparison is None else comparison.top1,
             "layer": request.layer or LAST,
             "checkpoint": request.weights,

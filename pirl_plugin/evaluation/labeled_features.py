@@ -13,12 +13,17 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.features import collect, compute_features
 from pirl_plugin.evaluation.knn import percent_right
+from pirl_plugin.evaluation.near_equal import are_near_equal, thumbnails_of
 from pirl_plugin.evaluation.pictures import Display, PageImages, label_names, page_images
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
-from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system.console import warn
+from pirl_plugin.images.source import evenly_spaced
+from pirl_plugin.models.trunks import AnyTrunk, layer_features
+from pirl_plugin.system.console import put, warn
 from pirl_plugin.system.failures import Refused
+
+_MOST_COMPARED = 1000  # test images
+_LEAST_NEAR_EQUAL = 0.1  # of these; fewer occur without bursts
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class LabeledFeatures:
         rows: int64 ``(N + M,)``, sorted rows in ``images.joined``.
         features: ``(N + M, D)`` for each layer of each network, with the first network's features
             first.
+        thumbnails: ``(N + M, T)``, see :func:`~pirl_plugin.evaluation.near_equal.thumbnails_of`.
         digests: int64 ``(N + M,)``, equal for images with equal pixels.
 
     Raises:
@@ -39,6 +45,7 @@ class LabeledFeatures:
     images: LabeledImages
     rows: Tensor
     features: Sequence[Tensor]
+    thumbnails: Tensor
     digests: Tensor
 
     def __post_init__(self) -> None:
@@ -89,8 +96,24 @@ class LabeledFeatures:
         labels = label_names(self.images.classes, self.labels.numpy())
         return page_images(self.images.joined, self.rows.tolist(), display, labels)
 
+    @cached_property
+    def near_equal(self) -> dict[str, int] | None:
+        """How many held-out test images look nearly the same as a training image.
+
+        ``images``: their number; ``of``: the number of test images compared, at most 1,000. None:
+        the user chose the test images, or named groups.
+        """
+        if self.images.held_out_of is None or self.groups is not None:
+            return None
+        train, test = self.split(self.thumbnails)
+        compared = evenly_spaced(len(test), _MOST_COMPARED)
+        is_near = are_near_equal(
+            test[compared].float(), train.float(), self.test_labels[compared], self.train_labels
+        )
+        return {"images": int(is_near.sum()), "of": len(compared)}
+
     def warn_about_equal_images(self) -> None:
-        """Log the numbers of test images in the training set, and of images with two labels."""
+        """Log how many images are in both sets, nearly so, or have two labels."""
         path_of = self.images.joined.path_of
         train_digests, test_digests = self.split(self.digests)
         shared = self.rows[self.num_train :][torch.isin(test_digests, train_digests)].tolist()
@@ -106,6 +129,14 @@ class LabeledFeatures:
             warn(
                 f"{len(contradicted)} of {len(self.rows)} images have the same pixels as an image "
                 f"with another label (first: {path_of(contradicted[0])})."
+            )
+        near_equal = self.near_equal
+        if near_equal is not None and near_equal["images"] >= _LEAST_NEAR_EQUAL * near_equal["of"]:
+            put(
+                f"{near_equal['images']:,} of {near_equal['of']:,} test images look nearly the "
+                f"same as some training image, so accuracies may be too high. If images belong "
+                f"together (bursts, videos, patients), name their groups: --pattern "
+                f"'(?P<group>…)…'\n"
             )
 
 
@@ -132,7 +163,17 @@ def labeled_features(
     """
     if rows is None:
         rows = np.flatnonzero(images.labels != NO_CLASS).tolist()
+
+    def compute(inputs: Tensor) -> list[Tensor]:
+        outputs = [thumbnails_of(inputs)]
+        for network in networks:
+            outputs += layer_features(network, inputs, layers)
+        return outputs
+
     config = networks[0].network_config
-    batches = compute_features(networks, images.joined, config, rows, batch, workers, layers)
-    features, readable, digests = collect(batches, len(rows))
-    return LabeledFeatures(images, torch.tensor(rows)[readable], features, digests)
+    device = next(networks[0].parameters()).device
+    batches = compute_features(compute, images.joined, config, rows, batch, workers, device)
+    computed = collect(batches, len(rows))
+    thumbnails, *features = computed.features
+    rows_read = torch.tensor(rows)[computed.readable]
+    return LabeledFeatures(images, rows_read, features, thumbnails, computed.digests)

@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
         names = [printable(images.classes[label]) for label in saved.labels]
         classifier = Classifier(saved.weight.float(), saved.bias.float(), names, fitted.chosen)
         save_trunk(trunk.cpu(), file, classifier)
-        write_json(options.out / RESULTS, {**_results(fitted), "near_equal": images.near_equal})
+        write_json(options.out / RESULTS, _results(fitted))
     _print_accuracies(fitted)
     images_used = "all labeled images" if options.fit_all else "the training images"
     print(f"{file}: the network with a classifier on {fitted.chosen}, fitted to {images_used}")
@@ -73,7 +73,12 @@ def _results(fitted: LogisticFits) -> dict[str, Any]:
             "C": fit.cost,
             "right": "".join(map(str, fitted.is_right(layer).int().tolist())),
         }
-    return {"chosen": fitted.chosen, "chance_top1": fitted.measured.chance_top1, "layers": layers}
+    return {
+        "chosen": fitted.chosen,
+        "chance_top1": fitted.measured.chance_top1,
+        "near_equal": fitted.measured.near_equal,
+        "layers": layers,
+    }
 
 
 def _print_accuracies(fitted: LogisticFits) -> None:

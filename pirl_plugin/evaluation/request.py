@@ -10,7 +10,6 @@ from typing import Any
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.crops import config_for
-from pirl_plugin.evaluation.near_equal import count_near_equal
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.labeled import LabeledImages, open_labeled, save_split
 from pirl_plugin.images.source import ImageSource, content_stamp
@@ -112,9 +111,6 @@ class Request:
             claim_folder(out, {"command": command, **self.identity(free)})
             images = save_split(images, out)
         print(images.summary(), flush=True)
-        if images.held_out_of is not None and images.train.groups() is None:
-            config = trunk.network_config
-            images.near_equal = count_near_equal(images, config, self.batch, self.workers)
         return trunk, images
 
     def load_network(self, source: ImageSource) -> AnyTrunk:

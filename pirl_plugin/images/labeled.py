@@ -46,8 +46,6 @@ class LabeledImages:
             unlabeled.
         held_out_of: folder with class folders that the test images are held out from; None if the
             user passed test images.
-        near_equal: ``images``, the number of test images that look nearly the same as a training
-            image, ``of`` how many; None if they were not compared.
     """
 
     train: ImageSource
@@ -55,7 +53,6 @@ class LabeledImages:
     classes: list[str]
     labels: NDArray[np.int64]
     held_out_of: Path | None = None
-    near_equal: dict[str, int] | None = None
 
     @property
     def train_labels(self) -> NDArray[np.int64]:

@@ -50,7 +50,9 @@ def evaluate(data: Data, trunk: AnyTrunk, title: str) -> Evaluated:
     display = choose_display(data.train, config.reading)
     if data.labeled is None:
         rows = torch.tensor(evenly_spaced(len(data.train), _UNLABELED))
-        batches = compute_features([trunk], data.train, config, rows.tolist(), workers=0)
+        batches = compute_features(
+            lambda images: [trunk(images)], data.train, config, rows.tolist(), workers=0
+        )
         (features,), readable, _ = collect(batches, len(rows))
         return Evaluated(page_images(data.train, rows[readable].tolist(), display), features)
     networks = {title: trunk, "Random": untrained(trunk)}

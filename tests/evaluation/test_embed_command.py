@@ -193,7 +193,7 @@ def test_nearest__knows_photos_of_a_subfolder_and_changed_photos(checkpoint, pho
 def test_nearest__reuses_features_of_the_same_images(checkpoint, photos, tmp_path, monkeypatch):
     file = embed(checkpoint, photos, tmp_path / "f.npz")
     embed(checkpoint, photos, tmp_path / "expected.npz")
-    monkeypatch.setattr("pirl_plugin.evaluation.features.layer_features", None)
+    monkeypatch.setattr("pirl_plugin.models.trunks.layer_features", None)
     embed(checkpoint, photos, tmp_path / "own.npz", "--nearest", str(file))
     own, expected = np.load(tmp_path / "own.npz"), np.load(tmp_path / "expected.npz")
     for name in expected.files:

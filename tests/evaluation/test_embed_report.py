@@ -52,7 +52,7 @@ def test_report__of_unlabeled_images(checkpoint, tmp_path, monkeypatch, capsys):
     assert "Predicted classes" not in html
     assert "Images unlike their class" not in html
     # The features are in the file, and are not computed a second time.
-    monkeypatch.setattr("pirl_plugin.evaluation.features.layer_features", None)
+    monkeypatch.setattr("pirl_plugin.models.trunks.layer_features", None)
     assert report(checkpoint, photos, tmp_path) == (html, content)
 
 

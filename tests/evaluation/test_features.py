@@ -16,7 +16,9 @@ def test_features__move_one_batch_at_a_time():
     """All images at once filled the GPU: 100,000 128-px images take 4.9 GB."""
     trunk = WideResNet(10, 0.125).eval()
     images = MapSource([torch.zeros(3, 32, 32, dtype=torch.uint8)] * 5)
-    batches = compute_features([trunk], images, NetworkConfig(size=32), range(5), batch=2)
+    batches = compute_features(
+        lambda inputs: [trunk(inputs)], images, NetworkConfig(size=32), range(5), batch=2
+    )
     parts = [part for (part,), *_ in batches]
     assert [part.shape[0] for part in parts] == [2, 2, 1]
 

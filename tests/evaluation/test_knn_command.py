@@ -115,7 +115,9 @@ def test_knn__finds_separable_classes(checkpoint, data, tmp_path, capsys):
 def test_compute_features__match_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     source = FolderSource(data / "train")
-    batches = compute_features([trunk], source, NetworkConfig(size=32), range(12), batch=5)
+    batches = compute_features(
+        lambda images: [trunk(images)], source, NetworkConfig(size=32), range(12), batch=5
+    )
     collected = collect(batches, 12)
     expected = trunk(normalize_images(pixels(Crops(source, 32, Reading()))))
     torch.testing.assert_close(collected.features[0].float(), expected, rtol=1e-3, atol=1e-3)

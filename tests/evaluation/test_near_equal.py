@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import run
+from pirl_plugin.evaluation.near_equal import thumbnails_of
 from pirl_plugin.models.resnet import WideResNet
 
 FACT = "test images look nearly the same as some training image"
@@ -53,7 +55,7 @@ def test_near_equal_images__are_counted(
     else:
         assert found["images"] == 0
         assert FACT not in out
-    assert caplog.text.count("broken.png") == 1  # though read again for the features
+    assert caplog.text.count("broken.png") == 1
 
 
 def test_groups__need_no_comparison(checkpoint, tmp_path, capsys, caplog):
@@ -71,3 +73,8 @@ def test_groups__need_no_comparison(checkpoint, tmp_path, capsys, caplog):
         paths = [json.loads(line)["path"].rpartition("/")[2] for line in lines]
         names[split] = {path.partition("_")[0] for path in paths}
     assert not names["train"] & names["val"]
+
+
+def test_blank_images__look_like_no_other():
+    """Rounding left noise, which normalizing made as large as other images' content."""
+    assert thumbnails_of(torch.full((1, 3, 224, 224), -1.7)).norm() < 0.01

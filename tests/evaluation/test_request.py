@@ -53,7 +53,7 @@ def test_embed__adds_columns_that_a_finished_file_lacks(checkpoint, data, tmp_pa
     content = np.load(file)
     expected = {name: content[name].tolist() for name in content.files}
     without(file, "predicted", "probability")
-    monkeypatch.setattr("pirl_plugin.evaluation.features.layer_features", None)  # not called again
+    monkeypatch.setattr("pirl_plugin.models.trunks.layer_features", None)  # not called again
     assert run(embed) == 0
     content = np.load(file)
     assert {name: content[name].tolist() for name in expected} == expected

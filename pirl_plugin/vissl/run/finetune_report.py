@@ -87,9 +87,15 @@ def write_report(
         Accuracy(name, top1, len(test_rows))
         for name, top1 in {**accuracies, f"frozen, {frozen.chosen}": frozen_top1}.items()
     ]
-    tuned = tuned.to(next(trunk.parameters()).device)
+    device = next(trunk.parameters()).device
+    tuned = tuned.to(device)
     batches = compute_features(
-        [tuned], images.joined, tuned.network_config, test_rows, workers=request.workers
+        lambda inputs: [tuned(inputs)],
+        images.joined,
+        tuned.network_config,
+        test_rows,
+        workers=request.workers,
+        device=device,
     )
     computed = collect(batches, len(test_rows))
     numbers = computed.readable.nonzero()[:, 0] + measured.num_train
