@@ -33,17 +33,15 @@ def step_costs(**settings):
     return costs
 
 
-def test_step__with_replicated_bank_never_waits(subtests):
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_step__never_waits_in_one_process(placement, subtests):
     for draw in ("per_image", "per_batch"):
         for estimator in LOOPS:
             with subtests.test(negatives=draw, estimator=estimator):
-                assert step_costs(estimator=estimator, negatives=draw).waits == 0
-
-
-@pytest.mark.parametrize("negatives", ["per_image", "per_batch"])
-def test_step__with_sharded_bank_waits_twice(negatives):
-    costs = step_costs(negatives=negatives, bank={"placement": "sharded"})
-    assert costs.waits == 2  # for message sizes: the positives, and the update
+                costs = step_costs(
+                    estimator=estimator, negatives=draw, bank={"placement": placement}
+                )
+                assert costs.waits == 0
 
 
 def test_step__launches_few_kernels_and_holds_few_rows():
@@ -73,5 +71,5 @@ def test_step__with_triton_gathers_no_rows(dtype, monkeypatch):
     monkeypatch.setattr(scores, "triton_kernels", lambda device: kernels)
     costs = step_costs(bank={"dtype": dtype})
     assert costs.waits == 0
-    assert costs.launches <= 160
+    assert costs.launches <= 165
     assert costs.peak_bytes <= 40 * 2**20  # scores: B·2·N·4 bytes are 8 MB

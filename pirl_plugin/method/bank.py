@@ -17,7 +17,7 @@ from pirl_plugin.system.failures import (
     check_name,
     type_and_shape,
 )
-from pirl_plugin.system.ranks import gather, gather_objects, rank, world_size
+from pirl_plugin.system.ranks import gather, rank, world_size
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -120,35 +120,46 @@ class MemoryBank(nn.Module):
         Args:
             index: ``(B,)`` int64, image numbers in the data set; −1 stays −1.
         """
+        if self.replicated:
+            return index
         is_local = (index >= 0) & (index % self._ranks == self._rank)
         return torch.where(is_local, index // self._ranks, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather the embeddings for this rank's rows from all ranks. Collective.
+        """Gather the embeddings from all ranks. Collective.
 
         Args:
             index: ``(B,)`` int64, this rank's images; negative entries are skipped.
             embeddings: ``(B, dim)``, the image embeddings.
 
         Returns:
-            Indices into :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
+            Indices into :attr:`rows` ``(n,)``, −1 for rows on other ranks, and embeddings
+            ``(n, dim)``, for :meth:`move`.
 
         Raises:
             ValueError: this rank's batch is larger than all batches in the first update.
         """
-        if world_size() > 1:
-            if self.batch_size is None:
-                self.batch_size = max(gather_objects(len(index)))
-            missing = self.batch_size - len(index)
-            if missing < 0:
-                raise Refused(
-                    f"This rank's batch has {len(index)} images, but the largest in the first "
-                    f"update had {self.batch_size}. Start with the largest batch, or use a sharded "
-                    f"memory bank."
-                )
-            index = pad(index, (0, missing), value=-1)
-            embeddings = pad(embeddings, (0, 0, 0, missing))
-        return gather(index), gather(embeddings)
+        missing = self._missing(index)
+        index = gather(pad(index, (0, missing), value=-1))
+        return self.local_index(index), gather(pad(embeddings, (0, 0, 0, missing)))
+
+    def _missing(self, index: Tensor) -> int:
+        """Return how many images this rank has fewer than the largest batch on any. Collective.
+
+        The ranks agree on a replicated bank's largest batch once, because this synchronizes with a
+        GPU.
+        """
+        if world_size() == 1:
+            return 0
+        if self.batch_size is None or not self.replicated:
+            self.batch_size = int(gather(index.new_tensor([len(index)])).amax())
+        if len(index) > self.batch_size:
+            raise Refused(
+                f"This rank's batch has {len(index)} images, but the largest in the first update "
+                f"had {self.batch_size}. Start with the largest batch, or use a sharded memory "
+                f"bank."
+            )
+        return self.batch_size - len(index)
 
     def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> None:
         """Exchange embeddings between ranks and :meth:`move` their rows. Collective.

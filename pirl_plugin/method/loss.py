@@ -278,8 +278,7 @@ class PIRLLoss(nn.Module):
         if config.negatives == "per_batch":
             batch = self.bank.local_index(torch.where(valid, rows, -1))
             return draw_for_batch(batch, *sizes, *keys, config.replacement)
-        itself = rows if self.bank.replicated else self.bank.local_index(rows)
-        return draw_for_each(rows, itself, *sizes, *keys, config.replacement)
+        return draw_for_each(rows, self.bank.local_index(rows), *sizes, *keys, config.replacement)
 
     def _with_norm_constant(self, scores: BankScores, valid: Tensor) -> Callable[..., Tensor]:
         """Estimate Z if needed, and return the estimator as a function of scores alone.

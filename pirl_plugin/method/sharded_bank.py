@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, sha256_of
 from pirl_plugin.system.ranks import (
-    all_to_all,
     errors_on_all_ranks,
+    gather,
     gather_objects,
+    sum_over_ranks,
     world_size,
 )
 
@@ -52,34 +54,35 @@ class ShardedMemoryBank(MemoryBank):
     awaits_load = False
 
     def fetch(self, index: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.fetch`. Collective; each rank gets its B rows in float32."""
-        route = self._route(index)
-        rows = self.rows[route.send(index) // self._ranks]
-        return route.send_back(rows, len(index)).float()
+        """See :meth:`MemoryBank.fetch`. Collective; each rank gets its B rows in float32.
+
+        B may differ between ranks; a negative entry gets zeros. This synchronizes with a GPU.
+        """
+        self._check_usable()
+        padded = pad(index, (0, self._missing(index)), value=-1)
+        local = self.local_index(gather(padded))
+        rows = self.rows[local.clamp_min(0)].float().masked_fill(local[:, None] < 0, 0)
+        start = self._rank * len(padded)
+        # Each row is zero on all ranks except the one that holds it.
+        return sum_over_ranks(rows)[start : start + len(index)]
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`MemoryBank.exchange`; B may differ between ranks."""
-        route = self._route(index)
-        return route.send(index) // self._ranks, route.send(embeddings)
+        """See :meth:`MemoryBank.exchange`; B may differ between ranks in each call."""
+        self._check_usable()
+        return super().exchange(index, embeddings)
 
-    def _route(self, index: Tensor) -> _Route:
-        """Return the route to the images' rows; this synchronizes with a GPU once."""
-        self._check_loaded()
+    def _check_usable(self) -> None:
+        """Raise ``RuntimeError`` if there are other ranks, or rows of a checkpoint to load."""
+        if self.awaits_load:
+            raise RuntimeError(
+                "The checkpoint's memory bank shards were not loaded. After load_state_dict(), "
+                "call bank.load(FOLDER) with the folder from bank.save()."
+            )
         if self._ranks != world_size():
             raise RuntimeError(
                 f"The sharded memory bank was created for {self._ranks} ranks, but there are "
                 f"{world_size()}. Create the loss after torch.distributed.init_process_group; "
                 f"in Lightning, in configure_model."
-            )
-        owners = torch.where(index >= 0, index % self._ranks, self._ranks)
-        return _Route(owners, self._ranks)
-
-    def _check_loaded(self) -> None:
-        """Raise ``RuntimeError`` if the checkpoint's rows are not loaded yet."""
-        if self.awaits_load:
-            raise RuntimeError(
-                "The checkpoint's memory bank shards were not loaded. After load_state_dict(), "
-                "call bank.load(FOLDER) with the folder from bank.save()."
             )
 
     def save(self, folder: str | Path) -> dict[str, str]:
@@ -88,7 +91,7 @@ class ShardedMemoryBank(MemoryBank):
         Returns:
             SHA-256 checksums by file name, the same on all ranks, for the checkpoint.
         """
-        self._check_loaded()
+        self._check_usable()
         folder = Path(folder)
         checksums: dict[str, str] = {}
         name = f"rank_{self._rank}_of_{self._ranks}.torch"
@@ -146,32 +149,3 @@ class ShardedMemoryBank(MemoryBank):
                 f"The files in {folder} have {num_loaded} of the {len(self.rows)} memory bank rows "
                 f"for rank {self._rank}. Copy all files from a single save() call."
             )
-
-
-class _Route:
-    """Sends values for this rank's images to the ranks that hold their rows, and back.
-
-    Messages are not padded. The CPU needs their sizes, so it synchronizes with a GPU.
-
-    Args:
-        owners: ``(B,)`` int64, the rank that holds each row; W skips an image.
-        ranks: W.
-    """
-
-    def __init__(self, owners: Tensor, ranks: int) -> None:
-        # bincount would synchronize with a GPU for its number of bins.
-        counts = owners.new_zeros(ranks + 1).index_add_(0, owners, torch.ones_like(owners))
-        to_send = counts[:ranks]
-        to_receive = all_to_all(to_send, [1] * ranks, [1] * ranks)
-        self._sent, self._received = torch.stack([to_send, to_receive]).tolist()
-        # Skipped images are last.
-        self._order = owners.argsort(stable=True)[: sum(self._sent)]
-
-    def send(self, values: Tensor) -> Tensor:
-        """Send ``(B, …)`` to the owners; return the received ``(n, …)``, in rank order."""
-        return all_to_all(values[self._order], self._sent, self._received)
-
-    def send_back(self, values: Tensor, size: int) -> Tensor:
-        """Send ``(n, …)`` back to the senders; return ``(size, …)``, 0 for skipped images."""
-        received = all_to_all(values, self._received, self._sent)
-        return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, received)

@@ -40,24 +40,6 @@ def sum_over_ranks(local: Tensor) -> Tensor:
     return local
 
 
-def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
-    """Send each rank its part of ``local``, and return the parts for this rank.
-
-    Args:
-        local: ``(sum(sent), …)``, parts for all ranks in rank order.
-        sent: length of each part.
-        received: lengths of the parts for this rank.
-
-    Returns:
-        ``(sum(received), …)``, parts from all ranks in rank order.
-    """
-    if world_size() == 1:
-        return local
-    parts = local.new_empty(sum(received), *local.shape[1:])
-    distributed.all_to_all_single(parts, local.contiguous(), received, sent)
-    return parts
-
-
 def gather_objects(local: Value) -> list[Value]:
     """Return the objects from all ranks in rank order. They are pickled, so keep them small."""
     everyone = [local] * world_size()
