@@ -18,12 +18,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from pirl_plugin.checkpoints.matching import (
-    OTHER_NETWORKS,
-    check_complete,
-    choose_prefix,
-    find_fitting,
-)
+from pirl_plugin.checkpoints.matching import OTHER_NETWORKS, choose_prefix, match_tensors
 from pirl_plugin.checkpoints.network_record import read_network_config
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.tensors import flatten, select_prefix
@@ -84,10 +79,10 @@ def load_trunk(
     content = read_checkpoint(path)
     recorded = read_network_config(path, content)
     trunk: Any = network
-    if trunk is not None:
-        name = type(trunk).__name__
-        tensors = find_fitting(trunk, name, dict(flatten(content)), str(path), prefix)
-        _load(trunk, check_complete(trunk, name, tensors, str(path)))
+    if network is not None:
+        name = type(network).__name__
+        state = match_tensors(network, name, flatten(content), str(path), prefix)
+        network.load_state_dict(state, strict=False)  # batch norm counters may be missing
     elif timm is not None:
         trunk = find_trunk(content, timm, options, str(path), prefix)
     elif recorded.network_class:
@@ -100,12 +95,10 @@ def load_trunk(
     config = network_config_of(trunk)
     if not config.architecture:
         config = recorded
-    names = set(recorded.origins)
-    if recorded.channels != config.channels:
-        names &= {"size"}
+    recorded = recorded.with_channels(config.channels)
     if "img_size" in options:
-        names -= {"size"}
-    trunk.network_config = config.with_values_of(recorded, names)
+        recorded = recorded.with_values(config.origins["size"], size=config.size)
+    trunk.network_config = config.with_values_of(recorded)
     return trunk.eval()
 
 
@@ -129,27 +122,24 @@ def find_trunk(
     Raises:
         Refused: the content has no such network, several, or an incomplete one.
     """
-    tensors: Mapping[str, Tensor] = dict(flatten(content))
+    tensors: Mapping[str, Tensor] = flatten(content)
     if architecture in ("", RESNET):
         tensors = _find_resnet(tensors, file, prefix)
+        prefix = ""
         architecture = RESNET
         options = _resnet_options(tensors)
     with torch.device("meta"):  # a file may describe a network that is larger than the memory
         described = build_trunk(architecture, options)
-    name = described.network_config.name
-    classifiers: list[str] = []
+    rules: dict[str, Any] = {}
     if isinstance(described, TimmTrunk):
-        convert = partial(_as_timm, described.net)
-        tensors = find_fitting(described.net, name, tensors, file, prefix, convert)
-        classifiers = [f"{layer}." for layer in layer_names(described.net, "classifier")]
-    state = check_complete(body_of(described), name, tensors, file, tuple(classifiers))
+        classifiers = layer_names(described.net, "classifier")
+        rules["convert"] = partial(_as_timm, described.net)
+        rules["classifiers"] = tuple(f"{layer}." for layer in classifiers)
+    name = described.network_config.name
+    state = match_tensors(body_of(described), name, tensors, file, prefix, **rules)
     trunk = build_trunk(architecture, options)
-    _load(body_of(trunk), state)
+    body_of(trunk).load_state_dict(state, strict=False)  # batch norm counters may be missing
     return trunk
-
-
-def _load(network: nn.Module, state: Mapping[str, Tensor]) -> None:
-    network.load_state_dict(state, strict=False)  # batch norm counters may be missing
 
 
 def _find_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -> dict[str, Tensor]:

@@ -24,15 +24,18 @@ OTHER_NETWORKS = (
 """Advice for a file whose network this package cannot build."""
 
 
-def find_fitting(
+def match_tensors(
     network: nn.Module,
     name: str,
     tensors: Mapping[str, Tensor],
     file: str,
-    prefix: str | None,
+    prefix: str | None = None,
     convert: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = dict,
-) -> Mapping[str, Tensor]:
-    """Find the tensors that fit a network best.
+    classifiers: tuple[str, ...] = (),
+) -> dict[str, Tensor]:
+    """Find the tensors that fit a network best, and return those of its layers.
+
+    Tensors for other layers, such as a classifier, are ignored; a warning names their first parts.
 
     Args:
         network: the network.
@@ -41,17 +44,16 @@ def find_fitting(
         file: file name, for messages.
         prefix: as in :func:`pirl_plugin.load_trunk`.
         convert: converts tensors to the network's names and shapes.
-
-    Returns:
-        The tensors with one prefix, converted; they may be incomplete.
+        classifiers: prefixes of tensors that are ignored even if layers have similar names.
 
     Raises:
-        Refused: no tensors fit, or several sets fit equally well.
+        Refused: no tensors fit, or several sets fit equally well; or the tensors are incomplete,
+            left over, of another shape or not finite.
     """
     expected = network.state_dict()
+    shapes = {(key, value.shape) for key, value in expected.items()}
     converted = {}  # prefix → tensors under the network's names
     num_fitting = {}  # prefix → number of tensors that fit
-    shapes = {(key, value.shape) for key, value in expected.items()}
     for candidate, count in count_by_prefix(tensors).items():
         if 2 * count >= len(expected):
             state = convert(select_prefix(tensors, candidate))
@@ -71,44 +73,26 @@ def find_fitting(
         if key in state and state[key].shape != tensor.shape:
             old = tuple(tensor.shape)
             warn(f"{file}: timm resized {key} from {old} to {tuple(state[key].shape)}")
-    return state
-
-
-def check_complete(
-    network: nn.Module,
-    name: str,
-    tensors: Mapping[str, Tensor],
-    file: str,
-    classifiers: tuple[str, ...] = (),
-) -> dict[str, Tensor]:
-    """Return a network's tensors, if they are complete and finite.
-
-    Tensors for other layers, such as a classifier, are ignored; a warning names their first parts.
-
-    Args:
-        network: the network.
-        name: the network's name, for messages.
-        tensors: tensors under the network's names.
-        file: file name, for messages.
-        classifiers: prefixes of tensors that are also ignored.
-
-    Raises:
-        Refused: tensors are missing, left over or of another shape, or values are not finite.
-    """
-    expected = network.state_dict()
-    checked = {key: value for key, value in tensors.items() if not key.startswith(classifiers)}
-    if mismatch := compare(expected, checked):
+    of_layers = {key: tensor for key, tensor in state.items() if not key.startswith(classifiers)}
+    if mismatch := compare(expected, of_layers):
         raise Refused(
             f"{file} does not match {name}: {mismatch}. If it is another network, or has other "
             f"options, such as img_size=384, pass them as `timm` and `timm_options`."
         )
-    state = {key: tensor for key, tensor in tensors.items() if key in expected}
-    not_finite = [key for key, tensor in state.items() if not bool(tensor.isfinite().all())]
+    return _known(state, expected, file)
+
+
+def _known(
+    state: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: str
+) -> dict[str, Tensor]:
+    """Return the expected tensors; warn about others, and refuse values that are not finite."""
+    known = {key: tensor for key, tensor in state.items() if key in expected}
+    not_finite = [key for key, tensor in known.items() if not bool(tensor.isfinite().all())]
     if not_finite:
         raise Refused(f"{file} has NaN or infinite values in {truncate(not_finite)}.")
-    if ignored := {key.partition(".")[0] for key in tensors if key not in expected}:
+    if ignored := {key.partition(".")[0] for key in state.keys() - known.keys()}:
         warn(f"{file}: ignored {truncate(sorted(ignored))}")
-    return state
+    return known
 
 
 def choose_prefix(prefixes: Collection[str], file: str, user_prefix: str | None) -> str:

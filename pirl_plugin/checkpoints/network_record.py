@@ -64,7 +64,7 @@ def _own_record(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if NETWORK in section_of(content):
         record: Mapping[str, Any] = section_of(content)[NETWORK]
         return record
-    for name, tensor in flatten(content):
+    for name, tensor in flatten(content).items():
         if name.endswith("_extra_state"):
             with suppress(Refused):  # another program's, or an average
                 images: Mapping[str, Any] | None = unpack_state(tensor).get("images")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.text import truncate
 
 COUNTER = "num_batches_tracked"
@@ -18,13 +19,13 @@ COUNTER = "num_batches_tracked"
 _WRAPPERS = re.compile(r"\b(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.")
 
 
-def flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors and arrays in nested dictionaries, with dotted names."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{path}{key}.")
-        elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
-            yield _WRAPPERS.sub("", f"{path}{key}"), torch.as_tensor(value)
+def flatten(content: Mapping[str, object]) -> dict[str, Tensor]:
+    """Return all tensors and arrays in nested dictionaries, by dotted names."""
+    return {
+        _WRAPPERS.sub("", name): torch.as_tensor(value)
+        for name, value in flat(content).items()
+        if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim)
+    }
 
 
 def compare(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:

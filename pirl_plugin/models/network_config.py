@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -193,11 +193,10 @@ class NetworkConfig:
             new[name] = value
         return replace(self, **new, origins={**self.origins, **dict.fromkeys(new, origin)})
 
-    def with_values_of(self, other: NetworkConfig, names: Collection[str]) -> NetworkConfig:
+    def with_values_of(self, other: NetworkConfig) -> NetworkConfig:
         """Return a copy with another record's values, except for its defaults."""
-        origins = {name: other.origins[name] for name in other.origins if name in names}
-        values = {name: getattr(other, name) for name in origins}
-        return replace(self, **values, origins={**self.origins, **origins})
+        values = {name: getattr(other, name) for name in other.origins}
+        return replace(self, **values, origins={**self.origins, **other.origins})
 
     def with_channels(self, channels: int) -> NetworkConfig:
         """Return a copy for a different number of image channels, with default statistics."""
@@ -206,10 +205,14 @@ class NetworkConfig:
         options = dict(self.options)
         if self.architecture:
             options["in_channels" if self.architecture == RESNET else "in_chans"] = channels
-        mean, std = _default_statistics(channels)
-        images = NetworkConfig(self.architecture, options, mean=mean, std=std)
-        images = replace(images, network_class=self.network_class)
-        return images.with_values_of(self, ["size"])
+        return NetworkConfig(
+            self.architecture,
+            options,
+            self.size,
+            *_default_statistics(channels),
+            origins={name: self.origins[name] for name in self.origins if name == "size"},
+            network_class=self.network_class,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for a file: plain values, without the defaults."""
