@@ -48,9 +48,10 @@ from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     RUN_RECORD,
     global_batch,
-    read_composed,
+    record_config,
     run_differences,
 )
+from pirl_plugin.vissl.sections import RECORD
 
 
 @dataclass
@@ -175,7 +176,7 @@ def read_run(path: Path) -> Run:
         origin.differs |= _other_length(record)
         origin.differs |= _other_batch(record, global_batch(expected), global_batch(on_one_gpu))
     free = PAPER_SVM if is_svm else PAPER_BENCHMARK
-    origin.differs |= run_differences(config, expected, free)
+    origin.differs |= run_differences(record_config(config), record_config(expected), free)
     unknown = [split for split in ("TRAIN", "TEST") if split not in record.images]
     origin.unknown += [f"its number of {split} images" for split in unknown]
     layer = best if best in LAYERS else None
@@ -326,7 +327,7 @@ def _differences_from(record: Record, overrides: Iterable[str]) -> Differences:
         **_other_images(record, expected),
         **_other_length(record),
         **_other_batch(record, global_batch(expected)),
-        **run_differences(record.config, expected, PAPER),
+        **run_differences(record_config(record.config), record_config(expected), PAPER),
     }
 
 
@@ -340,7 +341,8 @@ def compose(*overrides: str) -> dict[str, Any]:
     no_weights = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=''"
     composed = compose_hydra_configuration([*paths, no_weights, *overrides])
     _, config = convert_to_attrdict(composed, dump_config=False)
-    return read_composed(config)
+    recorded: dict[str, Any] = json.loads(config[RECORD].config)
+    return recorded
 
 
 def _data_set(config: Mapping[str, Any], split: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.vissl.resume.record import (
     RUN_RECORD,
     hash_weights,
-    read_composed,
     read_origin,
 )
 from tests.helpers.sweeps import finish
@@ -25,7 +25,7 @@ from tests.helpers.sweeps import finish
 
 def composed(*overrides: str) -> dict[str, Any]:
     """Return a configuration as recorded by a run; compositions are shared between tests."""
-    return read_composed(compose(*overrides))
+    return copy.deepcopy(compose(*overrides))
 
 
 def write_checkpoint(file: Path, config: dict[str, Any], epochs: int, **section: Any) -> None:

@@ -24,7 +24,7 @@ from pirl_plugin.vissl.adapters.run_images import run_network
 from pirl_plugin.vissl.repairs.transfers import link_checkpoint
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
-from pirl_plugin.vissl.resume.position import samples_done
+from pirl_plugin.vissl.resume.position import begin_epoch, images_of_epoch
 from pirl_plugin.vissl.resume.record import (
     make_checkpoint_record,
     refuse_other_images,
@@ -69,7 +69,6 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if self.keep.EVERY_MINUTES:
             exchange.save_after_s = 60 * self.keep.EVERY_MINUTES
         self._saved_iteration = -1
-        self._epoch_start = 0  # task.num_updates at the epoch's start; it counts images
         self._shards_step: int | None = None  # the step of the last saved shards
         self._checksums: dict[str, str] = {}  # of these shards, by file name
         self._record: dict[str, Any] = {}
@@ -132,15 +131,9 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         write_run_config(self._record["config"], folder)
 
     def on_phase_start(self, task: Task) -> None:
-        """Set the learning rate for the epoch, if it changes once per epoch."""
-        if not task.train:
-            return
-        num_images = samples_done(task)
-        self._epoch_start = int(task.num_updates) - num_images
-        if num_images:
-            task.num_updates = self._epoch_start
-            task.optimizer.on_epoch(task.where)
-            task.num_updates += num_images
+        """Set image count and learning rate for an epoch."""
+        if task.train:
+            begin_epoch(task)
 
     def on_step(self, task: Task) -> None:
         """Save by time or on a signal, on all ranks after the same step.
@@ -196,7 +189,9 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         self._save_shards(task)
         # Collect the data that VISSL's checkpoint lacks.
         within_epoch = mode == "iteration"
-        num_images = task.num_updates - self._epoch_start if within_epoch else 0
+        num_images = 0
+        if within_epoch:
+            num_images = task.num_updates - epoch * images_of_epoch(task)
         self._section = {**self._record, "samples_done": num_images}
         if self._checksums:
             self._section["shards"] = self._checksums

@@ -12,6 +12,12 @@ from pirl_plugin.checkpoints.read import section_of
 from pirl_plugin.vissl.task import Task
 
 
+def images_of_epoch(task: Task) -> int:
+    """Return how many images all ranks process in an epoch, with those that pad its last batch."""
+    num_steps = len(task.dataloaders["train"])
+    return num_steps * int(task.datasets["train"].get_global_batchsize())
+
+
 def samples_done(task: Task) -> int:
     """Return how many of the current epoch's images all ranks processed before the run stopped.
 
@@ -25,9 +31,7 @@ def samples_done(task: Task) -> int:
     # The task's index is `finished` while loading the checkpoint, and 1 more in the epoch.
     if task.train_phase_idx not in (finished, finished + 1):
         return 0
-    num_steps = len(task.dataloaders["train"])
-    epoch = num_steps * int(task.datasets["train"].get_global_batchsize())
-    return min(int(section_of(checkpoint).get("samples_done", 0)), epoch)
+    return min(int(section_of(checkpoint).get("samples_done", 0)), images_of_epoch(task))
 
 
 def steps_done(task: Task, phase: str) -> int:
@@ -38,16 +42,22 @@ def steps_done(task: Task, phase: str) -> int:
 
 
 def restore_schedule_position(task: Task) -> None:
-    """Set a resumed run's image count and learning rate.
+    """Set a resumed run's image count, which is its position in the schedule.
 
-    VISSL counts batches. With a different batch size than the stopped run's, the position in the
-    schedule would be wrong, and could pass the end.
+    VISSL counts batches. With a different batch size than the stopped run's, the position would be
+    wrong, and could pass the end.
     """
-    epoch = task.num_batches_per_phase * int(task.get_global_batchsize())
-    num_updates = (task.train_phase_idx + 1) * epoch + samples_done(task)
-    if num_updates != task.num_updates:
-        task.num_updates = num_updates
-        task.optimizer.on_epoch(task.where)
+    task.num_updates = (task.train_phase_idx + 1) * images_of_epoch(task) + samples_done(task)
+
+
+def begin_epoch(task: Task) -> None:
+    """Set image count and learning rate, which may change once per epoch, even in mid-epoch.
+
+    A resumed epoch with another batch size may have counted more images than there are.
+    """
+    task.num_updates = task.train_phase_idx * images_of_epoch(task)
+    task.optimizer.on_epoch(task.where)
+    task.num_updates += samples_done(task)
 
 
 class ResumingSampler(DistributedSampler[Any]):

@@ -134,8 +134,19 @@ def make_record(composed: DictConfig) -> Record:
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
         initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])
     files = itertools.chain(*_weights_files(values).values())
-    origins = {file: read_origin(Path(file)) for file in files}
-    return Record(json.dumps(values, default=str), hash_weights(values), origins)
+    return record_config(values, {file: read_origin(Path(file)) for file in files})
+
+
+def record_config(
+    values: Mapping[str, Any], origins: Mapping[str, dict[str, Any]] | None = None
+) -> Record:
+    """Return the record of a complete configuration, with the initial weights as they are now.
+
+    Args:
+        values: the configuration, as plain values.
+        origins: see :class:`Record`.
+    """
+    return Record(json.dumps(values, default=str), hash_weights(values), dict(origins or {}))
 
 
 def read_origin(checkpoint: Path) -> dict[str, Any]:
@@ -203,8 +214,8 @@ def refuse_another_run(
     Raises:
         Refused: the settings differ.
     """
-    recorded = json.loads(section["config"])
-    differs = run_differences(config, recorded, RESUMING, section["weights"])
+    recorded = Record(section["config"], section["weights"], {})
+    differs = run_differences(config[RECORD], recorded, RESUMING)
     if not differs:
         return
     remedy = "Repeat the settings of that run, or choose another folder."
@@ -244,28 +255,22 @@ def write_run_config(config: str, folder: Path) -> None:
     write_text(folder / RUN_CONFIG, yaml.safe_dump(values))
 
 
-def run_differences(
-    config: Mapping[str, Any],
-    expected: Mapping[str, Any],
-    free: Sequence[str],
-    expected_weights: Mapping[str, str] | None = None,
-) -> Differences:
-    """Compare two complete configurations, except for keys that may differ.
+def run_differences(run: Record, expected: Record, free: Sequence[str]) -> Differences:
+    """Compare two runs' complete configurations, except for keys that may differ.
 
     A list entry that repeats another key's values is left out, and so is a key that only one of two
     VISSL versions has, at its default. Initial weights are compared by file content.
 
     Args:
-        config: the run's configuration.
-        expected: the configuration to compare it with.
+        run: the run's record.
+        expected: the record to compare it with.
         free: keys and sections that may differ, such as :data:`RESUMING`.
-        expected_weights: hashes from the expected run's record; None hashes its files.
 
     Returns:
         The differences, in configuration order.
     """
-    settings = _settings(config, hash_weights(config))
-    expected_settings = _settings(expected, expected_weights or hash_weights(expected))
+    settings = _settings(run)
+    expected_settings = _settings(expected)
     # Another VISSL may lack keys, which do not count at their default.
     for own, other in ((settings, expected_settings), (expected_settings, settings)):
         at_default: Any = own.pop(_AT_DEFAULT, [])
@@ -281,22 +286,8 @@ def run_differences(
     }
 
 
-def read_composed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as it was composed, as JSON values.
-
-    Args:
-        config: a run's configuration with its :class:`Record`, or one that VISSL has not modified.
-    """
-    text = config[RECORD].config if RECORD in config else json.dumps(config)
-    composed: dict[str, Any] = json.loads(text)
-    return composed
-
-
 def hash_weights(config: Mapping[str, Any]) -> dict[str, str]:
     """Hash the files with initial weights: key → SHA-256, or the name if a file is missing."""
-    if RECORD in config:  # a file is read once
-        weights: dict[str, str] = config[RECORD].weights
-        return weights
     hashes = {}
     for key, files in _weights_files(config).items():
         contents = [sha256_of(Path(file)) if os.path.isfile(file) else file for file in files]
@@ -314,15 +305,15 @@ def _weights_files(config: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
+def _settings(record: Record) -> dict[str, object]:
     """Return the values to compare: dotted key → value, including ``GLOBAL_BATCH``."""
-    values = read_composed(config)
+    values = json.loads(record.config)
     # The run does not read other losses' sections.
     losses = values.get("LOSS") or {}
     read = [key for key in ("name", losses.get("name")) if key in losses]
     values["LOSS"] = {key: losses[key] for key in read}
 
     settings = flat(values)
-    settings.update(weights)
+    settings.update(record.weights)
     settings[GLOBAL_BATCH] = global_batch(values)
     return settings

@@ -99,11 +99,11 @@ def compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, run_differences
 
     name = Path(checkpoint).name if checkpoint else "none"
-    ranks = gather_objects(({RECORD: config[RECORD]}, name))
-    first_config, first_name = ranks[0]
+    ranks = gather_objects((config[RECORD], name))
+    first_record, first_name = ranks[0]
     free = [key for key in RESUMING if key != GLOBAL_BATCH]
-    for number, (other_config, other_name) in enumerate(ranks):
-        differs = run_differences(other_config, first_config, free)
+    for number, (record, other_name) in enumerate(ranks):
+        differs = run_differences(record, first_record, free)
         if other_name != first_name:
             differs["resumes from"] = (other_name, first_name)
         if differs:

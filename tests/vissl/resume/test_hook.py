@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ CONFIG = {
 
 
 class Images:
-    """Images in a split, identified only by their number."""
+    """Images in a split, identified only by their number, in batches of 4."""
 
     def __init__(self, count):
         self.count = count
@@ -73,6 +74,9 @@ class Images:
 
     def identity(self):
         return {"count": self.count}
+
+    def get_global_batchsize(self):
+        return 4
 
 
 def run_of(folder, minutes=0, keep_last=0, **more):
@@ -85,8 +89,10 @@ def run_of(folder, minutes=0, keep_last=0, **more):
     values = dict(
         hooks=[hook],
         datasets={"train": Images(20), "test": Images(20)},
+        dataloaders={"train": range(5)},
         loss=Loss(),
-        optimizer=None,
+        optimizer=SimpleNamespace(on_epoch=lambda where: None),
+        where=0.0,
         base_model=None,
         model=torch.nn.Identity(),
         checkpoint=None,

@@ -7,10 +7,9 @@ import torch
 
 from pirl_plugin.checkpoints.read import SECTION
 from pirl_plugin.system.watcher import waiting
-from pirl_plugin.vissl.resume.exchange import ExchangeHook
-from pirl_plugin.vissl.resume.hook import CheckpointHook
 from pirl_plugin.vissl.resume.position import (
     ResumingSampler,
+    begin_epoch,
     restore_schedule_position,
     samples_done,
     steps_done,
@@ -30,8 +29,6 @@ def stopped_run(steps_per_epoch=3, phase=3):
         train_phase_idx=phase,
         datasets={"train": SimpleNamespace(get_global_batchsize=lambda: 8)},
         dataloaders={"train": range(steps_per_epoch)},
-        get_global_batchsize=lambda: 8,
-        num_batches_per_phase=steps_per_epoch,
         num_updates=-1,
         where=0.0,
         optimizer=SimpleNamespace(on_epoch=lambda where: None),
@@ -76,8 +73,9 @@ class Numbers(list):
     cfg = None
     data_objs = ()
 
-    def waiting(self):
-        return waiting()
+    @property
+    def disk(self):
+        return SimpleNamespace(source=SimpleNamespace(waiting=waiting))
 
 
 def _rows_read(rank, world_size):
@@ -107,14 +105,11 @@ def test_extraction__reads_every_image():
     assert run_in_processes(_rows_read, 1) == [[8, 9]]
 
 
-def test_resumed_epoch__keeps_its_initial_rate():
-    task = stopped_run()
-    task.train = True
-    task.num_updates = 92
+@pytest.mark.parametrize(("phase", "num_images"), [(3, 92), (4, 96)])
+def test_epoch__begins_with_its_rate_and_image_count(phase, num_images):
+    task = stopped_run(phase=phase)
     rates_at = []
     task.optimizer.on_epoch = lambda where: rates_at.append(task.num_updates)
-    hook = CheckpointHook(compose("config=pretrain/pirl/quick_jigsaw"), ExchangeHook(1.0))
-    hook.on_phase_start(task)
-    assert hook._epoch_start == 72
-    assert rates_at == [72]
-    assert task.num_updates == 92
+    begin_epoch(task)
+    assert rates_at == [24 * phase]
+    assert task.num_updates == num_images

@@ -17,11 +17,11 @@ from pirl_plugin.vissl.resume.record import (
     RESUMING,
     hash_weights,
     make_checkpoint_record,
-    read_composed,
     read_origin,
     refuse_other_images,
     run_differences,
 )
+from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 from tests.helpers.host_tools import write_checkpoint
 
@@ -31,9 +31,13 @@ LINEAR = ("config=benchmark/pirl/linear_imagenet1k", "config.DATA.TRAIN.DATA_PAT
     "config.DATA.TEST.DATA_PATHS=[b]")  # fmt: skip
 
 
+def recorded(*overrides):
+    return compose(*overrides)[RECORD]
+
+
 def changed(free, config, *overrides):
     """Return the differences that overrides cause."""
-    return run_differences(compose(*config, *overrides), compose(*config), free)
+    return run_differences(recorded(*config, *overrides), recorded(*config), free)
 
 
 def test_bank__is_replicated_or_sharded_to_the_end():
@@ -124,8 +128,8 @@ def test_benchmark__comparison_includes_test_images_and_svms():
 
 def test_other_loss_sections__are_not_compared():
     assert changed(RESUMING, PAPERS, "config.LOSS.simclr_info_nce_loss.temperature=9") == {}
-    baseline = compose("config=pretrain/pirl/jigsaw_baseline_8node")
-    assert run_differences(baseline, compose(*PAPERS), FREE)["LOSS.name"][1] == "pirl_loss"
+    baseline = recorded("config=pretrain/pirl/jigsaw_baseline_8node")
+    assert run_differences(baseline, recorded(*PAPERS), FREE)["LOSS.name"][1] == "pirl_loss"
 
 
 def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
@@ -133,15 +137,14 @@ def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
     for number, file in enumerate(files):
         torch.save({"a": torch.full((3,), float(number))}, file)
     key = "MODEL.WEIGHTS_INIT.PARAMS_FILE"
-    before = compose(*PAPERS, f"config.{key}={files[0]}")
-    weights = hash_weights(before)
+    before = recorded(*PAPERS, f"config.{key}={files[0]}")
     files[0].rename(tmp_path / "moved.pth")
     for file, expected in ((tmp_path / "moved.pth", []), (files[1], [key])):
-        now = compose(*PAPERS, f"config.{key}={file}")
-        assert list(run_differences(now, before, RESUMING, weights)) == expected
-    assert list(run_differences(compose(*PAPERS), before, RESUMING, weights)) == [key]
+        now = recorded(*PAPERS, f"config.{key}={file}")
+        assert list(run_differences(now, before, RESUMING)) == expected
+    assert list(run_differences(recorded(*PAPERS), before, RESUMING)) == [key]
     monkeypatch.chdir(tmp_path)
-    relative = read_composed(compose(*PAPERS, f"config.{key}=b.pth"))
+    relative = json.loads(recorded(*PAPERS, f"config.{key}=b.pth").config)
     assert relative["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] == str(files[1])
 
 
@@ -162,11 +165,6 @@ def test_origin__is_only_known_for_checkpoints_from_runs(tmp_path):
     torch.save([1, 2], tmp_path / "list.pth")
     for file in (*tmp_path.iterdir(), tmp_path / "missing.pth", tmp_path):
         assert read_origin(file) == {}
-
-
-def test_record__is_unchanged_by_json():
-    config = compose(*PAPERS)
-    assert run_differences(config, json.loads(json.dumps(read_composed(config))), RESUMING) == {}
 
 
 def test_format_differences__shows_three_keys_of_80_characters():
@@ -191,7 +189,7 @@ def test_computed_values__are_compared(image_folder):
     config = ["config=pretrain/pirl/own_images", "+config/pirl/machines=cpu"]
     data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
     size = "config.DATA.TRAIN.VIEWS.image_size"
-    runs = [compose(*config, data, f"{size}={pixels}") for pixels in (112, 224)]
+    runs = [recorded(*config, data, f"{size}={pixels}") for pixels in (112, 224)]
     differing = run_differences(runs[0], runs[1], RESUMING)
     assert differing["DATA.TRAIN.VIEWS.patch_size"] == (32, 64)
     shown = yaml.safe_load(composed_text(config))
