@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torch.amp import GradScaler
     from vissl.config import AttrDict
 
+    from pirl_plugin.models.network_config import NetworkConfig
+
 
 class QuietHook(ClassyHook):
     """Does nothing at every point in VISSL's loop; subclasses override what they need."""
@@ -35,6 +37,7 @@ class Task(Protocol):
         datasets: split (``train`` or ``test``) → data set.
         dataloaders: split → loader; ``data_iterator`` iterates over the current one.
         available_splits: the splits in the configuration, in capitals.
+        images: the record of the images that the network gets; ours.
         loss: the loss named by ``LOSS.name``.
         losses: per-step losses in this epoch, averaged over ranks.
         meters: the test meters.
@@ -63,6 +66,7 @@ class Task(Protocol):
     dataloaders: dict[str, Any]
     data_iterator: Iterator[Any]
     available_splits: list[str]
+    images: NetworkConfig
     losses: list[float]
     meters: list[Any]
     optimizer: Any

@@ -21,7 +21,12 @@ from pirl_plugin.vissl.sections import InputSettings, num_micro_batches, read_se
 Inputs = Tensor | dict[str, Tensor]
 
 
-def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.device) -> None:
+def prepare_model(
+    model: nn.Module,
+    config: Mapping[str, Any],
+    device: torch.device,
+    dtype: torch.dtype = torch.uint8,
+) -> None:
     """Replace the model's ``forward`` and set the weights' memory format, in place.
 
     Models in VISSL's benchmarks are left alone, because their transforms already normalize the
@@ -31,6 +36,7 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
         model: VISSL's model.
         config: VISSL's complete configuration; ``HOOKS.PIRL_INPUT`` has the settings.
         device: the device on which the model will run.
+        dtype: type of the images from this plugin's transforms.
     """
     num_parts = num_micro_batches(config)
     has_our_images = config["LOSS"]["name"] == "pirl_loss" or "PIRL_INPUT" in config["HOOKS"]
@@ -40,9 +46,8 @@ def prepare_model(model: nn.Module, config: Mapping[str, Any], device: torch.dev
     data = config["DATA"]
     transforms = data["TRAIN"]["TRANSFORMS"]
     first_transform = transforms[0]["name"] if transforms else ""
-    dtype = torch.uint8  # other transforms than this plugin's give RGB in uint8
-    if first_transform in TRANSFORMS:
-        dtype = getattr(torch, data.get("DTYPE") or "uint8")
+    if first_transform not in TRANSFORMS:
+        dtype = torch.uint8  # VISSL's give RGB
     memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
     model.to(memory_format=memory_format)
     if settings.compile:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from torch import nn
 
 from pirl_plugin.checkpoints.network_record import read_network_config
 from pirl_plugin.images.reading import RGB, Reading
 from pirl_plugin.images.source import ImageSource
-from pirl_plugin.models.network_config import NetworkConfig, network_config_of
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.system.console import put
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import errors_on_all_ranks, gather_objects, rank
@@ -73,8 +70,8 @@ def _images_of_new_run(config: AttrDict, source: ImageSource) -> NetworkConfig:
     return images.with_values("images", dtype=pixel_type.dtype, **measured)
 
 
-def set_images(config: AttrDict, images: NetworkConfig) -> None:
-    """Set the channels, dtype and statistics in a configuration, unless they are given.
+def set_images(config: AttrDict, images: NetworkConfig) -> NetworkConfig:
+    """Set the channels and statistics in a configuration, unless they are given.
 
     Without statistics, the configuration stays as it is.
 
@@ -82,20 +79,34 @@ def set_images(config: AttrDict, images: NetworkConfig) -> None:
         config: VISSL's complete configuration, changed in place.
         images: from :func:`identify_images`.
 
+    Returns:
+        The record of the images that the run's network gets.
+
     Raises:
         Refused: the trunk is VISSL's, which reads RGB only.
     """
-    if not images.has_statistics:
-        return
-    if images.channels != 3:
-        _set_channels(config, images)
-    config.DATA.DTYPE = images.dtype
-    names = ("mean", "low", "high", "channel_names")
-    config.DATA.MEASURED = {name: list(getattr(images, name)) for name in names}
-    for section in _normalizations(config):
-        for key, default in _DEFAULTS.items():
-            if tuple(section.get(key) or default) == default:
-                section[key] = list(getattr(images, key))
+    if images.has_statistics:
+        if images.channels != 3:
+            _set_channels(config, images)
+        for section in _normalizations(config):
+            for key, default in _DEFAULTS.items():
+                if tuple(section.get(key) or default) == default:
+                    section[key] = list(getattr(images, key))
+    data = config["DATA"]
+    # Pre-training reads HOOKS.PIRL_INPUT; benchmarks and VISSL's approaches, a Normalize transform.
+    values = {"mean": data.get("MEAN"), "std": data.get("STD")}
+    for section in reversed(list(_normalizations(config))):
+        values |= {key: section[key] for key in values if section.get(key)}
+    if tuple(values["mean"] or ()) == images.mean:
+        values |= {"low": images.low, "high": images.high}
+    return NetworkConfig(rgb=bool(data.get("RGB"))).with_values(
+        "run",
+        size=size_of_transforms(data["TRAIN"]["TRANSFORMS"]),
+        channel_names=images.channel_names,
+        dtype=images.dtype,
+        nodata=data["TRAIN"].get("NODATA"),
+        **values,
+    )
 
 
 def _set_channels(config: AttrDict, images: NetworkConfig) -> None:
@@ -124,37 +135,8 @@ def show_images(images: NetworkConfig, dataset: PIRLDataset) -> None:
         put(f"views     {first.views.photometric.channel_options()}, and no color options\n")
 
 
-def run_network(model: nn.Module, config: Mapping[str, Any]) -> NetworkConfig:
-    """Return the record of a run's network, including the images that the run trains on.
-
-    Pre-training reads ``HOOKS.PIRL_INPUT``. Benchmarks and VISSL's own approaches use a
-    ``Normalize`` transform.
-
-    Args:
-        model: VISSL's model.
-        config: VISSL's complete configuration.
-    """
-    data = config["DATA"]
-    # Our hook comes before a Normalize transform, and that before VISSL's defaults.
-    values = {"mean": data.get("MEAN"), "std": data.get("STD")}
-    for section in reversed(list(_normalizations(config))):
-        values |= {key: section[key] for key in values if section.get(key)}
-    measured = data.get("MEASURED") or {}
-    if measured.get("mean") == values["mean"]:
-        values |= {name: measured.get(name) for name in ("low", "high")}
-    images = network_config_of(model).with_values(
-        "run",
-        size=size_of_transforms(data["TRAIN"]["TRANSFORMS"]),
-        channel_names=tuple(measured.get("channel_names", ())),
-        dtype=data.get("DTYPE", "uint8"),
-        nodata=data["TRAIN"].get("NODATA"),
-        **values,
-    )
-    return replace(images, rgb=bool(data.get("RGB")))
-
-
 def _normalizations(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the sections with a mean and a standard deviation that the run reads."""
+    """Yield the sections with a mean and a standard deviation that the run reads, first ours."""
     section = config["HOOKS"].get("PIRL_INPUT")
     if section is not None:
         yield section

@@ -70,10 +70,11 @@ class ExchangeHook(QuietHook):
         if math.isfinite(task.losses[-1]):
             return
         remedy = "Start a new run with a lower learning rate."
-        if measured := task.config.DATA.get("MEASURED"):
+        images = task.images
+        if images.low:
             remedy = (
-                f"The images' values range from {min(measured['low']):.5g} to "
-                f"{max(measured['high']):.5g}. If one of them marks missing pixels, start a new "
+                f"The images' values range from {min(images.low):.5g} to "
+                f"{max(images.high):.5g}. If one of them marks missing pixels, start a new "
                 f"run with config.DATA.TRAIN.NODATA, or else with a lower learning rate."
             )
         raise FloatingPointError(

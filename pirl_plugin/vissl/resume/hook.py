@@ -17,10 +17,10 @@ from vissl.utils.checkpoint import is_checkpoint_phase
 
 from pirl_plugin.checkpoints.network_record import NETWORK
 from pirl_plugin.checkpoints.read import SECTION, CheckpointName, section_of
+from pirl_plugin.models.network_config import network_config_of
 from pirl_plugin.system import watcher
 from pirl_plugin.system.files import remove_unfinished
 from pirl_plugin.system.ranks import errors_on_all_ranks, rank, world_size
-from pirl_plugin.vissl.adapters.run_images import run_network
 from pirl_plugin.vissl.repairs.transfers import link_checkpoint
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
@@ -115,17 +115,19 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         Raises:
             Refused: the images differ.
         """
-        images = {}
+        identities = {}
         for split, data in task.datasets.items():
-            images[split.upper()] = data.identity()
+            identities[split.upper()] = data.identity()
         resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
         # Compare first: a refused run leaves the folder unchanged.
         if resumed is not None:
-            refuse_other_images(images, section, resumed)
+            refuse_other_images(identities, section, resumed)
             # The run may have been killed before linking this checkpoint.
             link_checkpoint(folder / resumed.name)
-        self._record = make_checkpoint_record(self._config, images, section)
-        self._record[NETWORK] = run_network(task.model, self._config).to_dict()
+        self._record = make_checkpoint_record(self._config, identities, section)
+        images = task.images
+        network = network_config_of(task.model).with_values_of(images, images.origins)
+        self._record[NETWORK] = network.to_dict()
         remove_unfinished(folder)
         self._folder = RunFolder(folder, self.keep, section.get(_SAVED, {}))
         write_run_config(self._record["config"], folder)

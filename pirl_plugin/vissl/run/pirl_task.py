@@ -18,12 +18,7 @@ from pirl_plugin.vissl.adapters.dataset import PIRLDataset, open_datasets
 from pirl_plugin.vissl.adapters.images import pirl_collator
 from pirl_plugin.vissl.adapters.method import PIRLTimm
 from pirl_plugin.vissl.adapters.model_input import prepare_model
-from pirl_plugin.vissl.adapters.run_images import (
-    identify_images,
-    run_network,
-    set_images,
-    show_images,
-)
+from pirl_plugin.vissl.adapters.run_images import identify_images, set_images, show_images
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, TestedHook
@@ -38,6 +33,8 @@ if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
     from vissl.config import AttrDict
 
+    from pirl_plugin.models.network_config import NetworkConfig
+
 
 @register_task("pirl_task")
 class PIRLTask(SelfSupervisionTask):
@@ -45,7 +42,12 @@ class PIRLTask(SelfSupervisionTask):
 
     The module ``compose`` selects it for runs with this plugin; VISSL's own approaches keep VISSL's
     task.
+
+    Attributes:
+        images: the record of the images that the network gets; set with the data sets.
     """
+
+    images: NetworkConfig
 
     def build_datasets(
         self, current_train_phase_idx: int = 0
@@ -60,13 +62,12 @@ class PIRLTask(SelfSupervisionTask):
         """The data sets, which are opened before the network is built: it needs their channels."""
         datasets = open_datasets(self.config, self.available_splits)
         first = datasets["train" if "train" in datasets else "test"]
-        images = identify_images(self.config, first.disk.source, self.checkpoint_path)
-        set_images(self.config, images)
-        images = run_network(nn.Identity(), self.config)
+        found = identify_images(self.config, first.disk.source, self.checkpoint_path)
+        self.images = set_images(self.config, found)
         for dataset in datasets.values():
-            dataset.read_as(images)
+            dataset.read_as(self.images)
         if rank() == 0:
-            show_images(images, first)
+            show_images(self.images, first)
         return datasets
 
     def build_dataloaders(
@@ -108,7 +109,7 @@ class PIRLTask(SelfSupervisionTask):
         trunk = getattr(model, "trunk", None)
         if isinstance(trunk, PIRLTimm) and train is not None:  # a ResNet takes any size
             check_views(trunk, train)
-        prepare_model(model, self.config, self.device)
+        prepare_model(model, self.config, self.device, self.images.pixel_type.dtype)
         return model
 
     def _restore_model_weights(self, model: Any, **options: Any) -> Any:

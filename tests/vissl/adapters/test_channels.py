@@ -1,6 +1,5 @@
 """Runs on images with other channels or more bits, up to the network's input."""
 
-import copy
 import itertools
 import signal
 
@@ -15,7 +14,7 @@ from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.adapters.model_input import prepare_model
-from pirl_plugin.vissl.adapters.run_images import identify_images, run_network, set_images
+from pirl_plugin.vissl.adapters.run_images import identify_images, set_images
 from pirl_plugin.vissl.hooks.monitor import read_labels
 from pirl_plugin.vissl.host_config import quoted
 from tests.helpers import faults
@@ -40,17 +39,17 @@ def save_arrays(root, channels, dtype):
 
 
 def opened(data, *overrides, checkpoint=None):
-    """Return a run's configuration and data sets as they are after its start."""
+    """Return a run's configuration, data sets and images as they are after its start."""
     paths = [f"config.DATA.{split.upper()}.DATA_PATHS=[{data / folder}]"
              for split, folder in (("train", "train"), ("test", "val"))]  # fmt: skip
     config = compose(*overrides, *paths)
     splits = ["TRAIN", "TEST"] if LINEAR in overrides else ["TRAIN"]
     datasets = open_datasets(config, splits)
     images = identify_images(config, datasets["train"].data_objs[0].source, checkpoint)
-    set_images(config, images)
+    images = set_images(config, images)
     for dataset in datasets.values():
-        dataset.read_as(run_network(torch.nn.Identity(), config))
-    return config, datasets
+        dataset.read_as(images)
+    return config, datasets, images
 
 
 @pytest.mark.parametrize(
@@ -58,10 +57,9 @@ def opened(data, *overrides, checkpoint=None):
 )
 def test_pretraining__reads_image_channels(channels, dtype, tmp_path):
     data = save_arrays(tmp_path, channels, dtype)
-    config, datasets = opened(data, QUICK)
+    config, datasets, network = opened(data, QUICK)
     source = open_source(data / "train")
     mean, std, low, high = source.statistics()
-    network = run_network(torch.nn.Identity(), config)
     assert (network.mean, network.std, network.low, network.high) == (mean, std, low, high)
     assert network.statistics == "measured"
     assert network.dtype == np.dtype(dtype).name
@@ -69,7 +67,7 @@ def test_pretraining__reads_image_channels(channels, dtype, tmp_path):
     views = datasets["train"][0]["data"]["images"]
     assert (views.shape[0], views.dtype) == (channels, source.pixel_type.dtype)
     model = torch.nn.Flatten()
-    prepare_model(model, config, torch.device("cpu"))
+    prepare_model(model, config, torch.device("cpu"), network.pixel_type.dtype)
     white = 255 if dtype == np.uint8 else 1
     expected = (views.double() / white - torch.tensor(mean)[:, None, None]) / (
         torch.tensor(std)[:, None, None]
@@ -86,41 +84,41 @@ def test_benchmark__reads_images_as_recorded_with_weights(tmp_path):
     trunk.network_config = trunk.network_config.with_values("run", size=32, **values)
     save_trunk(trunk, tmp_path / "trunk.torch")
     weights = f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / 'trunk.torch'}"
-    _, datasets = opened(data, LINEAR, weights)
+    _, datasets, _ = opened(data, LINEAR, weights)
     (test,) = datasets["test"][0]["data"]
     assert (test.shape, test.dtype) == ((5, 32, 32), torch.float32)
     assert -1.2 < float(test.mean()) < 1.2  # (uniform on 0 to 250, minus 100) / 50
-    config, _ = opened(data, LINEAR)  # without weights there is no record
+    config, *_ = opened(data, LINEAR)  # without weights there is no record
     normalize = config.DATA.TEST.TRANSFORMS[-1]
     assert normalize["mean"] == list(open_source(data / "train").statistics().mean)
 
 
 def test_resumed_run__uses_statistics_from_checkpoint(tmp_path):
     data = save_arrays(tmp_path, 2, np.float32)
-    config, _ = opened(data, QUICK)
+    config, _, images = opened(data, QUICK)
     trunk = WideResNet(10, 0.5, in_channels=2)
-    trunk.network_config = run_network(trunk, config)
+    trunk.network_config = trunk.network_config.with_values_of(images, images.origins)
     save_trunk(trunk, tmp_path / "checkpoint.torch")
     for path in (data / "train").rglob("*.npy"):
         np.save(path, np.load(path) + 7)
-    resumed, _ = opened(data, QUICK, checkpoint=str(tmp_path / "checkpoint.torch"))
+    resumed, *_ = opened(data, QUICK, checkpoint=str(tmp_path / "checkpoint.torch"))
     assert resumed.HOOKS.PIRL_INPUT == config.HOOKS.PIRL_INPUT
     assert opened(data, QUICK)[0].HOOKS.PIRL_INPUT != config.HOOKS.PIRL_INPUT
 
 
 def test_given_values__and_rgb_are_kept(image_folder, tmp_path):
-    config, _ = opened(image_folder, QUICK)
+    config, *_ = opened(image_folder, QUICK)
     before = compose(QUICK, f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
                      f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]")  # fmt: skip
     before.DATA.TRAIN.LABEL_PATHS = [""]  # for VISSL, which otherwise looks in its catalog
     assert config == before
     data = save_arrays(tmp_path, 4, np.uint8)
-    config, _ = opened(data, QUICK, "config.DATA.MEAN=[0.1,0.2,0.3,0.4]")
+    config, *_ = opened(data, QUICK, "config.DATA.MEAN=[0.1,0.2,0.3,0.4]")
     assert config.HOOKS.PIRL_INPUT.mean == [0.1, 0.2, 0.3, 0.4]
     assert len(config.HOOKS.PIRL_INPUT.std) == 4
-    converted = copy.deepcopy(opened(data, QUICK, "+config.DATA.RGB=true"))
-    assert "DTYPE" not in converted[0].DATA
-    assert converted[1]["train"][0]["data"]["images"].shape[0] == 3
+    _, datasets, images = opened(data, QUICK, "+config.DATA.RGB=true")
+    assert images.dtype == "uint8"
+    assert datasets["train"][0]["data"]["images"].shape[0] == 3
     with pytest.raises(Refused, match=r"TRUNK\.NAME = resnet: this trunk reads 3 channels, but"):
         opened(data, "config=pretrain/pirl/jigsaw_8node")
 
@@ -140,7 +138,7 @@ def split_bands(root):
 def test_pattern__is_followed_by_both_splits(tmp_path):
     data = split_bands(save_arrays(tmp_path, 2, np.uint16))
     pattern = f"config.DATA.TRAIN.PATTERN={quoted(BANDS)}"
-    _, datasets = opened(data, LINEAR, pattern)
+    _, datasets, _ = opened(data, LINEAR, pattern)
     for split, count in (("train", 16), ("test", 4)):
         source = datasets[split].disk.source
         assert (len(source), source.channel_names) == (count, ("B0", "B1"))
@@ -192,7 +190,7 @@ def test_run__starts_with_the_statistics_of_its_weights(tmp_path, capsys):
     trunk.network_config = trunk.network_config.with_values("run", size=24, **values)
     save_trunk(trunk, tmp_path / "trunk.torch")
     weights = f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / 'trunk.torch'}"
-    config, datasets = opened(data, QUICK, weights)
+    config, datasets, _ = opened(data, QUICK, weights)
     assert config.HOOKS.PIRL_INPUT.mean == [90, 80]
     assert datasets["train"].disk.reading.mean == (90, 80)
     assert datasets["train"].disk.reading.nodata == 3

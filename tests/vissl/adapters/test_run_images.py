@@ -1,10 +1,10 @@
-"""The record of a run's network, from VISSL's configuration."""
+"""The record of a run's images, from VISSL's configuration."""
 
 import pytest
-from torch import nn
+from vissl.config import AttrDict
 
 from pirl_plugin.models.network_config import NetworkConfig
-from pirl_plugin.vissl.adapters.run_images import run_network
+from pirl_plugin.vissl.adapters.run_images import set_images
 from pirl_plugin.vissl.sections import size_of_transforms
 
 RUN = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
@@ -33,9 +33,9 @@ def config(data=None, transforms=(), hooks=None):
         (config(None, VIEWS, {"PIRL_INPUT": None}), {"size": 96}),
     ],
 )
-def test_run_network__records_training_images(run, expected):
+def test_images__are_those_that_the_network_gets(run, expected):
     expected = {**expected, "dtype": "uint8"}
-    found = run_network(nn.Identity(), run)
+    found = set_images(AttrDict(run), NetworkConfig())
     assert found == NetworkConfig().with_values("run", **expected)
     if "mean" in expected:
         expected["statistics"] = "given"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.sections import RunSettings, read_section
@@ -22,6 +23,7 @@ def task_of(images, bad=()):
         datasets={"train": data([None] * images)},
         config=SimpleNamespace(DATA={"TRAIN": train}),
         losses=[1.0],
+        images=NetworkConfig(),
     )
 
 

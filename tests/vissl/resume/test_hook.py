@@ -14,6 +14,7 @@ from vissl.utils.checkpoint import CheckpointWriter
 
 from pirl_plugin.checkpoints.read import section_of
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
+from pirl_plugin.models.network_config import NetworkConfig
 from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
@@ -90,6 +91,7 @@ def run_of(folder, minutes=0, keep_last=0, **more):
         hooks=[hook],
         datasets={"train": Images(20), "test": Images(20)},
         dataloaders={"train": range(5)},
+        images=NetworkConfig(),
         loss=Loss(),
         optimizer=SimpleNamespace(on_epoch=lambda where: None),
         where=0.0,
