@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.evaluation.finished_runs import final_accuracy
+from pirl_plugin.images.opening import open_source
 from pirl_plugin.system.arguments import Parser
 from pirl_plugin.system.files import write_json
 from pirl_plugin.system.processes import own_command
@@ -49,8 +50,10 @@ def command(
     words = own_command("finetune", "--checkpoint", str(trunk))
     words += ["--data", str(options.data), "--size", str(IMAGE_SIZE), "--out", str(out)]
     if fraction < 1:
-        words += ["--fraction", str(fraction)]
-        words += [f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.SEED={seed}"]
+        num_images = len(open_source(options.data / "train"))
+        limit = "config.DATA.TRAIN.DATA_LIMIT"
+        words += [f"{limit}={round(fraction * num_images)}"]
+        words += [f"{limit}_SAMPLING.IS_BALANCED=true", f"{limit}_SAMPLING.SEED={seed}"]
     if start == "random":
         words += ["config.MODEL.WEIGHTS_INIT.PARAMS_FILE="]
     words += [f"config.OPTIMIZER.num_epochs={epochs}", f"config.TEST_EVERY_NUM_EPOCH={epochs}"]

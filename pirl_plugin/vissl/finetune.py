@@ -6,18 +6,13 @@ import argparse
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pirl_plugin.system import arguments
-from pirl_plugin.system.failures import check
 from pirl_plugin.system.files import locked
 from pirl_plugin.system.processes import own_command
 from pirl_plugin.system.watcher import run_command
 from pirl_plugin.vissl.host_config import require_host
 from pirl_plugin.vissl.run import labeled_run
-
-if TYPE_CHECKING:
-    from pirl_plugin.images.labeled import LabeledImages
 
 _EPOCHS = 30
 _STEPS = 1000  # at least
@@ -33,6 +28,7 @@ def main(argv: list[str]) -> int:
     from pirl_plugin.evaluation.finished_runs import final_accuracy, num_tested
     from pirl_plugin.evaluation.page import open_report
     from pirl_plugin.evaluation.request import Request
+    from pirl_plugin.images.classes import NO_CLASS
     from pirl_plugin.vissl.run import train_command
     from pirl_plugin.vissl.run.finetune_report import drawn_images, save_classifier, write_report
 
@@ -42,11 +38,10 @@ def main(argv: list[str]) -> int:
         trunk, images = request.open_labeled("finetune", options.out, ("data", "train", "val"))
     report = open_report(options.report, options.show, images.train, request.weights, trunk)
     print(_UNCHECKED, flush=True)
-    num_images, limit = limit_images(images, options.fraction)
+    num_labeled = int((images.train_labels != NO_CLASS).sum())
     overrides = [
         *labeled_run.network_overrides(trunk),
-        *limit,
-        *length_overrides(num_images, request.batch),
+        *length_overrides(num_labeled, request.batch),
         *labeled_run.run_overrides(request, options.out, options.overrides, trunk, images),
     ]
     status = train_command.main(overrides)
@@ -78,34 +73,6 @@ def _select_gpu(options: argparse.Namespace) -> None:
         gpus = visible.split(",")[int(number) :][:1] if visible else [number]
         os.environ["CUDA_VISIBLE_DEVICES"] = "".join(gpus)
         options.device = "cuda"
-
-
-def limit_images(images: LabeledImages, fraction: float | None) -> tuple[int, list[str]]:
-    """Return the number of training images, and overrides that limit training to a fraction.
-
-    The selection is the same in each call. It is balanced over classes where all classes have
-    enough images, and otherwise ignores classes.
-    """
-    import numpy as np
-
-    from pirl_plugin.images.classes import NO_CLASS
-
-    labels = images.train_labels
-    _, counts = np.unique(labels[labels != NO_CLASS], return_counts=True)
-    num_labeled = int(counts.sum())
-    if fraction is None:
-        return num_labeled, []
-    check("--fraction", fraction, 0 < fraction <= 1, "a fraction of the images, such as 0.1")
-    # VISSL refuses fewer images than classes, and draws without replacement.
-    limit = max(round(fraction * num_labeled), len(counts))
-    per_class = math.ceil(limit / len(counts))
-    balanced = bool(counts.min() >= per_class)
-    drawn = "equally many from each class" if balanced else "drawn at random"
-    print(f"training on {limit:,} of {num_labeled:,} images, {drawn}", flush=True)
-    return limit, [
-        f"config.DATA.TRAIN.DATA_LIMIT={limit}",
-        f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.IS_BALANCED={balanced}",
-    ]
 
 
 def length_overrides(num_images: int, batch: int = _BATCH) -> list[str]:
@@ -146,7 +113,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     out = "folder for the run (default: %(default)s)"
     add("--out", type=arguments.output_folder, default="runs/finetune", help=out)
-    add("--fraction", type=float, help="train on this fraction of the images, such as 0.1")
     add("--scratch", action="store_true", help="also train the same network from random weights")
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", help=overrides)

@@ -1,6 +1,5 @@
 """``pirl-plugin finetune``: overrides, exports, and a complete run."""
 
-import math
 import os
 import shutil
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from pirl_plugin.images.labeled import open_labeled
 from pirl_plugin.models.resnet import WideResNet
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.adapters.dataset import open_datasets
-from pirl_plugin.vissl.finetune import _parse, _select_gpu, length_overrides, limit_images
+from pirl_plugin.vissl.finetune import _parse, _select_gpu, length_overrides
 from pirl_plugin.vissl.resume.record import write_run_config
 from pirl_plugin.vissl.run.finetune_report import drawn_images, save_classifier
 from pirl_plugin.vissl.run.labeled_run import network_overrides, run_overrides
@@ -81,23 +80,6 @@ def test_resnet_classifier__loads_as_printed_by_export(depth, tmp_path, capsys):
     torch.testing.assert_close(probability, expected.values)
 
 
-def test_limit__balances_classes_if_possible(tmp_path, capsys):
-    data = write_classes(tmp_path, {"train": 20, "val": 4}, separable=True)
-    shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # unlabeled
-    images = open_labeled(data)
-    assert limit_images(images, None) == (20, [])
-    for fraction in (0.0, 10.0, math.nan):  # 10 for 10 percent
-        with pytest.raises(ValueError, match=r"--fraction = .*: expected a fraction"):
-            limit_images(images, fraction)
-    limit = "config.DATA.TRAIN.DATA_LIMIT"
-    overrides = [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
-    assert limit_images(images, 0.2) == (4, overrides)
-    assert "training on 4 of 20 images, equally many from each class" in capsys.readouterr().out
-    for i in range(0, 18, 2):
-        (data / "train" / "class0" / f"{i}.png").unlink()
-    assert limit_images(open_labeled(data), 0.5)[1][1].endswith("IS_BALANCED=False")
-
-
 @pytest.mark.parametrize("balanced", [True, False])
 def test_frozen_classifier__uses_images_drawn_by_the_run(balanced, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 20, "val": 4}, separable=True)
@@ -147,11 +129,12 @@ def test_finetune__separates_classes_in_one_command(tmp_path):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
-    words += ["--size", "32", "--scratch", "--fraction", "0.5", "config.OPTIMIZER.num_epochs=6"]
+    words += ["--size", "32", "--scratch", "config.OPTIMIZER.num_epochs=6"]
+    words += ["config.DATA.TRAIN.DATA_LIMIT=32"]
     words += ["--report", str(tmp_path / "page.html")]
     result = run_python("-m", "pirl_plugin", "finetune", *words)
     assert final_accuracy(tmp_path / "out") == {"0": 100.0}
-    assert "training on 32 of 64 images" in result.stdout
+    assert "training  32 images" in result.stdout
     assert "From random weights: top-1" in result.stdout
     assert (tmp_path / "out" / "classifier.torch").is_file()
     page = (tmp_path / "page.html").read_text()
