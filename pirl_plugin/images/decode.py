@@ -56,9 +56,6 @@ leaves as many.
 
 Views of JPEGs of 2,250 px and more are then 1.4 to 2.7 times as fast."""
 
-LARGEST_SIDE = 65_535
-"""Largest JPEG side in pixels. If views need as many, all JPEGs are decoded at full size."""
-
 MAX_PIXELS = 64_000_000
 """Largest image to decode, in pixels; a process needs about 12 bytes per pixel."""
 

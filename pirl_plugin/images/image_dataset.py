@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from torch.utils.data import Dataset, default_collate
 
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
-from pirl_plugin.images.decode import LARGEST_SIDE
 from pirl_plugin.images.map_source import Sample
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.reading import RGB, Reading
@@ -89,12 +88,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
     ) -> None:
         columns = Columns(image_column, label_column, group_column, pattern)
         self.source: ImageSource = open_source(source, columns=columns)
-        if isinstance(views, Views):
-            self.views: Views | CallableViews = views
-            self._size = views.size_to_decode_for
-        else:
-            self.views = CallableViews(views)
-            self._size = LARGEST_SIDE  # the function may use any pixel
+        self.views: Views | CallableViews
+        self.views = views if isinstance(views, Views) else CallableViews(views)
         if nodata is not None:
             self.source.nodata = nodata
         self.pixel_type = self.source.type_to_read(rgb)
@@ -151,16 +146,15 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} is out of range for {len(self)} images")
-        pixels, is_valid = self.source.load(row, self._size, self.reading)
+        pixels, is_valid = self.source.load(row, self.views.size_to_decode_for, self.reading)
         if is_valid:
             epoch = int(self._epoch)
             rng = None if epoch < 0 else image_generator(self.seed, epoch, row)
-            sample = Sample(self.views(pixels, rng))
+            views = self.views(pixels, rng)
         else:
-            sample = Sample(self.blank_views())
-        sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
-        sample["data_valid"] = torch.tensor(is_valid)
-        return sample
+            views = self.blank_views()
+        index = torch.tensor(row if is_valid else IGNORED_LABEL)
+        return Sample(views, index=index, data_valid=torch.tensor(is_valid))
 
     def blank_views(self) -> dict[str, torch.Tensor]:
         """Return zeros in the shapes of a gray image's views, and the label −1."""
@@ -177,9 +171,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 def collate_views(samples: Sequence[Any]) -> Any:
     """Collate dictionaries of views: the ``collate_fn`` for a ``DataLoader``.
 
-    Tuples that begin with a dictionary, such as (views, class) from a torchvision data set with
-    views as its transform, give a list: the batch of views, and torch's collation of the other
-    items.
+    Samples may also be tuples that begin with such a dictionary, such as (views, class) from a
+    torchvision data set with views as its transform.
 
     Args:
         samples: at least one, with the same keys: views (``images`` (C, S, S), ``patches``
@@ -187,9 +180,10 @@ def collate_views(samples: Sequence[Any]) -> Any:
             values.
 
     Returns:
-        Views stacked to (B, …), and ``patches`` to (n·B, C, P, P) with an image's patches together;
-        numbers as a tensor (B,); other values as a list. If ``data_valid`` is false, ``index`` and
-        ``label`` are −1, and loss and memory bank ignore the image.
+        What torch's ``default_collate`` returns: views stacked to (B, …), and numbers as a tensor
+        (B,); but ``patches`` have shape (n·B, C, P, P), with an image's patches together. If
+        ``data_valid`` is false, ``index`` and ``label`` are −1, and loss and memory bank ignore the
+        image.
 
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
@@ -198,18 +192,11 @@ def collate_views(samples: Sequence[Any]) -> Any:
         >>> batch["images"].shape, batch["index"].tolist()
         (torch.Size([3, 3, 8, 8]), [0, -1, 2])
     """
-    if isinstance(samples[0], (tuple, list)):
-        views, *items = zip(*samples, strict=True)
-        return [collate_views(views), *(default_collate(list(values)) for values in items)]
-    batch: dict[str, Any] = {}
-    for name, first in samples[0].items():
-        values = [sample[name] for sample in samples]
-        if isinstance(first, (torch.Tensor, bool, int, float, np.number)):
-            joined = default_collate(values)  # in a worker, directly into shared memory
-            batch[name] = joined.flatten(0, 1) if name in JOINED_VIEWS else joined
-        else:
-            batch[name] = values
-    if "data_valid" in batch:
-        for name in {"index", "label"} & batch.keys():
-            batch[name] = batch[name].masked_fill(~batch["data_valid"].bool(), IGNORED_LABEL)
+    batch = default_collate(list(samples))  # in a worker, directly into shared memory
+    views: Any = batch if isinstance(batch, Mapping) else batch[0]
+    for name in JOINED_VIEWS & views.keys():
+        views[name] = views[name].flatten(0, 1)
+    if "data_valid" in views:
+        for name in {"index", "label"} & views.keys():
+            views[name] = views[name].masked_fill(~views["data_valid"].bool(), IGNORED_LABEL)
     return batch

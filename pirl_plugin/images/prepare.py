@@ -2,7 +2,7 @@
 
 The copy has the same folders and names, so lists of images fit both. Smaller copies are JPEGs with
 any extension: readers recognize an image by its content. The same command completes an interrupted
-copy and updates copies of changed images.
+copy and updates copies of changed images; it keeps copies of removed ones.
 """
 
 from __future__ import annotations
@@ -23,26 +23,19 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from pirl_plugin.images.decode import READ_ERRORS, UnreadableImageError, decode, read_file
-from pirl_plugin.images.folders import (
-    ARRAY_EXTENSION,
-    IMAGE_EXTENSIONS,
-    FolderSource,
-    find_images,
-)
+from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.tiff import encode_tiff
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import (
     LOCK,
     RUN_FILE,
-    UNFINISHED,
     atomic_write,
     claim_folder,
     locked,
-    remove,
+    remove_unfinished,
 )
 from pirl_plugin.system.loader import reading
-from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
@@ -62,44 +55,20 @@ def prepare(options: argparse.Namespace) -> int:
     images = FolderSource(source, all_splits=True)
     if out == source or source in out.parents:
         raise Refused(f"OUT = {out} is inside IN = {source}. Choose a folder outside it.")
-    with locked(out, "OUT"):
-        return _prepare(source, out, images, options)
-
-
-def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Namespace) -> int:
-    if {LOCK} < {path.name for path in out.iterdir()} and not (out / RUN_FILE).is_file():
-        raise Refused(
-            f"OUT = {out} contains files that this command did not write. Choose a new or empty "
-            f"folder."
-        )
-    run = {
-        "source": str(source),
-        "size": options.size,
-        "nodata": options.nodata,
-    }
-    claim_folder(out, run)
-    try:
-        with resumable():
+    with locked(out, "OUT"), resumable():
+        if {LOCK} < set(os.listdir(out)) and not (out / RUN_FILE).is_file():
+            raise Refused(
+                f"OUT = {out} contains files that this command did not write. Choose a new or "
+                f"empty folder."
+            )
+        claim_folder(out, {"source": str(source), "size": options.size, "nodata": options.nodata})
+        try:
             outcomes = _copy_all(_Copies(images, out, options), options.workers)
-    finally:
-        for unfinished in out.glob(f"{UNFINISHED}*"):  # from killed workers
-            remove(unfinished)
+        finally:
+            remove_unfinished(out)  # of killed workers
     counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in (_COPIED, _PRESENT, _FAILED))
     print(f"{out}: {counts}")
-    _report_extra_copies(out, source, images)
     return int(outcomes[_FAILED] == len(images))
-
-
-def _report_extra_copies(out: Path, source: Path, images: FolderSource) -> None:
-    """Print how many images are only in the copy, such as copies of images removed since."""
-    names = {images.name_of(row) for row in range(len(images))}
-    copies = find_images(str(out), endings=(*IMAGE_EXTENSIONS, ARRAY_EXTENSION))
-    extra_copies = sorted(set(copies) - names)
-    if extra_copies:
-        print(
-            f"{out} has {counted(len(extra_copies), 'image')} that {source} lacks, such as "
-            f"{printable(extra_copies[0])}. If they were removed there, delete them."
-        )
 
 
 def _copy_all(copies: _Copies, workers: int) -> Counter[str]:
@@ -151,8 +120,7 @@ class _Copies(Dataset[str]):
                 target.unlink(missing_ok=True)  # from before the image broke
             self.images.report_unreadable(row, str(error) or "too little memory")
             return _FAILED
-        unfinished = self._out / f"{UNFINISHED}{row}"  # where the command finds it after a kill
-        with atomic_write(target, unfinished) as file:
+        with atomic_write(target) as file:
             file.write(content)
             file.flush()  # before the time is set, which a write would change
             os.utime(file.fileno(), ns=(changed_ns, changed_ns))

@@ -29,21 +29,20 @@ RUN_FILE = "run.json"
 
 
 @contextmanager
-def atomic_write(path: str | Path, unfinished: Path | None = None) -> Iterator[BinaryIO]:
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces ``path`` atomically at the end.
 
     Readers of ``path`` see either the complete old file or the complete new one, even after a power
     failure. Only one process at a time may write a path.
 
     Args:
-        path: the file to write; its folder is created.
-        unfinished: the file to write first, on the same disk; None: a file beside ``path``.
+        path: the file to write; its folder is created. A file beside it is written first.
 
     Raises:
         FailedWrite: the file cannot be written; the old file is intact.
     """
     path = Path(path)
-    unfinished = unfinished or path.with_name(f"{UNFINISHED}{path.name}")
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     with naming_failures(path), removed_at_end(unfinished):
         path.parent.mkdir(parents=True, exist_ok=True)
         with create(unfinished) as file:

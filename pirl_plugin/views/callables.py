@@ -35,6 +35,10 @@ class CallableViews:
         {'images': tensor(7)}
     """
 
+    size_to_decode_for = 65_535
+    """As for :class:`~pirl_plugin.views.base.Views`: the function may use any pixel, and no JPEG is
+    larger."""
+
     def __init__(self, function: Callable[..., Any]) -> None:
         is_function = callable(function) and not isinstance(function, type)
         check("views", function, is_function, "a function, or an instance such as JigsawViews()")
