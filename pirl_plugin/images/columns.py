@@ -1,10 +1,11 @@
-"""Columns in tables and data sets: by known names, or as chosen; for folders, a pattern."""
+"""What a source knows about each image, and the columns or pattern that it is read from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pirl_plugin.system.failures import Refused
 
@@ -16,6 +17,22 @@ _NAMES = {
     "label": ("label", "labels", "class", "target"),
     "group": (),
 }  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """An image in a source.
+
+    Attributes:
+        image: path, relative to the source's root.
+        label: text, a number or a boolean; None: unlabeled.
+        group: name of a group of images that belong together; None: the image belongs to none.
+        channels: for an image with one file per channel, channel → path.
+    """
+
+    image: str
+    label: Any = None
+    group: str | None = None
+    channels: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,6 @@ def column_hint(kind: str, columns: Iterable[str]) -> str:
     """
     listed = ", ".join(map(str, columns))
     return (
-        f"none of the columns {listed} has a known name, such as {', '.join(_NAMES[kind][:4])}. "
+        f"None of the columns {listed} has a known name, such as {', '.join(_NAMES[kind][:4])}. "
         f"Choose one as `{kind}_column`."
     )

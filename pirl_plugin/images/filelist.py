@@ -19,13 +19,12 @@ from pirl_plugin.images.classes import (
     NO_CLASS,
     Classes,
     NoLabels,
-    name_classes,
+    class_name,
     natural_order,
 )
-from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
+from pirl_plugin.images.columns import BY_NAME, Columns, Entry, column_hint
 from pirl_plugin.images.decode import CONVERTERS, read_file
 from pirl_plugin.images.folders import ARRAY_EXTENSION, IMAGE_EXTENSIONS
-from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, LISTS
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
@@ -61,6 +60,8 @@ class FileListSource(ImageSource):
 
     kind = "list"
     registered_name = DISK_FILELIST
+    label_hint = "Add a label for each image."
+    missing_labels = MISSING_VALUES
 
     def __init__(
         self,
@@ -75,50 +76,46 @@ class FileListSource(ImageSource):
                 f"{file} is a folder, not a list of images. For the images in a folder, choose the "
                 f"data source {DISK_FOLDER}."
             )
-        paths = []
-        groups = []
-        self._labels = []
-        channel_files = []
         header, rows = _read(file)
         path_column = columns.find("image", header, file)
         if path_column is None:
             raise Refused(f"{file}: {column_hint('image', header)}")
         label_column = columns.find("label", header, file)
         group_column = columns.find("group", header, file)
+        entries = []
         for number, row in enumerate(rows, 1):
             image = str(row.get(path_column) or "").strip()
             if not image:
                 raise Refused(f"{file}: entry {number} has no {path_column!r}. Remove it.")
-            paths.append(new_prefix + image.removeprefix(remove_prefix))
-            groups.append(row.get(group_column))
-            self._labels.append(row.get(label_column))
-            if _CHANNELS in header:
-                files = row.get(_CHANNELS)
-                channel_files.append(files if isinstance(files, dict) else {})
+            entry = Entry(
+                new_prefix + image.removeprefix(remove_prefix),
+                row.get(label_column),
+                class_name(row.get(group_column), MISSING_VALUES),
+            )
+            channels = row.get(_CHANNELS)
+            if isinstance(channels, dict):
+                entry = entry._replace(channels=channels)
+            entries.append(entry)
         used = {path_column, label_column, group_column, _CHANNELS}
         if not used.issuperset(header):  # otherwise there was no choice
-            labels = f", labels from {label_column!r}" if label_column else ""
-            warn_once(f"{file}: paths from the column {path_column!r}{labels}")
-        self._label_column = label_column
-        self._header = header
-        named_groups = group_names(groups) if group_column else ()
-        super().__init__(file, paths, os.path.dirname(file), named_groups, channel_files)
+            source_of_labels = f", labels from {label_column!r}" if label_column else ""
+            warn_once(f"{file}: paths from the column {path_column!r}{source_of_labels}")
+        if label_column is None:
+            self.label_hint = column_hint("label", header)
+        # JSON has its own null, so every text is a name.
+        is_json = file.lower().endswith(".jsonl")
+        labels = (entry.label for entry in entries)
+        texts = {label for label in labels if isinstance(label, str) and label.strip()}
+        order = natural_order(texts) if is_json else ()
+        super().__init__(file, entries, os.path.dirname(file), order)
 
     def _find_classes(self) -> Classes:
         """Return the classes in the label column.
 
         Raises:
-            NoLabels: no label column is recognized, or an image has two labels.
+            NoLabels: there are no labels, or an image has two.
         """
-        if self._label_column is None:
-            raise NoLabels(f"{self.path}: {column_hint('label', self._header)}")
-        if not any(label is not None for label in self._labels):
-            raise NoLabels(f"{self.path} has no labels. Add a label for each image.")
-        # JSON has its own null, so every text is a name.
-        is_json = self.path.lower().endswith(".jsonl")
-        texts = {label for label in self._labels if isinstance(label, str) and label.strip()}
-        order = natural_order(texts) if is_json else ()
-        classes = name_classes(self._labels, order, self.path, MISSING_VALUES)
+        classes = super()._find_classes()
         label_of_path: dict[str, int] = {}
         for path, label in zip(self.paths(), classes.indices.tolist(), strict=True):
             first = label_of_path.setdefault(os.path.normpath(path), label)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from pirl_plugin.images.classes import NO_CLASS, Classes, name_classes, natural_order
+from pirl_plugin.images.classes import natural_order
+from pirl_plugin.images.columns import Entry
 from pirl_plugin.images.decode import advice_on
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
-from pirl_plugin.images.pattern import Meanings, read_pattern
+from pirl_plugin.images.pattern import read_pattern
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
@@ -64,6 +64,7 @@ class FolderSource(ImageSource):
 
     kind = "folder"
     registered_name = DISK_FOLDER
+    label_hint = "Make one folder per class, or pass a list with labels."
 
     def __init__(
         self,
@@ -75,34 +76,23 @@ class FolderSource(ImageSource):
         _check_folder(folder, all_splits)
         skipped: Counter[str] = Counter()
         names = list(find_images(folder, skipped, (*IMAGE_EXTENSIONS, ARRAY_EXTENSION)))
-        meanings: Meanings = {}
-        channel_files: dict[str, dict[str, str]] = {}
         if pattern is not None:
-            meanings, channel_files = read_pattern(pattern, names, skipped)
-            images = list(meanings)
+            entries = read_pattern(pattern, names, skipped)
         else:
             pictures = [name for name in names if not name.lower().endswith(ARRAY_EXTENSION)]
-            images = pictures or names
-            if len(images) < len(names):
-                skipped[ARRAY_EXTENSION] = len(names) - len(images)
+            entries = list(map(Entry, pictures or names))
+            if len(entries) < len(names):
+                skipped[ARRAY_EXTENSION] = len(names) - len(entries)
         if skipped:
             counts = warn_skipped(folder, skipped)
             if not names:
                 raise Refused(f"{folder} contains no images, only {counts}")
-        self._labels = [meaning.get("label") for meaning in meanings.values()]
-        groups = [meaning.get("group") for meaning in meanings.values()]
-        super().__init__(folder, images, None, groups, list(channel_files.values()))
-        if channel_files:
+        order = natural_order({entry.label for entry in entries if entry.label})
+        if not order:
+            entries, order = label_by_folder(entries)
+        super().__init__(folder, entries, class_order=order)
+        if self.channel_names:
             warn_once(f"{folder}: channels {' '.join(self.channel_names)}")
-
-    def _find_classes(self) -> Classes:
-        """Return the classes: the pattern's labels or else the first-level subfolders, by name.
-
-        Images in the folder itself are unlabeled.
-        """
-        if any(self._labels):
-            return name_classes(self._labels, natural_order(filter(None, self._labels)))
-        return classes_of_folders(self._images)
 
 
 def _check_folder(folder: str, all_splits: bool) -> None:
@@ -132,13 +122,20 @@ def _check_folder(folder: str, all_splits: bool) -> None:
         raise Refused(f"{folder} holds {train.name} and {test.name}. Pass one, such as {train}.")
 
 
-def classes_of_folders(names: NDArray[np.bytes_]) -> Classes:
-    """Return classes by the first folder in each image's relative path."""
-    parents = map(os.path.dirname, map(os.fsdecode, names))
-    folders = [parent.split(os.sep)[0] or None for parent in parents]
-    if not any(folders):
-        return Classes([], np.full(len(names), NO_CLASS), Counter())
-    return name_classes(folders, order=sorted(set(filter(None, folders))))
+def label_by_folder(entries: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
+    """Label images by the first folder in their paths; those without a folder are unlabeled.
+
+    Returns:
+        The labeled images, and the folders in order.
+    """
+    labeled = []
+    folders = set()
+    for entry in entries:
+        folder, separator, _ = entry.image.partition(os.sep)
+        if separator:
+            folders.add(folder)
+        labeled.append(entry._replace(label=sys.intern(folder) if separator else None))
+    return labeled, sorted(folders)
 
 
 def warn_skipped(path: str, skipped: Counter[str]) -> str:

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.classes import MISSING_VALUES, class_name
 from pirl_plugin.system.failures import MissingPackage
 
 _MOST_FOLDS = 5
-
-
-def group_names(values: Iterable[object]) -> list[str | None]:
-    """Return group names from a column; None for an image without a group, as for labels.
-
-    Example:
-        >>> group_names(["plate 1", 2, "", None])
-        ['plate 1', '2', None, None]
-    """
-    return [class_name(value, MISSING_VALUES) for value in values]
 
 
 def require_scikit_learn() -> None:

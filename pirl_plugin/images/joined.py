@@ -8,6 +8,7 @@ from itertools import accumulate, chain
 import numpy as np
 
 from pirl_plugin.images.classes import Classes, name_classes
+from pirl_plugin.images.columns import Entry
 from pirl_plugin.images.decode import Decoded
 from pirl_plugin.images.source import ImageSource
 
@@ -29,7 +30,7 @@ class JoinedSource(ImageSource):
         total = int(self._starts[-1])
         self._rows = np.arange(total) if rows is None else np.array(rows, np.int64)
         groups = list(chain.from_iterable(part.group_names for part in parts))
-        super().__init__(path, map(str, self._rows), groups=[groups[row] for row in self._rows])
+        super().__init__(path, (Entry(str(row), group=groups[row]) for row in self._rows))
         self.channel_names = parts[0].channel_names
         self.nodata = next((part.nodata for part in parts if part.nodata is not None), None)
 

@@ -22,7 +22,7 @@ from pirl_plugin.images.joined import JoinedSource
 from pirl_plugin.images.opening import open_source
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.console import warn
-from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import write_text
 from pirl_plugin.system.text import counted, truncate
 
@@ -155,11 +155,6 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
             f"{train.path} has the channels {' '.join(train.channel_names) or 'of single files'}, "
             f"but {test.path} has {' '.join(test.channel_names) or 'those of single files'}."
         )
-    if not test.classes:
-        raise Refused(
-            f"{test.path} has no classes, so nothing can be tested. Make one folder per class, as "
-            f"in {train.path}, or pass a list with labels."
-        )
     test_labels = join_classes(classes, test.named_classes, test.path)
     return LabeledImages(train, test, classes, np.concatenate([train_labels, test_labels]))
 
@@ -167,11 +162,10 @@ def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
 def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
     """Hold out about a fifth of each class for testing; of groups, if there are any."""
     source = open_source(folder, columns=columns)
-    has_files = isinstance(source, (FolderSource, FileListSource))
-    if not has_files or len(source.classes) < 2:
-        raise MissingFile(
-            f"`data` = {folder} has neither train/CLASS/* and val/CLASS/*, nor two or more class "
-            f"folders, nor is it a list with labels. For other data, pass `train` and `val`."
+    if not isinstance(source, (FolderSource, FileListSource)):
+        raise Refused(
+            f"`data` = {folder} has neither train/CLASS/* and val/CLASS/*, nor class folders, nor "
+            f"is it a list with labels. For other data, pass `train` and `val`."
         )
     _check_labels(source, columns)
     groups = source.groups()

@@ -11,10 +11,15 @@ import torch
 from PIL import Image
 from torch.utils.data import IterableDataset
 
-from pirl_plugin.images.classes import Classes, NoLabels, name_classes
-from pirl_plugin.images.columns import BY_NAME, Columns, column_hint
+from pirl_plugin.images.classes import (
+    MISSING_VALUES,
+    Classes,
+    NoLabels,
+    class_name,
+    name_classes,
+)
+from pirl_plugin.images.columns import BY_NAME, Columns, Entry, column_hint
 from pirl_plugin.images.decode import READ_ERRORS, UnreadableImageError, read_file
-from pirl_plugin.images.groups import group_names
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
@@ -63,13 +68,14 @@ class MapSource(ImageSource):
                 f"Pass a single split, loaded without streaming, because each image has a row in "
                 f"the memory bank."
             )
-        super().__init__(path or kind, map(str, range(len(dataset))))
+        super().__init__(path or kind, (Entry(str(row)) for row in range(len(dataset))))
         self.dataset = dataset
         self._items = dataset
         self._columns = columns
         self._key: Any = columns.image
         if columns.group is not None:
-            self._groups = group_names(self._group_values(columns.group))
+            for value in self._group_values(columns.group):
+                self._groups.append(class_name(value, MISSING_VALUES))
 
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""

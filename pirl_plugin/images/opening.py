@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
-from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.columns import BY_NAME, Columns, Entry
 from pirl_plugin.images.decode import advice_on
 from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import (
@@ -145,7 +145,7 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     images: Iterable[str] = map(os.fspath, paths)
     if any(map(os.path.isdir, paths[:8])):
         images = chain.from_iterable(FolderSource(folder).paths() for folder in images)
-    return ImageSource("the list", images, root="")
+    return ImageSource("the list", map(Entry, images), root="")
 
 
 def _infer_source(path: str) -> tuple[str, str]:

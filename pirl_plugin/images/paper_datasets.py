@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.images.columns import Entry
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import MissingFile
 
@@ -51,7 +52,7 @@ class VOC07Source(NumberedSource):
             )
         names = sorted(columns[0])
         labels = np.array([[column[name] for column in columns] for name in names], np.int64)
-        super().__init__(path, (f"JPEGImages/{name}.jpg" for name in names))
+        super().__init__(path, (Entry(f"JPEGImages/{name}.jpg") for name in names))
         self._numbers = labels
 
 
@@ -70,5 +71,5 @@ class INaturalist18Source(NumberedSource):
         file = Path(path, "train2018.json" if split == "train" else "val2018.json")
         content = json.loads(file.read_bytes())
         label_of = {entry["image_id"]: entry["category_id"] for entry in content["annotations"]}
-        super().__init__(path, (image["file_name"] for image in content["images"]))
+        super().__init__(path, (Entry(image["file_name"]) for image in content["images"]))
         self._numbers = np.array([label_of[image["id"]] for image in content["images"]], np.int64)

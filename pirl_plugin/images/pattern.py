@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from pirl_plugin.images.columns import Entry
 from pirl_plugin.system.failures import Refused
 
 _NAMED_GROUPS = {"channel", "group", "label"}
@@ -13,13 +14,7 @@ _EXAMPLE = r"(?P<group>[^/]+)/.*_(?P<channel>B\d+)\.tif"
 _SKIPPED = "paths that do not match the pattern"
 
 
-Meanings = dict[str, dict[str, str | None]]
-"""Image name, with ``*`` for the channel → the pattern's named group → text."""
-
-
-def read_pattern(
-    pattern: str, paths: Iterable[str], skipped: Counter[str]
-) -> tuple[Meanings, dict[str, dict[str, str]]]:
+def read_pattern(pattern: str, paths: Iterable[str], skipped: Counter[str]) -> list[Entry]:
     r"""Apply a regular expression to paths.
 
     Paths are written with ``/``, and must match completely. The named groups give each path a
@@ -32,7 +27,7 @@ def read_pattern(
         skipped: counts other paths.
 
     Returns:
-        The images; and for each image with a channel, channel → path.
+        The images. For one with a file per channel, the path has ``*`` for the channel.
 
     Raises:
         Refused: it is not an expression, has no named group or an unknown one, matches no path, or
@@ -40,30 +35,32 @@ def read_pattern(
     """
     expression = _compile(pattern)
     has_channels = "channel" in expression.groupindex
-    meanings: Meanings = {}
-    files: dict[str, dict[str, str]] = {}
+    entries: dict[str, Entry] = {}
+    files: dict[str, dict[str, str]] = {}  # image → channel → path
     example = ""
     for path in paths:
         match = expression.fullmatch(path)
-        meaning = match.groupdict() if match else {}
-        channel = meaning.pop("channel", None)
-        if match is None or (has_channels and channel is None):
+        if match is None or (has_channels and match["channel"] is None):
             skipped[_SKIPPED] += 1
             example = path
             continue
         image = path
-        if channel is not None:
+        channels: dict[str, str] = {}
+        if has_channels:
             start, end = match.span("channel")
             image = f"{path[:start]}*{path[end:]}"
-            files.setdefault(image, {})[channel] = path
-        if meanings.setdefault(image, meaning) != meaning:
+            channels = files.setdefault(image, {})
+            channels[match["channel"]] = path
+        meaning = match.groupdict()
+        entry = Entry(image, meaning.get("label"), meaning.get("group"), channels)
+        if entries.setdefault(image, entry) != entry:
             raise Refused(
                 f"`pattern` = {pattern}: the channels of {image} have different groups or labels. "
                 f"Separate them from the channel."
             )
-    if example and not meanings:
+    if example and not entries:
         raise Refused(f"`pattern` = {pattern} matches no path, such as {example}.")
-    return meanings, files
+    return list(entries.values())
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

@@ -18,13 +18,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from pirl_plugin.images.classes import Classes, NoLabels, name_classes
-from pirl_plugin.images.columns import BY_NAME, Columns
+from pirl_plugin.images.columns import BY_NAME, Columns, Entry
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import (
     ARRAY_EXTENSION,
     IMAGE_EXTENSIONS,
-    classes_of_folders,
+    label_by_folder,
     warn_skipped,
 )
 from pirl_plugin.images.names import DISK_FOLDER, DISK_SHARDS
@@ -52,6 +51,7 @@ class ShardSource(ImageSource):
 
     kind = "tars"
     registered_name = DISK_SHARDS
+    label_hint = "Add class folders, or a KEY.cls for KEY.jpg."
 
     def __init__(self, path: str | os.PathLike[str], columns: Columns = BY_NAME) -> None:
         folder = Path(path)
@@ -64,22 +64,23 @@ class ShardSource(ImageSource):
                 f"source {DISK_FOLDER}."
             )
         self._tars = list(map(str, tars))
-        names: list[str] = []
+        entries: list[Entry] = []
         locations: list[tuple[int, int, int]] = []  # tar number, offset and size in bytes
-        self._labels: list[str | None] = []  # texts in the .cls members
         skipped: Counter[str] = Counter()
         for number, tar in enumerate(self._tars):
             contents, label_of_key = scan_tar(tar, skipped)
             for name in _choose_images(contents, skipped, columns.image, tar):
-                names.append(name)
                 locations.append((number, contents[name].offset_data, contents[name].size))
                 stem = os.path.splitext(name)[0].lower()
                 key, _ = _key_and_column(name)
-                self._labels.append(label_of_key.get(stem, label_of_key.get(key)))
+                entries.append(Entry(name, label_of_key.get(stem, label_of_key.get(key))))
         if skipped:
             warn_skipped(os.fspath(path), skipped)
         self._locations = np.array(locations, np.int64)
-        super().__init__(path, names)
+        order: list[str] = []
+        if all(entry.label is None for entry in entries):
+            entries, order = label_by_folder(entries)
+        super().__init__(path, entries, class_order=order)
 
     def read(self, row: int) -> bytes:
         """Return an image's content.
@@ -102,19 +103,6 @@ class ShardSource(ImageSource):
     def files(self) -> list[str]:
         """Return the tar paths."""
         return self._tars
-
-    def _find_classes(self) -> Classes:
-        """Return the classes in the ``.cls`` members or, without these, the images' folders.
-
-        Raises:
-            NoLabels: there are neither.
-        """
-        if any(label is not None for label in self._labels):
-            return name_classes(self._labels)
-        classes = classes_of_folders(self._images)
-        if not classes.names:
-            raise NoLabels(f"{self.path} has neither class folders nor a KEY.cls for KEY.jpg")
-        return classes
 
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
 from pirl_plugin.images.channel_files import join_channels
-from pirl_plugin.images.classes import Classes, NoLabels, natural_order
+from pirl_plugin.images.classes import Classes, NoLabels, name_classes, natural_order
+from pirl_plugin.images.columns import Entry
 from pirl_plugin.images.decode import (
     NEEDED_SIDE,
     READ_ERRORS,
@@ -40,19 +41,17 @@ _STATISTICS_SAMPLE = 256  # images
 class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """A source that reads and decodes each image once.
 
-    To add a source, write a subclass. It finds the images and passes them to this constructor; its
-    method ``_find_classes`` returns the classes. If several images share a file, it also overrides
-    ``read``, ``path_of`` and ``files``.
+    To add a source, write a subclass. It finds the images and passes them to this constructor. If
+    several images share a file, it also overrides ``read``, ``path_of`` and ``files``.
 
     An unreadable file yields a gray image and ``False``. The first loader worker that reads it logs
     one warning with the path and the reason.
 
     Args:
         path: the user's folder or file.
-        images: image paths, relative to ``root``.
-        root: folder that the paths are relative to; ``path`` itself if None.
-        groups: one group name per image, or None; empty: no images belong together.
-        channel_files: for images with one file per channel, channel → path for each image.
+        entries: the images.
+        root: folder that their paths are relative to; ``path`` itself if None.
+        class_order: class names in order, see :func:`~pirl_plugin.images.classes.name_classes`.
 
     Attributes:
         channel_names: the channels in order; empty if each image is one file.
@@ -66,27 +65,35 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """The data format, for messages."""
     registered_name: str
     """For sources that a path suggests: the name in ``names.SOURCES``, for a configuration."""
+    label_hint = ""
+    """How to label the images, for messages: a sentence."""
+    missing_labels: Container[str] = ()
+    """Labels, in lower case, that mark an image as unlabeled."""
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        images: Iterable[str],
+        entries: Iterable[Entry],
         root: str | None = None,
-        groups: Sequence[str | None] = (),
-        channel_files: Sequence[Mapping[str, str]] = (),
+        class_order: Sequence[str] = (),
     ) -> None:
+        entries = list(entries)
+        if not entries:
+            raise Refused(f"{path} contains no images.")
         self.path = os.fspath(path)
         self._root = self.path if root is None else root
         # Arrays of bytes, because forked workers would copy a list's strings.
-        self._images = np.array(list(map(os.fsencode, images)), np.bytes_)
-        self._groups = list(groups) if any(groups) else []  # workers copy it
+        self._images = np.array([os.fsencode(entry.image) for entry in entries], np.bytes_)
+        self._labels = [entry.label for entry in entries]
+        self._class_order = class_order
+        groups = [entry.group for entry in entries]
+        self._groups = groups if any(groups) else []  # workers copy it
+        channel_files = [entry.channels for entry in entries]
         self.channel_names = tuple(natural_order(set().union(*channel_files)))
         self._channel_files = {
             name: np.array([os.fsencode(files.get(name, "")) for files in channel_files], np.bytes_)
             for name in self.channel_names
         }
-        if len(self._images) == 0:
-            raise Refused(f"{self.path} contains no images.")
         self.nodata: float | None = None
         self._statistics: dict[Reading, Statistics] = {}
         # Loader workers write to these: whether each image is unreadable; and for this process and
@@ -296,8 +303,10 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
         return classes
 
     def _find_classes(self) -> Classes:
-        """Return the classes; a subclass with labels overrides this."""
-        raise NoLabels(f"{self.path} has no labels.")
+        """Return the classes; a subclass may read the labels here, rather than with the images."""
+        if all(label is None for label in self._labels):
+            raise NoLabels(f"{self.path} has no labels. {self.label_hint}".strip())
+        return name_classes(self._labels, self._class_order, self.path, self.missing_labels)
 
     @property
     def classes(self) -> list[str]:

@@ -238,7 +238,7 @@ def test_knn__refuses_mismatched_folders(checkpoint, data, tmp_path):
     shutil.rmtree(odd / "train" / "class2")
     with pytest.raises(ValueError, match=r"classes without training images: class2"):
         knn(checkpoint, odd, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"`data` = .*class0 has neither train/CLASS"):
+    with pytest.raises(ValueError, match=r"class0 has no labels\. Make one folder per class"):
         knn(checkpoint, data / "train" / "class0", tmp_path)
 
 

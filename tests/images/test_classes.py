@@ -206,7 +206,7 @@ def test_columns__may_hold_encoded_images(tmp_path):
     data = {"image": ["a.png", "b.png"], "label": [["u"], ["u", "v"]], "id": [1, 2]}
     texts = datasets.Dataset.from_dict(data)
     with pytest.raises(
-        ValueError, match=r"none of the columns label, id has a known name, such as image"
+        ValueError, match=r"None of the columns label, id has a known name, such as image"
     ):
         open_source(texts)
     tags = in_memory(images("ab")).add_column("tags", [["u"], ["u", "v"]])

@@ -61,11 +61,11 @@ def test_list__with_multiple_labels_per_image_has_no_classes(label, folder):
 
 def test_table__without_known_or_chosen_column_is_refused(folder, subtests):
     for header, columns, words in (
-        ("a/1.png,u", {}, r"none of the columns a/1\.png, u has a known name"),
-        ("scan,finding", {"label": "finding"}, "none of the columns scan, finding has a known"),
+        ("a/1.png,u", {}, r"None of the columns a/1\.png, u has a known name"),
+        ("scan,finding", {"label": "finding"}, "None of the columns scan, finding has a known"),
         ("path,breed", {}, r"columns path, breed has .* such as label.* as `label_column`"),
-        ("path,id,sex", {}, "none of the columns path, id, sex has a known name, such as label"),
-        ("path", {}, "none of the columns path has a known name, such as label"),
+        ("path,id,sex", {}, "None of the columns path, id, sex has a known name, such as label"),
+        ("path", {}, "None of the columns path has a known name, such as label"),
         ("scan,finding", {"image": "scam"}, "`image_column` = scam is not a column"),
         ("path,finding", {"label": "findings"}, "`label_column` = findings is not a column of"),
     ):

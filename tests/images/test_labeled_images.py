@@ -36,8 +36,7 @@ def test_train_and_val__may_differ_in_format(train, val, tmp_path):
 
 def test_open_labeled__refuses_images_without_class_folders(tmp_path):
     save_gray(tmp_path / "flat" / "1.png")
-    words = r"`data` = .*flat has neither train/CLASS/\* and val/CLASS/\*, nor two"
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=r"flat has no labels\. Make one folder per class"):
         open_labeled(tmp_path / "flat")
 
 
@@ -137,7 +136,7 @@ def test_flat_test_folder__is_refused(tmp_path):
     save_gray(tmp_path / "train" / "cat" / "1.png")
     save_gray(tmp_path / "train" / "dog" / "1.png")
     save_gray(tmp_path / "test" / "1.png")
-    with pytest.raises(ValueError, match="test has no classes, so nothing can be tested"):
+    with pytest.raises(ValueError, match=r"test has no labels\. Make one folder per class"):
         open_labeled(tmp_path)
 
 

@@ -24,10 +24,11 @@ def test_image_folder__ignores_other_files(folder):
     for name in ("masks.tar", "masks.tar.gz", "features.parquet", "index.npz"):
         (folder / name).touch()
         (folder / "a" / name).touch()
-    for place, classes in ((folder, ["a", "b"]), (folder / "a", [])):
-        source = open_source(place)
-        assert isinstance(source, FolderSource)
-        assert source.classes == classes
+    for place, labels in ((folder, [0, 1]), (folder / "a", None)):
+        images = ImageDataset(place, JigsawViews())
+        assert isinstance(images.source, FolderSource)
+        found = images.labels()
+        assert (found if found is None else found.tolist()) == labels
 
 
 def test_system_folder__is_not_a_class(folder, caplog, subtests):
