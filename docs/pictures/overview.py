@@ -31,7 +31,7 @@ def show(axes, pixels, title=None):
 
 def main():
     """Write the picture beside this file."""
-    scene = sample_scene("flowers", np.random.default_rng(11), SIDE)
+    scene = sample_scene("dots", np.random.default_rng(11), SIDE)
     pixels = torch.from_numpy(scene).permute(2, 0, 1).contiguous()
     views = JigsawViews()(pixels, np.random.default_rng(4))
     image = views["images"].permute(1, 2, 0).numpy()
@@ -43,7 +43,7 @@ def main():
     for i in range(9):
         axes = figure.add_subplot(rows[i // 3, 4 + i % 3])
         show(axes, patches[i], "transformed $I^t$" if i == 1 else None)
-    others = [name for name in SCENES if name != "flowers"]
+    others = [name for name in SCENES if name != "dots"]
     for i in range(9):
         rng = np.random.default_rng(20 + i)
         axes = figure.add_subplot(rows[i // 3, 8 + i % 3])

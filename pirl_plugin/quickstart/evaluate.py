@@ -68,21 +68,19 @@ def accuracies(layers: LayerComparison, measured: LabeledFeatures) -> dict[str, 
         of ``pirl`` over ``random`` and half the width of its 95 % interval, in points; ``layers`` →
         network → layer → kNN accuracy.
     """
-    is_right: dict[str, dict[str, Tensor]] = {}
-    by_layer: dict[str, dict[str, float]] = {}
+    labels = measured.train_labels
+    is_right = []  # of the pre-trained and the untrained network
+    for features in measured.features:
+        train, test = measured.split(features)
+        neighbors = vote(*find_neighbors(test, train, 20), labels)
+        linear, _ = fit_logistic(train, labels.numpy()).predict(test)
+        answers = {"knn_top1": neighbors, "linear_top1": linear}
+        is_right.append({key: found == measured.test_labels for key, found in answers.items()})
+    results: dict[str, dict[str, Any]] = {"gain": {}, "layers": {}}
     for number, name in enumerate(("pirl", "random")):
-        train, test = measured.split(measured.features[number])
-        nearest, cosines = find_neighbors(test, train, 20)
-        linear_answers, _ = fit_logistic(train, measured.train_labels.numpy()).predict(test)
-        is_right[name] = {
-            "knn_top1": vote(nearest, cosines, measured.train_labels) == measured.test_labels,
-            "linear_top1": linear_answers == measured.test_labels,
-        }
-        by_layer[name] = {layer: top1[number] for layer, top1 in layers.top1.items()}
-    results: dict[str, dict[str, Any]] = {"gain": {}, "layers": by_layer}
-    for name, measures in is_right.items():
-        results[name] = {key: percent_right(right) for key, right in measures.items()}
-    for key, right in is_right["pirl"].items():
-        gain, interval = paired_gain(right, is_right["random"][key])
+        results[name] = {key: percent_right(right) for key, right in is_right[number].items()}
+        results["layers"][name] = {layer: top1[number] for layer, top1 in layers.top1.items()}
+    for key, right in is_right[0].items():
+        gain, interval = paired_gain(right, is_right[1][key])
         results["gain"][key] = [round(gain, 2), round(interval, 2)]
     return results

@@ -25,7 +25,10 @@ from pirl_plugin.system.files import read_json_lines
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator
 
-_ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
+ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
+"""Names of accuracies in ``results.json`` → titles."""
+
+_VIEWS = {"images": "Image view", "patches": "Patches", "transformed": "Rotated view"}
 _PACKAGES = ("pirl_plugin", "torch", "vissl")
 
 
@@ -76,10 +79,10 @@ def describe_accuracies(results: Mapping[str, Any], evaluated: Evaluated) -> dic
     count = len(measured.test_labels)
     name = METHODS[results["method"]].name
     charts = {}
-    for key, title in _ACCURACIES.items():
+    for key, title in ACCURACIES.items():
         random = Accuracy("Random", results["random"][key], count, is_reference=True)
         charts[title] = [random, Accuracy(name, results["pirl"][key], count)]
-    gains = {title: results["gain"][key] for key, title in _ACCURACIES.items()}
+    gains = {title: results["gain"][key] for key, title in ACCURACIES.items()}
     return {
         "charts": charts | layers.chart(),
         "measured": measured,
@@ -131,12 +134,9 @@ def _samples(images: PageImages, seed: int, views: Views) -> list[dict[str, str]
     for number in evenly_spaced(len(images.rows), 3):
         pixels, _ = images.source[images.rows[number]]
         drawn = views(pixels, image_generator(seed, 0, number))
-        pictures = {images.name(number): pixels, "Image view": drawn["images"]}
-        if "patches" in drawn:
-            pictures["Patches"] = make_grid(drawn["patches"], 3, padding=1, pad_value=255)
-        if "transformed" in drawn:
-            pictures["Rotated view"] = drawn["transformed"]
-        samples.append(
-            {title: data_url(images.display.colors(image)) for title, image in pictures.items()}
-        )
+        sample = {images.name(number): data_url(images.display.colors(pixels))}
+        for key, view in drawn.items():
+            picture = make_grid(view, 3, padding=1, pad_value=255) if view.ndim == 4 else view
+            sample[_VIEWS[key]] = data_url(images.display.colors(picture))
+        samples.append(sample)
     return samples

@@ -19,7 +19,7 @@ from pirl_plugin.images.labeled import save_split
 from pirl_plugin.quickstart.evaluate import accuracies, evaluate
 from pirl_plugin.quickstart.images import Data, find_data
 from pirl_plugin.quickstart.methods import METHODS, Method
-from pirl_plugin.quickstart.report import write_report
+from pirl_plugin.quickstart.report import ACCURACIES, write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.cores import processor_name
 from pirl_plugin.system.failures import FailedProcess
@@ -180,9 +180,8 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int, method: Method) -> 
 
 def _print_summary(results: dict[str, Any], out: Path) -> None:
     if "pirl" in results:
-        print(f"\n{'':24}{'linear':>8}{'kNN':>8}   (top-1, percent)")
-        title = METHODS[results["method"]].name
-        for name, label in (("random", "random initialization"), ("pirl", title)):
-            row = results[name]
-            print(f"{label:24}{row['linear_top1']:8.1f}{row['knn_top1']:8.1f}")
+        print("\nTop-1 accuracy, percent")
+        for key, title in ACCURACIES.items():
+            before, after = (results[network][key] for network in ("random", "pirl"))
+            print(f"{title:18}{before:5.1f} before pre-training, {after:5.1f} after")
     print(f"\n{results['seconds'] / 60:.1f} minutes. Open {out / 'report.html'}")

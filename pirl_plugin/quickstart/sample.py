@@ -1,13 +1,12 @@
 """A small labeled data set of generated images, for the quickstart and for tests.
 
-A class is a pattern: a height for each point on a surface. Scale, slant, warp, colors, light and an
-occluder have the same distributions in all classes. A random quantile of the height divides the
-pattern's two colors, so color histograms do not help.
+A class is a pattern: a height for each point on a surface. Scale, slant, warp, colors and light have
+the same distributions in all classes. A random quantile of the height divides the pattern's two
+colors, so color histograms do not help.
 """
 
 from __future__ import annotations
 
-import colorsys
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +19,6 @@ from pirl_plugin.system.files import UNFINISHED, naming_failures, remove
 
 Array = NDArray[np.floating]
 Rng = np.random.Generator
-
-_CELLS = np.random.default_rng(0).random((64, 64))
-"""A random number for each cell of a surface; the surface repeats after 64 cells."""
 
 
 def write_sample_dataset(
@@ -75,22 +71,6 @@ def sample_scene(name: str, rng: Rng, size: int) -> NDArray[np.uint8]:
 # Each pattern returns the height at coordinates u (across) and v (down), in cells.
 
 
-def arcs(u: Array, v: Array) -> Array:
-    """Draw two quarter circles in each cell, around opposite corners; they join to paths."""
-    x = u % 1
-    x = np.where(_of_cell(u, v) < 0.5, x, 1 - x)
-    y = v % 1
-    return -np.minimum(abs(np.hypot(x, y) - 0.5), abs(np.hypot(1 - x, 1 - y) - 0.5))
-
-
-def basket(u: Array, v: Array) -> Array:
-    """Draw bundles of canes that go over and under each other."""
-    is_upright = (np.floor(u) + np.floor(v)) % 2 == 0
-    along = np.where(is_upright, v, u)
-    across = np.where(is_upright, u, v)
-    return np.sin(np.pi * (along % 1)) * (0.5 + _to_whole(3 * across))
-
-
 def bricks(u: Array, v: Array) -> Array:
     """Draw rows of bricks, each shifted by half a brick."""
     shifted = 0.5 * u + 0.5 * (np.floor(v) % 2)
@@ -102,32 +82,25 @@ def checkers(u: Array, v: Array) -> Array:
     return np.sin(np.pi * u) * np.sin(np.pi * v)
 
 
+def cups(u: Array, v: Array) -> Array:
+    """Draw half disks in rows, each shifted by half a distance."""
+    row = np.floor(2 * v)
+    return np.hypot(_to_whole(u + row / 2), v - row / 2)
+
+
+def diamonds(u: Array, v: Array) -> Array:
+    """Draw tall diamonds side by side."""
+    return abs(_to_whole(u) + _to_whole(v / 2) - 0.5)
+
+
 def dots(u: Array, v: Array) -> Array:
     """Draw round dots in rows, each shifted by half a distance."""
     return -np.hypot(_to_whole(u + 0.5 * (np.round(v) % 2)), _to_whole(v))
 
 
-def flowers(u: Array, v: Array) -> Array:
-    """Draw flowers with five petals, turned at random."""
-    x = u % 1 - 0.5
-    y = v % 1 - 0.5
-    radius = np.hypot(x, y)
-    turn = np.arctan2(y, x) + 2 * np.pi * _of_cell(u, v)
-    petals = 0.32 + 0.11 * np.cos(5 * turn) - radius
-    return np.minimum(petals, 2 * radius)
-
-
-def pebbles(u: Array, v: Array) -> Array:
-    """Draw stones side by side: the cells of a Voronoi diagram."""
-    distances = []
-    for step_u, step_v in np.ndindex(3, 3):  # the stones in the neighboring cells
-        column = np.floor(u) + step_u - 1
-        row = np.floor(v) + step_v - 1
-        x = column + _of_cell(column, row)
-        y = row + _of_cell(row, column)
-        distances.append(np.hypot(x - u, y - v))
-    nearest, second = np.partition(distances, 1, axis=0)[:2]
-    return np.sqrt(second - nearest)  # 0 on the border between two stones
+def fences(u: Array, v: Array) -> Array:
+    """Draw bars across and down that cross."""
+    return np.maximum(np.cos(2 * np.pi * u), np.cos(2 * np.pi * v))
 
 
 def rings(u: Array, v: Array) -> Array:
@@ -135,13 +108,14 @@ def rings(u: Array, v: Array) -> Array:
     return np.cos(2 * np.pi * 5 * np.hypot(_to_whole(u / 5), _to_whole(v / 5)))
 
 
-def scales(u: Array, v: Array) -> Array:
-    """Draw round tiles that overlap like fish scales."""
-    row = np.floor(2 * v)
-    y = v - row / 2
-    upper = np.hypot(_to_whole(u + row / 2), y)
-    lower = np.hypot(_to_whole(u + row / 2 + 0.5), y) - 0.5
-    return np.where(upper < 0.5, upper, lower)
+def stripes(u: Array, v: Array) -> Array:
+    """Draw stripes, alternately high and low."""
+    return np.cos(2 * np.pi * v) + np.cos(np.pi * v)
+
+
+def waves(u: Array, v: Array) -> Array:
+    """Draw waves with round crests."""
+    return np.cos(2 * np.pi * v + 2 * np.sin(2 * np.pi * u))
 
 
 def zigzags(u: Array, v: Array) -> Array:
@@ -151,7 +125,7 @@ def zigzags(u: Array, v: Array) -> Array:
 
 SCENES: dict[str, Callable[[Array, Array], Array]] = {
     draw.__name__: draw
-    for draw in (arcs, basket, bricks, checkers, dots, flowers, pebbles, rings, scales, zigzags)
+    for draw in (bricks, checkers, cups, diamonds, dots, fences, rings, stripes, waves, zigzags)
 }
 """Class -> its pattern: coordinates (S, S) across and down, in cells -> height (S, S)."""
 
@@ -171,7 +145,8 @@ def _surface(rng: Rng, side: int) -> tuple[Array, Array]:
 def _paint(rng: Rng, height: Array) -> Array:
     """Color the pattern, and light its relief from a random side: float (S, S, 3)."""
     side = len(height)
-    dark, light = _palette(rng)
+    dark = rng.uniform(0.1, 0.5, 3)
+    light = rng.uniform(0.5, 0.9, 3)
     height = (height - np.quantile(height, rng.uniform(0.4, 0.6))) / height.std()
     share = np.clip(0.5 + rng.uniform(1.5, 4) * height, 0, 1)[..., None]
     rough = height + 0.1 * _noise(rng, side, 32)
@@ -182,41 +157,18 @@ def _paint(rng: Rng, height: Array) -> Array:
 
 
 def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:
-    """Add a post in front, a shadow, uneven light, exposure, tint and grain."""
-    across, down = _grid(len(picture))
-    if rng.random() < 0.35:
-        away = _project(across, down, rng.uniform(0, 2 * np.pi)) - rng.uniform(0.2, 0.4)
-        picture[abs(away) < rng.uniform(0.01, 0.06)] = rng.choice(_palette(rng))
-    along = _project(across, down, rng.uniform(0, 2 * np.pi))
-    shadow = np.where(along > rng.uniform(-0.25, 0.6), rng.uniform(0.6, 0.9), 1)
-    light = shadow * (1 + rng.uniform(0, 0.6) * along)
-    tint = rng.uniform(0.85, 1.15, 3) * 2 ** rng.uniform(-0.5, 0.5)
+    """Add uneven light, exposure and grain."""
+    along = _project(*_grid(len(picture)), rng.uniform(0, 2 * np.pi))
+    light = 2 ** rng.uniform(-0.5, 0.5) * (1 + rng.uniform(0, 0.6) * along)
     grain = rng.normal(0, rng.uniform(0.002, 0.02), picture.shape)
-    photo = picture * light[..., None] * tint + grain
+    photo = picture * light[..., None] + grain
     return (photo.clip(0, 1) * 255).astype(np.uint8)
-
-
-def _palette(rng: Rng) -> Array:
-    """Draw a dark and a light color with neighboring hues: (2, 3)."""
-    hue = rng.random()
-    spread = rng.choice([0.04, 0.12, 0.3])
-    saturation = rng.uniform(0.08, 0.5)
-    levels = (rng.uniform(0.2, 0.45), rng.uniform(0.6, 0.85))
-    colors = [
-        colorsys.hls_to_rgb(rng.normal(hue, spread) % 1, level, saturation) for level in levels
-    ]
-    return np.array(colors)
 
 
 def _noise(rng: Rng, side: int, cells: int) -> Array:
     """Draw smooth noise (S, S) from a lattice of normal numbers."""
     lattice = Image.fromarray(rng.standard_normal((cells + 1, cells + 1), dtype=np.float32))
     return np.asarray(lattice.resize((side, side), Image.Resampling.BICUBIC))
-
-
-def _of_cell(u: Array, v: Array) -> Array:
-    """Return the random number of the cell at each point."""
-    return _CELLS[np.floor(u).astype(int) % 64, np.floor(v).astype(int) % 64]
 
 
 def _to_whole(values: Array) -> Array:
