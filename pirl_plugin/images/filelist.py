@@ -134,7 +134,11 @@ def _read(file: str) -> tuple[list[str], Rows]:
         return ["path"], _rows_of_array(file)
     if kind not in LISTS:
         raise Refused(f"{file} is not an image list. Lists end in {', '.join(LISTS)}.")
-    lines = io.StringIO(_text(file), newline="")
+    try:
+        text = read_file(file).decode("utf-8-sig")  # some editors write a byte-order mark
+    except UnicodeDecodeError as error:
+        raise Refused(f"{file} is not UTF-8: {error}. Save the list as UTF-8.") from None
+    lines = io.StringIO(text, newline="")
     if kind == ".txt":
         return ["path", "label"], _rows_of_text(lines)
     if kind == ".jsonl":
@@ -142,14 +146,6 @@ def _read(file: str) -> tuple[list[str], Rows]:
         lines.seek(0)
         return list(columns), _rows_of_json(lines, file)
     return _table(lines, file)
-
-
-def _text(file: str) -> str:
-    """Read a list: UTF-8, perhaps with the byte-order mark that editors on Windows write."""
-    try:
-        return read_file(file).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Refused(f"{file} is not UTF-8: {error}. Save the list as UTF-8.") from None
 
 
 def _rows_of_array(file: str) -> Rows:

@@ -223,19 +223,18 @@ def _list(folder: str, skipped: Counter[str]) -> tuple[list[str], list[str]]:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             if entry.name.startswith("."):
                 continue
+            is_of_system = (
+                entry.name.startswith(_SYSTEM_PREFIXES) or entry.name.lower() in _SYSTEM_FOLDERS
+            )
             is_link = entry.is_symlink()
             is_folder = os.path.isdir(entry) if is_link else entry.is_dir()
             if not is_folder:
                 files.append(entry.path)
-            elif _is_system_folder(entry.name) or (is_link and _leads_back(entry)):
+            elif is_of_system or (is_link and _leads_back(entry)):
                 skipped[f"{entry.name}{os.sep}"] += 1
             else:
                 subfolders.append(entry.name)
     return subfolders, files
-
-
-def _is_system_folder(name: str) -> bool:
-    return name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS
 
 
 def _leads_back(entry: os.DirEntry[str]) -> bool:

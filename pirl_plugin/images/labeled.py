@@ -192,7 +192,9 @@ def _hold_out(folder: Path, columns: Columns) -> LabeledImages:
 def _hold_out_images(source: ImageSource) -> NDArray[np.bool_]:
     """Choose about a fifth of each class by the images' names."""
     labels = source.labels()
-    shares = np.array([_share(source.name_of(row)) for row in range(len(source))])
+    # A number in [0, 1) that depends only on the relative path.
+    digests = (hashlib.sha256(os.fsencode(source.name_of(row))) for row in range(len(source)))
+    shares = np.array([int.from_bytes(digest.digest()[:4]) / 2**32 for digest in digests])
     is_test = np.zeros(len(source), bool)
     for label in range(len(source.classes)):
         rows = np.flatnonzero(labels == label)
@@ -200,12 +202,6 @@ def _hold_out_images(source: ImageSource) -> NDArray[np.bool_]:
         is_test[rows[np.argmin(shares[rows])]] = True
         is_test[rows[np.argmax(shares[rows])]] = False  # a single image is used for training
     return is_test
-
-
-def _share(name: str) -> float:
-    """Return a number in [0, 1) that depends only on a relative path."""
-    digest = hashlib.sha256(os.fsencode(name)).digest()
-    return int.from_bytes(digest[:4], "big") / 2**32
 
 
 def save_split(images: LabeledImages, folder: Path) -> LabeledImages:

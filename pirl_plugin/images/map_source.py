@@ -24,9 +24,6 @@ from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
-_ENCODED = {"bytes", "path"}
-"""Keys for an encoded image in the package ``datasets``."""
-
 
 class WrongItems(Refused):
     """No item in the data set is usable, whichever row is read."""
@@ -159,32 +156,20 @@ class MapSource(ImageSource):
         Raises:
             NoLabels: the data set has neither.
         """
-        return name_classes(_labels_of(self.dataset), _order(self.dataset), self.path)
+        values = getattr(self.dataset, "targets", getattr(self.dataset, "labels", None))
+        if values is None or callable(values):
+            raise NoLabels(
+                f"{self.path} has no labels. Give it an attribute targets or labels with one class "
+                f"per item."
+            )
+        labels = np.asarray(values).tolist()
+        names = getattr(self.dataset, "classes", None)
+        order = list(map(str, names)) if isinstance(names, (list, tuple)) else []
+        if order and all(isinstance(label, int) and label < len(order) for label in labels):
+            labels = [order[label] if label >= 0 else None for label in labels]
+        return name_classes(labels, order, self.path)
 
 
 def _is_image(value: Any) -> bool:
-    if isinstance(value, Mapping):  # encoded, from Hugging Face
-        return set(value) == _ENCODED
     is_array = isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim > 1
     return is_array or isinstance(value, Image.Image)
-
-
-def _order(dataset: Any) -> list[str]:
-    """Return a data set's class names in its own order; empty if it has none."""
-    classes = getattr(dataset, "classes", None)
-    return list(map(str, classes)) if isinstance(classes, (list, tuple)) else []
-
-
-def _labels_of(dataset: Any) -> list[Any]:
-    """Return one label per item: a class name or a number."""
-    values = getattr(dataset, "targets", getattr(dataset, "labels", None))
-    if values is None or callable(values):
-        raise NoLabels(
-            f"{type(dataset).__name__} has no labels. Give it an attribute targets or labels with "
-            f"one class per item."
-        )
-    labels = np.asarray(values).tolist()
-    names = _order(dataset)
-    if names and all(isinstance(label, int) and label < len(names) for label in labels):
-        return [names[label] if label >= 0 else None for label in labels]
-    return labels

@@ -1,8 +1,8 @@
 """A small labeled data set of generated images, for the quickstart and for tests.
 
-A class is a pattern: a height for each point on a surface. Scale, slant, warp, colors and light have
-the same distributions in all classes. A random quantile of the height divides the pattern's two
-colors, so color histograms do not help.
+A class is a pattern: a height for each point on a surface. Scale, slant, warp, colors and light
+have the same distributions in all classes. A random quantile of the height divides the pattern's
+two colors, so color histograms do not help.
 """
 
 from __future__ import annotations

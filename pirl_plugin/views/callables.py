@@ -74,15 +74,14 @@ class CallableViews:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Seed the global generators of torch (CPU), NumPy and Python, and restore them afterward."""
-    torch_state = torch.random.get_rng_state()
     numpy_state = np.random.get_state()
     python_state = random.getstate()
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
     try:
-        yield
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            yield
     finally:
-        torch.random.set_rng_state(torch_state)
         np.random.set_state(numpy_state)
         random.setstate(python_state)

@@ -264,21 +264,15 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
         # Random candidates, far enough from all chosen orders.
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (_POOL, 1)), axis=1)
         pool_codes = np.eye(num_patches, dtype=np.float32)[pool].reshape(_POOL, -1)
-        far_from_chosen = (pool_codes @ codes[:count].T).max(axis=1, initial=0) <= agree
-        pool = pool[far_from_chosen]
-        pool_codes = pool_codes[far_from_chosen]
-        # Take them one by one; each excludes the candidates too close to it.
-        far_from_each_other = pool_codes @ pool_codes.T <= agree
-        is_candidate = np.ones(len(pool), bool)
-        num_new = 0
-        while is_candidate.any() and count < size:
-            pick = int(is_candidate.argmax())
-            orders[count] = pool[pick]
-            codes[count] = pool_codes[pick]
-            is_candidate &= far_from_each_other[pick]
-            count += 1
-            num_new += 1
-        if num_new <= _LEAST_YIELD * count:  # few orders are left at this distance
+        is_far = (pool_codes @ codes[:count].T).max(axis=1, initial=0) <= agree
+        # Take them one by one, unless one is too close to those just taken.
+        before = count
+        for order, code in zip(pool[is_far], pool_codes[is_far], strict=True):
+            if count < size and (codes[before:count] @ code).max(initial=0) <= agree:
+                orders[count] = order
+                codes[count] = code
+                count += 1
+        if count - before <= _LEAST_YIELD * count:  # few orders are left at this distance
             agree += 1
     return orders[:count]
 
