@@ -76,12 +76,12 @@ def export_checkpoint(
         raise Refused(f"{out} is the checkpoint itself. Choose another output file.")
     exported = load_trunk(path, prefix=trunk, timm=timm, timm_options=timm_options)
     classifier = None if features_only else read_classifier(path)
-    has_place = to in ("onnx", "vissl") or (classifier is not None and classifier.layer == LAST)
-    if classifier is not None and (to == "detectron2" or not has_place):
-        raise Refused(
-            f"{path} has a classifier on the layer {classifier.layer}, which {to} has no place "
-            f"for. Export to onnx, or pass `features_only` to leave the classifier out."
-        )
+    if classifier is not None and to not in ("onnx", "vissl"):
+        if classifier.layer != LAST or to == "detectron2":
+            raise Refused(
+                f"{path} has a classifier on the layer {classifier.layer}, which {to} has no place "
+                f"for. Export to onnx, or pass `features_only` to leave the classifier out."
+            )
     WRITERS[to](exported, out, classifier)
     return exported
 

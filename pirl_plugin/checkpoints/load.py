@@ -133,7 +133,8 @@ def find_trunk(
     rules: dict[str, Any] = {}
     if isinstance(described, TimmTrunk):
         classifiers = layer_names(described.net, "classifier")
-        rules["convert"] = partial(_as_timm, described.net)
+        channels = described.network_config.channels
+        rules["convert"] = partial(_as_timm, described.net, channels)
         rules["classifiers"] = tuple(f"{layer}." for layer in classifiers)
     name = described.network_config.name
     state = match_tensors(body_of(described), name, tensors, file, prefix, **rules)
@@ -174,13 +175,12 @@ def _resnet_options(state: Mapping[str, Tensor]) -> dict[str, Any]:
     return dict(depth=depth, width=width / 64, small_stem=small_stem, in_channels=channels)
 
 
-def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _as_timm(net: Any, channels: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert tensors to a timm network's names and shapes, by timm's own conversion.
 
     The conversion knows the names in the authors' files, and resizes position embeddings. As in
     timm, a first convolution for three channels is adapted to other numbers.
     """
-    expected = net.state_dict()
     converted = dict(tensors)
     module = sys.modules[type(net).__module__]
     if hasattr(module, "checkpoint_filter_fn"):
@@ -192,8 +192,6 @@ def _as_timm(net: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             converted[name] = original  # patches of another size: another network
     for layer in layer_names(net, "first_conv"):
         name = f"{layer}.weight"
-        if name in converted and name in expected and converted[name].ndim == 4:
-            channels = expected[name].shape[1]
-            if converted[name].shape[1] == 3 != channels:
-                converted[name] = adapt_filters(converted[name], channels)
+        if channels != 3 and name in converted and converted[name].shape[1] == 3:
+            converted[name] = adapt_filters(converted[name], channels)
     return converted

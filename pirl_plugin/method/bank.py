@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -259,35 +260,23 @@ class MemoryBank(nn.Module):
             self.visited = self.visited.to(device)
         return super()._apply(fn, recurse)
 
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
+    def _save_to_state_dict(self, *arguments: Any) -> None:
         if self.replicated:
-            destination.update({f"{prefix}rows": self.rows, f"{prefix}visited": self.visited})
+            with self._as_buffers():
+                super()._save_to_state_dict(*arguments)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        if not self.replicated:
-            return
-        for name in ("rows", "visited"):
-            key = f"{prefix}{name}"
-            if key not in state_dict:
-                missing_keys.append(key)
-                continue
-            shape = tuple(state_dict[key].shape)
-            local = getattr(self, name)
-            if shape != local.shape:
-                raise Refused(
-                    f"The checkpoint's memory bank is {shape}, but this run's is "
-                    f"{tuple(local.shape)} (images, embedding_dim). Use the checkpoint's data set "
-                    f"and embedding_dim, or start a new run from its weights."
-                )
-            local.copy_(state_dict[key])
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        if self.replicated:
+            with self._as_buffers():
+                super()._load_from_state_dict(*arguments)
+
+    @contextmanager
+    def _as_buffers(self) -> Iterator[None]:
+        """Let torch save or load rows and visited as buffers in a block."""
+        buffers: dict[str, Any] = self._buffers
+        buffers.update(rows=self.rows, visited=self.visited)
+        try:
+            yield
+        finally:
+            self.rows = buffers.pop("rows")
+            self.visited = buffers.pop("visited")

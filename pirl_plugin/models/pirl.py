@@ -116,13 +116,13 @@ class PIRL(nn.Module):
         )
         _warn_about_classifier(trunk, width)
         embedding_dim = loss.config.embedding_dim
-        self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim).to(float_dtype(trunk))
-        self.g = nn.ModuleDict()
-        for name, view in views.items():
-            if name != "images":
-                num_patches = len(view) // len(images)
-                self.g[name] = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
-        self.g.to(float_dtype(trunk))
+        heads = {}
+        for name in sorted(views, key="images".__ne__):  # f draws its random weights first
+            num_patches = len(views[name]) // len(images)
+            head = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
+            heads[name] = head.to(float_dtype(trunk))
+        self.f = heads.pop("images")
+        self.g = nn.ModuleDict(heads)
         self._batches: list[tuple[Tensor, Tensor]] = []  # index and f(v_I), since update()
 
     @property
