@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     size = _MODEL + options.rows * _DIM * 4
     title = f"a checkpoint of {size / 1e6:,.0f} MB (model and bank)"
     state = {"tensors": list(torch.ones(10, size // 40).unbind())}
-    # This plugin's replacements keep VISSL's own functions.
+    # This plugin has replaced both functions; each replacement keeps VISSL's.
     save: Any = host.save_checkpoint
     load: Any = host.load_and_broadcast_checkpoint
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _original_of(replacement: Any) -> Callable[..., Any]:
-    """Return the function of VISSL's that one of this plugin's replaces."""
+    """Return the VISSL function that one of this plugin's functions replaces."""
     original: Callable[..., Any] = replacement.keywords["original"]
     return original
 

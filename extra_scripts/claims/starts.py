@@ -15,7 +15,7 @@ after the same processor time, ``npid:20/160`` NPID after 20 of 160 epochs, ``np
 NPID continued from published weights, ``published@128`` frozen weights at 128 px,
 ``published_components`` the same on the channels' first three principal components,
 ``published_adapted`` with the first layer that timm adapts, and ``tuned/npid:40`` an NPID network
-fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it, and
+fine-tuned on few labels. ResNets train in bfloat16 if the processor has instructions for it and
 the images have at least 48 px.
 
 ``--costs`` measures the cost per image for each method, which tables with times and rows at equal

@@ -47,7 +47,7 @@ NETWORK: dict[str, Any] = {
     "class_token": False,
 }
 BATCH = 64
-RATE = 1e-3  # AdamW, after a warm-up over a tenth of the steps, then along a cosine
+RATE = 1e-3  # AdamW: a warm-up over a tenth of the steps, then a cosine schedule
 WEIGHT_DECAY = 0.05
 NEIGHBORS = 20
 

@@ -154,7 +154,7 @@ def _find_resnet(tensors: Mapping[str, Tensor], file: str, prefix: str | None) -
     if not prefixes:
         raise Refused(
             f"{file} holds no ResNet: no tensor is named like layer1.0.conv1.weight. If the "
-            f"network is timm's, pass its name in timm as `timm`. {OTHER_NETWORKS}"
+            f"network is timm's, pass timm's name for it as `timm`. {OTHER_NETWORKS}"
         )
     named = {}
     for name, tensor in select_prefix(tensors, choose_prefix(prefixes, file, prefix)).items():
@@ -184,7 +184,7 @@ def _as_timm(net: Any, channels: int, tensors: Mapping[str, Tensor]) -> dict[str
     converted = dict(tensors)
     module = sys.modules[type(net).__module__]
     if hasattr(module, "checkpoint_filter_fn"):
-        with suppress(Exception):  # not the network's tensors, as the comparison will report
+        with suppress(Exception):  # tensors of another network; the comparison will report it
             converted = dict(module.checkpoint_filter_fn(dict(tensors), net))
     for name, tensor in converted.items():
         original = tensors.get(name, tensor)

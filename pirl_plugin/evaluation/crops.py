@@ -85,7 +85,7 @@ def config_for(
     if config.statistics == UNKNOWN and not are_given:
         raise Refused(
             "The network was trained on float views with unknown mean and standard deviation. "
-            "Pass `mean` and `std`, as the views subtract and divide."
+            "Pass the `mean` and `std` that the views subtract and divide by."
         )
     is_known = config.pixel_type == images and (images == RGB or config.has_statistics)
     if config.pixel_type != images:

@@ -70,7 +70,7 @@ def store_batches(
 def write_features(
     file: Path, identity: Mapping[str, Any], batch: Batch, arrays: Mapping[str, Any]
 ) -> None:
-    """Write one layer's features, with what identifies them.
+    """Write one layer's features and their identity.
 
     Args:
         file: ``.npz``.
@@ -97,7 +97,7 @@ def write_features(
 def read_features(
     file: Path, identity: Mapping[str, Any], remedy: str
 ) -> tuple[dict[str, Any], Batch]:
-    """Read features, and what identifies them.
+    """Read features and their identity.
 
     Args:
         file: ``.npz``, from :func:`write_features`.

@@ -43,7 +43,7 @@ class ImageMap:
 
     Attributes:
         numbers: which of a page's N images these are.
-        nearest: int64 ``(M, k)``, the most similar others, counted in the M, most similar first.
+        nearest: int64 ``(M, k)``, the most similar others, as indices into the M, in order.
         cosines: float32 ``(M, k)``, their similarities.
         positions: floating ``(M, 2)``, in any unit.
         side: side of a tile, in pixels.
@@ -124,7 +124,7 @@ def _arrange(rows: NDArray[np.floating]) -> NDArray[np.floating]:
 
     if len(rows) == 1:
         return np.zeros((1, 2))
-    # One thread, for equal maps in each run; more would only take more processor time.
+    # One thread, for the same map in each run; more would only take more CPU time.
     with threadpool_limits(1), np.errstate(invalid="ignore"):  # if all features are equal
         reduced = PCA(min(_DIMENSIONS, *rows.shape), random_state=0).fit_transform(rows)
         perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)

@@ -113,7 +113,7 @@ class LabeledFeatures:
         return {"images": int(is_near.sum()), "of": len(compared)}
 
     def warn_about_equal_images(self) -> None:
-        """Log how many images are in both sets, nearly so, or have two labels."""
+        """Log test images that are, or nearly are, training images, and images with two labels."""
         path_of = self.images.joined.path_of
         train_digests, test_digests = self.split(self.digests)
         shared = self.rows[self.num_train :][torch.isin(test_digests, train_digests)].tolist()

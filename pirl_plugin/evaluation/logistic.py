@@ -199,9 +199,9 @@ class LogisticFits:
         measured: the images' features.
         fits: layer → regression.
         predictions: layer → labels for the test images, int64 ``(M,)``, and their probabilities.
-        chosen: the layer chosen by the held-out training images.
-        saved: the regression to save: the chosen layer's, or with ``fit_all``, one that is fitted
-            to the test images too.
+        chosen: the layer chosen on held-out training images.
+        saved: the regression to save: the chosen layer's or, with ``fit_all``, one fitted to the
+            test images, too.
     """
 
     measured: LabeledFeatures

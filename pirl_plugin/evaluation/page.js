@@ -42,7 +42,7 @@ function showMap(map, root) {
   const all = map.names.map((_, image) => image);
   const lowerNames = map.names.map((name) => name.toLowerCase());
   const isLabeled = map.labels.some((label) => label);
-  const colored = isLabeled ? map.labels : map.predicted; // class names; empty: without a class
+  const colored = isLabeled ? map.labels : map.predicted; // class names; empty: no class
   const classes = [...new Set([...map.labels, ...map.predicted])]
     .filter((label) => label)
     .sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
@@ -430,7 +430,7 @@ function showMap(map, root) {
       filter();
     });
     boxes.push(box);
-    entry.append(box, swatch, `${label || "without a class"} (${count})`);
+    entry.append(box, swatch, `${label || "no class"} (${count})`);
     legend.append(entry);
   }
   for (const [name, isShown] of [["all", true], ["none", false]]) {

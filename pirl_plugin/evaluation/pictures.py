@@ -163,7 +163,7 @@ class PageImages:
 
     @property
     def strips(self) -> dict[str, list[int]]:
-        """The images by predicted class, the least certain first; frequent classes come first."""
+        """The images by predicted class, least certain first; the most frequent class is first."""
         counts = Counter(sorted(self.predicted[self.predicted != ""].tolist()))
         return {
             name: self._by_probability(self.predicted == name) for name, _ in counts.most_common()

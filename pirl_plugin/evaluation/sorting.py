@@ -36,8 +36,8 @@ def claim_sorted(
 
     Raises:
         Refused: there is no classifier, or a class cannot be a folder name; the folder holds other
-            files or images sorted by another classifier, or one of it and the folder that is read
-            contains the other; or the images have no picture format.
+            files or images sorted by another classifier, or overlaps with the images' folder; or no
+            picture format holds the images.
     """
     if classifier is None:
         raise Refused(

@@ -123,7 +123,7 @@ class Decoded(NamedTuple):
         """Return which values ``(C, H, W)`` are missing; None if the image marks none.
 
         Values are missing if they are NaN or the file's value. A photo, RGB in uint8 in one file,
-        needs every value, so that only the user's counts.
+        needs every value, so only the user's counts.
 
         Args:
             nodata: the user's value for missing pixels.

@@ -120,7 +120,7 @@ def open_labeled(
 
 
 def _check_labels(source: ImageSource, columns: Columns) -> None:
-    """Refuse what is no class, and a missing group column."""
+    """Refuse folders and names that are not classes, and a missing group column."""
     if columns.group is not None and not any(source.group_names):
         raise Refused(
             f"`group_column` = {columns.group}: {source.path} has no such groups. Name the groups "

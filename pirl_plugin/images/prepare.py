@@ -172,7 +172,7 @@ def _shrink(
         pixels: ``(C, H, W)`` in uint8, uint16 or float32.
         missing: ``(C, H, W)``, which values are missing; None: none are.
         size: height and width of the result.
-        nodata: what marks a missing value in the result if it is an integer; others are NaN.
+        nodata: the missing value in an integer result; float results have NaN.
 
     Returns:
         ``(C, height, width)``, same dtype. A pixel is missing if more than half of what it covers

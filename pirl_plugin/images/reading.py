@@ -109,7 +109,7 @@ class Statistics(NamedTuple):
 def measure(
     images: Iterable[tuple[torch.Tensor, NDArray[np.bool_] | None]], white: int, path: str
 ) -> Statistics:
-    """Return the statistics of images, which count equally, by their shares of valid pixels.
+    """Return the statistics of images, each weighted by its share of valid pixels.
 
     Args:
         images: pixels ``(C, H, W)``, and which are missing; None: none are.

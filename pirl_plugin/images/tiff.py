@@ -54,7 +54,7 @@ def fits_pil(data: bytes | bytearray) -> bool:
         # For PIL, 8 bits are unsigned, and 32 are signed.
         if image.mode == "I" or _SIGNED in tags.get(_SAMPLE_FORMAT, ()):
             return False
-        # PIL keeps 8 bits of colors, and misreads TIFFs with two of these.
+        # PIL keeps only 8 bits of colors, and misreads a TIFF with two of these properties.
         if (is_deep and not is_gray) or is_deep + is_planar + is_inverted > 1:
             return False
         # PIL reads a fourth band that is not declared as transparency.
@@ -77,7 +77,7 @@ def _import_tifffile() -> Any:
         import tifffile
     except ImportError:
         raise MissingPackage(
-            "a TIFF with several bands or pages, or of another type than PIL's, needs tifffile: "
+            "a TIFF with several bands or pages, or a type that PIL lacks, needs tifffile: "
             "pip install 'pirl-plugin[tiff]'"
         ) from None
     return tifffile

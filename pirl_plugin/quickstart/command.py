@@ -50,7 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="folder for the results (default: %(default)s)",
     )
     add("--method", choices=("jigsaw", "rotation", "npid"), help="PIRL with jigsaw or rotation, "
-        "or NPID (default: jigsaw; with --data, npid, which gains more in equal time)")  # fmt: skip
+        "or NPID (default: jigsaw; with --data, npid, often ahead in equal time)")  # fmt: skip
     add("--seed", type=WholeNumber(0), default=0, help="random seed (default: %(default)s)")
     add("--epochs", type=WholeNumber(1), help="pre-training epochs (default: 16 for sample "
         "images; for yours, enough for about ten minutes)")  # fmt: skip

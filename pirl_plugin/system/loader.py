@@ -78,7 +78,7 @@ def _end_with_parent() -> None:
 
 
 def _send_error(queue: Any, error: Exception, item: tuple[int, object]) -> None:
-    """Send an error instead of a batch, with its number, that a worker cannot send.
+    """Send an error, with the batch's number, for a batch that a worker cannot send.
 
     By default, the worker only logs the error, and its parent waits forever.
     """
@@ -107,8 +107,9 @@ def reading(
     from torch.utils.data import DataLoader
 
     script = sys.modules["__main__"]
-    # Workers would import the user's script, and so run all of it again if it is not protected by
-    # ``if __name__ == "__main__":``. What it defines, or a notebook, cannot be pickled without it.
+    # Workers would import the user's script, and run all of it again unless it is protected by
+    # ``if __name__ == "__main__":``. So the script is hidden, and nothing that it, or a notebook,
+    # defines can be pickled.
     sys.modules["__main__"] = ModuleType("__main__")
     try:
         if workers > 0 and _can_send(data):

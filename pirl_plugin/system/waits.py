@@ -50,7 +50,7 @@ class Waits:
     def look(self) -> str:
         """Return the sentence about a wait that takes too long; empty if none does.
 
-        It counts pauses, and not the time in which the process is suspended, as by Ctrl-Z.
+        It counts pauses between looks, not time in which the process is suspended, as by Ctrl-Z.
         """
         wait = self.innermost()
         if wait is None:

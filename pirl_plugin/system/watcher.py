@@ -42,7 +42,7 @@ _END_OF_THREAD = 0  # no signal has this number
 
 
 class Interrupted(SystemExit):
-    """A signal, of this number, ends this process; the exit status is 128 plus the number."""
+    """A signal ends this process; the exit status is 128 plus the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -118,7 +118,7 @@ class Watcher:
             self.end_process(f"{PREFIX}ended at once by a second {name}", 128 + number)
 
     def _end_on_ignored_signal(self) -> None:
-        """End the process if a read, which no signal interrupts, keeps the main thread from it."""
+        """End the process if the main thread cannot, because no signal interrupts its read."""
         number, signal_time = self._first_signal
         if self.polled or time.monotonic() - signal_time < GRACE_S:
             return

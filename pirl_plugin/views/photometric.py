@@ -77,7 +77,7 @@ class Photometric:
     """Options for photometric augmentation; each view draws its own parameters.
 
     RGB images in uint8 use all options except ``channel_jitter_p``. Other images use only this one,
-    ``brightness``, ``contrast`` and ``flip_p``, and each channel draws its own values. By default
+    ``brightness``, ``contrast`` and ``flip_p``, and each channel draws its own values. By default,
     they are only flipped, because the intensities of stains, bands or depth usually carry meaning.
 
     Attributes:

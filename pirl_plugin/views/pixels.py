@@ -20,7 +20,7 @@ _EPOCH_BITS = 24
 _TRIES = 10
 _RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
 _TYPES = {"uint8": torch.uint8, "uint16": torch.uint16, "float32": torch.float32}
-_REAL_TYPES = ("bool", "int", "uint", "float", "bfloat", "longdouble")  # the names begin so
+_REAL_TYPES = ("bool", "int", "uint", "float", "bfloat", "longdouble")  # how dtype names begin
 _EXACT_BYTES = 2  # largest values that float32 represents without rounding
 
 

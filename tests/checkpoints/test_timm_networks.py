@@ -89,7 +89,7 @@ def test_averaged_weights__are_chosen_as_in_timm(tmp_path):
 def test_timm_network__takes_image_size_from_options(tmp_path, caplog):
     net = timm.create_model("test_vit", img_size=48)
     file = save(net.state_dict(), tmp_path / "vit.pth")
-    with pytest.raises(ValueError, match=r"holds no ResNet: .*pass its name in timm as `timm`"):
+    with pytest.raises(ValueError, match=r"holds no ResNet: .*pass timm's name for it as `timm`"):
         load_trunk(file)
     with pytest.raises(ValueError, match=r"timm options .* need timm's name for the"):
         load_trunk(file, timm_options={"img_size": 48})

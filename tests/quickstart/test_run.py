@@ -166,7 +166,7 @@ def test_find_data__recognizes_folder_layouts(image_folder, tmp_path):
 
 
 def test_parse__photos_default_to_npid(tmp_path):
-    """At equal time, NPID gains more than PIRL on a few thousand photos (docs/results)."""
+    """In equal time, NPID is often ahead of PIRL on a few thousand photos (docs/results)."""
     assert command.parse(["--data", str(tmp_path)]).method == "npid"
     assert command.parse([]).method == "jigsaw"
 

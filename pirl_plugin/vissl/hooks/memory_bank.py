@@ -45,7 +45,7 @@ class MemoryBankHook(QuietHook):
                 f"least {_FEW_IMAGES}, or published weights (pirl-plugin embed --timm resnet50 "
                 f"--pretrained)."
             )
-        seed_of_rows = loss.seed or 0  # None, unless a configuration or a checkpoint sets it, is 0
+        seed_of_rows = loss.seed or 0  # None, if neither configuration nor checkpoint sets it, is 0
         if loss.seed is None:
             loss.seed = task.config["SEED_VALUE"]
         if num_images != num_rows or loss.seed != seed_of_rows:

@@ -100,7 +100,7 @@ def _recorded(name: str, default: Any = None, *, _root_: DictConfig) -> Any:
             if name in ("mean", "std") and recorded.statistics == UNKNOWN:
                 raise Refused(
                     f"{file} was trained on float views with unknown mean and standard deviation. "
-                    f"Set config.DATA.MEAN and config.DATA.STD, as the views subtract and divide."
+                    f"Set config.DATA.MEAN and config.DATA.STD to what they subtract and divide by."
                 )
             values.append(getattr(recorded, name) if name in recorded.origins else default)
     if any(value != values[0] for value in values):

@@ -25,7 +25,7 @@ def torchrun_local_rank() -> int | None:
 
 
 def follow_torchrun(composed: DictConfig) -> None:
-    """Change a complete configuration to torchrun's nodes, processes and rendezvous, if it runs."""
+    """Under torchrun, put its nodes, processes and rendezvous into a complete configuration."""
     if torchrun_local_rank() is None:
         for name in _NUMBERS_OF_PROCESSES:
             number = os.environ.get(name, "1")
