@@ -145,7 +145,7 @@ class MemoryBank(nn.Module):
         return self.local_index(index), gather(pad(embeddings, (0, 0, 0, missing)))
 
     def _missing(self, index: Tensor) -> int:
-        """Return how many images this rank has fewer than the largest batch on any. Collective.
+        """Return by how many images this rank's batch is smaller than the largest. Collective.
 
         The ranks agree on a replicated bank's largest batch once, because this synchronizes with a
         GPU.
