@@ -53,7 +53,6 @@ class Task(Protocol):
         local_iteration_num: number of completed steps in the current phase.
         max_iteration: number of training steps in the run.
         num_updates: number of training images seen on all ranks.
-        num_batches_per_phase: number of steps in the current phase.
         where: position in the schedule, 0 to 1.
         checkpoint: content of the checkpoint to resume from; None for a new run.
         checkpoint_path: path of that checkpoint.
@@ -95,13 +94,6 @@ class Task(Protocol):
     @property
     def where(self) -> float:
         """The position in the schedule."""
-
-    @property
-    def num_batches_per_phase(self) -> int:
-        """The number of steps in the current phase."""
-
-    def get_global_batchsize(self) -> int:
-        """Return the number of images per step across all ranks."""
 
     def prepare_extraction(self, pin_memory: bool = False) -> None:
         """Build the data sets and the model."""

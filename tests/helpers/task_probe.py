@@ -46,7 +46,7 @@ def compare(task: Any) -> None:
         value = getattr(task, name, None)
         if len(expected) == len(parts) and not isinstance(value, expected):
             differences[name] = f"{type(value).__name__}, expected {annotation}"
-    for name in METHODS - {"loss", "model", "where", "num_batches_per_phase"}:
+    for name in METHODS - {"loss", "model", "where"}:
         if not callable(getattr(task, name, None)):
             differences[name] = "expected a method"
 

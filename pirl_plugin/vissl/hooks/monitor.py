@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
 
 
-def write_scalars(tensorboard: Any, group: str, values: Mapping[str, float], step: int) -> None:
-    """Write values as ``GROUP/NAME`` with VISSL's ``SummaryWriter``; None: not enabled."""
-    if tensorboard is not None:
-        for name, value in values.items():
-            tensorboard.add_scalar(f"{group}/{name.replace(' ', '_')}", value, step)
-
-
 class TestedHook(QuietHook):
     """Records how many test images an accuracy is based on (labeled and readable)."""
 
@@ -54,7 +47,7 @@ class MonitorHook(QuietHook):
     Args:
         every: steps between reports, ``LOG_FREQUENCY``.
         settings: settings from the ``HOOKS.PIRL_MONITOR`` section.
-        tensorboard: see :func:`write_scalars`.
+        tensorboard: VISSL's ``SummaryWriter``; None: not enabled.
         json_lines: VISSL's open ``stdout.json``; None on ranks other than 0.
     """
 
@@ -88,9 +81,7 @@ class MonitorHook(QuietHook):
             visited = sum_over_ranks(visited)
         values["rows visited"] = int(visited) / loss.bank.num_rows
         if rank() == 0:
-            phrases = [f"{name}: {value:.4f}" for name, value in values.items()]
-            logging.info(f"PIRL: {'; '.join(phrases)}")
-            write_scalars(self._tensorboard, "PIRL", values, loss.step)
+            self._report("PIRL", values, loss.step)
 
     def on_phase_end(self, task: Task) -> None:
         """Measure every ``settings.every`` epochs. Collective."""
@@ -103,18 +94,11 @@ class MonitorHook(QuietHook):
         sample = bank.lookup(rows.to(bank.rows.device))
         if rank() == 0:
             labels, groups = read_labels(task.datasets["train"], rows)
-            self._report(task, measure_bank(sample, labels, settings.k, groups), len(rows))
+            self._report_measures(task, measure_bank(sample, labels, settings.k, groups))
 
-    def _report(self, task: Task, measured: Mapping[str, Measure], num_rows: int) -> None:
-        """Write the measures of some rows, and warn about a collapse."""
+    def _report_measures(self, task: Task, measured: Mapping[str, Measure]) -> None:
+        """Write an epoch's measures, and warn about a collapse."""
         epoch = task.train_phase_idx
-        rows = f"{num_rows:,} of {task.loss.bank.num_rows:,} rows"
-        phrases = []
-        scalars: dict[str, float] = {}
-        for name, (value, chance) in measured.items():
-            phrases.append(f"{name}: {value:.4g} (chance: {chance:.4g})")
-            scalars |= {name: value, f"{name} chance": chance}
-        logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(phrases)}")
         # The first keys match VISSL's own lines, for programs that read every line.
         line: dict[str, Any] = {
             "Rank": 0,
@@ -126,10 +110,22 @@ class MonitorHook(QuietHook):
         if self._json_lines is not None:
             self._json_lines.write(json.dumps(line) + "\n")
             self._json_lines.flush()
-        write_scalars(self._tensorboard, "PIRL_monitor", scalars, task.loss.step)
+        values = {}
+        for name, (value, chance) in measured.items():
+            values |= {name: value, f"{name} chance": chance}
+        self._report(f"PIRL monitor, epoch {epoch}", values, task.loss.step)
         warning = collapse(measured)
         if warning:
             logging.warning(f"PIRL monitor, epoch {epoch}: {warning}")
+
+    def _report(self, title: str, values: Mapping[str, float], step: int) -> None:
+        """Write values to the log and, as ``GROUP/NAME``, to TensorBoard."""
+        phrases = [f"{name}: {value:.4g}" for name, value in values.items()]
+        logging.info(f"{title}: {'; '.join(phrases)}")
+        if self._tensorboard is not None:
+            group = title.partition(",")[0]
+            for name, value in values.items():
+                self._tensorboard.add_scalar(f"{group}/{name}".replace(" ", "_"), value, step)
 
 
 def read_labels(data: Any, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
