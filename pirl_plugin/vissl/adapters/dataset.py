@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from vissl import data as host_data
 from vissl.data.data_helper import balanced_sub_sampling, unbalanced_sub_sampling
-from vissl.data.dataset_catalog import VisslDatasetCatalog
+from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 from vissl.data.ssl_dataset import GenericSSLDataset
 from vissl.data.ssl_transforms import get_transform
 
-from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.classes import NO_CLASS, join_classes
 from pirl_plugin.images.names import SOURCES
+from pirl_plugin.images.paper_datasets import NumberedSource
 from pirl_plugin.images.reading import RGB
 from pirl_plugin.system.failures import Refused, check, check_name
 from pirl_plugin.system.files import digest_of
-from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
+from pirl_plugin.vissl.adapters.images import PIRLDiskDataset, open_split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,13 +53,28 @@ class PIRLDataset(GenericSSLDataset):
         )
         self.disk: PIRLDiskDataset = self.data_objs[0]
         if self.label_sources:
-            self._set_labels(self.disk.get_labels())
+            self._set_labels(self._read_labels())
+
+    def _read_labels(self) -> NDArray[np.int64]:
+        """Return labels, int64 ``(N,)``, −1: unlabeled; or ``(N, classes)`` for VOC07.
+
+        Raises:
+            NoLabels: the source has no labels.
+            Refused: a test image has a class that no training image has.
+        """
+        source = self.disk.source
+        if self.split == "TRAIN" or isinstance(source, NumberedSource):
+            return source.labels()
+        # Number test classes as in training.
+        (path,), _ = get_data_files("TRAIN", self.cfg.DATA)
+        training = open_split(self.cfg, self.cfg.DATA.TRAIN.DATA_SOURCES[0], path, "TRAIN")
+        return join_classes(training.classes, source.named_classes, self.disk.path)
 
     def _set_labels(self, labels: NDArray[np.int64]) -> None:
         """Set the labels, which VISSL reads later, and only from files and its own sources.
 
         Args:
-            labels: int64 ``(N,)``, −1: unlabeled; or ``(N, classes)``.
+            labels: see :meth:`_read_labels`.
         """
         self.label_objs = [labels]
         self.labels_init = True

@@ -7,18 +7,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from classy_vision.dataset.transforms import ClassyTransform
-from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images import names
-from pirl_plugin.images.classes import join_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.opening import open_named
-from pirl_plugin.images.paper_datasets import NumberedSource
 from pirl_plugin.images.reading import RGB, Reading
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.views.base import ImageViews, Views
@@ -77,12 +73,10 @@ class PIRLDiskDataset:
         options = cfg["DATA"][split]
         transforms = options.get("TRANSFORMS") or [{}]
         self.path = path
-        self._cfg = cfg
-        self._split = split
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
-        self.source = _open(cfg, data_source, path, split)
+        self.source = open_split(cfg, data_source, path, split)
         self.reading = Reading(RGB, bool(cfg["DATA"].get("RGB")), options.get("NODATA"))
         self._size = size_of_transforms(transforms) or 224
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
@@ -102,21 +96,6 @@ class PIRLDiskDataset:
         """Return the paths of all images, in order."""
         return self.source.paths()
 
-    def get_labels(self) -> NDArray[np.int64]:
-        """Return one label per image, int64 (N,), or (N, classes) for VOC07.
-
-        A label is an index into the training images' class names; −1 marks an unlabeled image.
-
-        Raises:
-            NoLabels: the source has no labels.
-            ValueError: a test image has a class that no training image has.
-        """
-        names_of_training = training_classes(self._cfg) if self._split == "TEST" else None
-        if names_of_training is None:
-            return self.source.labels()
-        # Number test classes as in training.
-        return join_classes(names_of_training, self.source.named_classes, self.path)
-
     def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image | torch.Tensor, bool]:
         """Read and decode one image.
 
@@ -135,7 +114,7 @@ class PIRLDiskDataset:
         return pixels.float() / pixel_type.white, is_valid
 
 
-def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:
+def open_split(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:
     """Open a split's source, with the split's own options."""
     options = cfg["DATA"][split]
     keys = ("IMAGE_COLUMN", "LABEL_COLUMN", "GROUP_COLUMN", "PATTERN")
@@ -147,25 +126,6 @@ def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> Im
         new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
         columns=Columns(*map(options.get, keys)),
     )
-
-
-def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
-    """Return the class names in the training images.
-
-    Returns None if the labels come from another source or are numbers (VOC07, iNaturalist).
-
-    Raises:
-        NoLabels: the training images have no labels.
-    """
-    from vissl.data.dataset_catalog import get_data_files
-
-    options = cfg["DATA"]["TRAIN"]
-    if not set(options.get("LABEL_SOURCES") or []) & set(names.SOURCES):
-        return None
-    (data_source,) = options["DATA_SOURCES"]
-    (path,), _ = get_data_files("TRAIN", cfg["DATA"])
-    source = _open(cfg, data_source, path, "TRAIN")
-    return None if isinstance(source, NumberedSource) else source.classes
 
 
 class PIRLTransform(ClassyTransform):

@@ -110,7 +110,7 @@ class MonitorHook(QuietHook):
         if self._json_lines is not None:
             self._json_lines.write(json.dumps(line) + "\n")
             self._json_lines.flush()
-        values = {}
+        values: dict[str, float] = {}
         for name, (value, chance) in measured.items():
             values |= {name: value, f"{name} chance": chance}
         self._report(f"PIRL monitor, epoch {epoch}", values, task.loss.step)
@@ -142,11 +142,12 @@ def read_labels(data: Any, rows: Tensor) -> tuple[Tensor | None, Tensor | None]:
     # VISSL draws DATA_LIMIT images when it reads the first one.
     if data.data_limit >= 0:
         return None, None
-    groups = data.disk.source.groups()
+    source = data.disk.source
+    groups = source.groups()
     if groups is not None:
         groups = torch.from_numpy(groups)[rows]
     try:
-        labels = torch.from_numpy(data.disk.get_labels())
+        labels = torch.from_numpy(source.labels())
     except ValueError:  # it has none
         return None, groups
     return labels[rows] if labels.ndim == 1 else None, groups

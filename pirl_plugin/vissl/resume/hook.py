@@ -125,8 +125,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             # The run may have been killed before linking this checkpoint.
             link_checkpoint(folder / resumed.name)
         self._record = make_checkpoint_record(self._config, identities, section)
-        images = task.images
-        network = network_config_of(task.model).with_values_of(images, images.origins)
+        network = network_config_of(task.model).with_values_of(task.images)
         self._record[NETWORK] = network.to_dict()
         remove_unfinished(folder)
         self._folder = RunFolder(folder, self.keep, section.get(_SAVED, {}))

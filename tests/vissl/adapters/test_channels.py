@@ -97,7 +97,7 @@ def test_resumed_run__uses_statistics_from_checkpoint(tmp_path):
     data = save_arrays(tmp_path, 2, np.float32)
     config, _, images = opened(data, QUICK)
     trunk = WideResNet(10, 0.5, in_channels=2)
-    trunk.network_config = trunk.network_config.with_values_of(images, images.origins)
+    trunk.network_config = trunk.network_config.with_values_of(images)
     save_trunk(trunk, tmp_path / "checkpoint.torch")
     for path in (data / "train").rglob("*.npy"):
         np.save(path, np.load(path) + 7)
@@ -142,7 +142,7 @@ def test_pattern__is_followed_by_both_splits(tmp_path):
     for split, count in (("train", 16), ("test", 4)):
         source = datasets[split].disk.source
         assert (len(source), source.channel_names) == (count, ("B0", "B1"))
-        assert datasets[split].disk.get_labels().tolist() == [0] * (count // 2) + [1] * (count // 2)
+        assert datasets[split].label_objs[0].tolist() == [0] * (count // 2) + [1] * (count // 2)
     labels, groups = read_labels(datasets["train"], torch.tensor([0, 8, 1]))
     assert labels.tolist() == [0, 1, 0]
     assert groups[0] == groups[1] != groups[2]

@@ -3,12 +3,13 @@
 import pytest
 import torch
 from PIL import Image
-from vissl.config import AttrDict
 
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.vissl.adapters import images as data_adapters
+from pirl_plugin.vissl.adapters.dataset import open_datasets
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset, pirl_collator
+from tests.helpers.configs import compose
 from tests.helpers.kinds import KINDS, gray, write_kind
 
 
@@ -53,21 +54,14 @@ SOURCE_OF_KIND = {
 
 
 def of_kind(kind, root, split):
-    """Return a split of labeled data as VISSL opens it."""
+    """Return a split of labeled data as a run opens it."""
     source, *places = SOURCE_OF_KIND[kind]
-    paths = dict(zip(("TRAIN", "TEST"), [str(root / place) for place in places], strict=True))
-    data = {
-        name: {
-            "DATA_SOURCES": [source],
-            "LABEL_SOURCES": [source],
-            "DATASET_NAMES": ["pirl_own"],
-            "DATA_PATHS": [path],
-            "LABEL_PATHS": [],
-            "COPY_TO_LOCAL_DISK": False,
-        }
-        for name, path in paths.items()
-    }
-    return PIRLDiskDataset(AttrDict({"DATA": data}), source, paths[split], split)
+    paths = [f"config.DATA.{name}.DATA_PATHS=[nowhere]" for name in ("TRAIN", "TEST")]
+    config = compose("config=benchmark/pirl/quick_linear", *paths)
+    for name, place in zip(("TRAIN", "TEST"), places, strict=True):
+        sources = {"DATA_SOURCES": [source], "LABEL_SOURCES": [source]}
+        config.DATA[name].update(DATA_PATHS=[str(root / place)], **sources)
+    return open_datasets(config, [split])[split.lower()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,5 +70,6 @@ def test_test_labels__are_indices_of_training_classes(kind, tmp_path):
     write_kind(kind, tmp_path, {"train": train, "val": [("b", gray(4)), ("c", gray(5))]})
     for split, label_of_level in (("TRAIN", {1: 0, 2: 1, 3: 2}), ("TEST", {4: 1, 5: 2})):
         data = of_kind(kind, tmp_path, split)
-        levels = [int(data.source[row][0][0, 0, 0]) for row in range(len(data))]
-        assert dict(zip(levels, data.get_labels().tolist(), strict=True)) == label_of_level
+        levels = [int(data.disk.source[row][0][0, 0, 0]) for row in range(len(data))]
+        labels = [int(data[row]["label"][0]) for row in range(len(data))]
+        assert dict(zip(levels, labels, strict=True)) == label_of_level

@@ -35,9 +35,8 @@ class Lines:
 
 
 def make_task(loss):
-    groups = SimpleNamespace(groups=lambda: None)
-    disk = SimpleNamespace(get_labels=lambda: LABELS, source=groups)
-    attributes = {"data_limit": -1, "disk": disk}
+    source = SimpleNamespace(groups=lambda: None, labels=lambda: LABELS)
+    attributes = {"data_limit": -1, "disk": SimpleNamespace(source=source)}
     data = type("Data", (list,), attributes)([None] * ROWS)
     return FakeTask(loss=loss, train=True, datasets={"train": data}, iteration=0, train_phase_idx=0)
 
@@ -158,7 +157,7 @@ def test_labels__come_from_the_data_if_available():
     data = make_task(make_loss()).datasets["train"]
     rows = torch.tensor([0, 20, 40])
     assert read_labels(data, rows)[0].tolist() == [0, 1, 2]
-    data.disk.get_labels = lambda: np.zeros((ROWS, 3))  # several classes per image
+    data.disk.source.labels = lambda: np.zeros((ROWS, 3))  # several classes per image
     assert read_labels(data, rows) == (None, None)
 
 
