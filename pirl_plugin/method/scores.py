@@ -92,22 +92,23 @@ class BankScores:
         if is_shared or self.queries.dtype != torch.float32:
             kernels = None  # one matrix product serves a shared draw; Triton's kernels are float32
         size = self._block_size(gathers_rows=not is_shared and kernels is None)
-        if kernels is None:
-            num_rows = count if is_shared else size * count
-            buffer = self.queries.new_empty(num_rows, dim)  # for the rows of all blocks
         if is_shared:
-            rows = gather_rows(self.table, self.drawn[0], buffer)[None]  # 1×N×D
+            rows = self.table[self.drawn[0]].to(self.queries.dtype)  # N×D
+        elif kernels is None:
+            buffer = self.queries.new_empty(size * count, dim)  # for each block's rows
         for start in range(0, batch, size):
             images = slice(start, start + size)
             drawn = self.drawn[images]
             if kernels:
                 score = partial(kernels.score_drawn, self.table, drawn)
                 yield images, score, partial(kernels.sum_drawn, self.table, drawn)
-                continue
-            if not is_shared:
+            elif is_shared:
+                score = partial(torch.matmul, other=rows.T)
+                yield images, score, partial(torch.matmul, other=rows)
+            else:
                 gathered = gather_rows(self.table, drawn.reshape(-1), buffer[: drawn.numel()])
                 rows = gathered.view(-1, count, dim)  # b×N×D
-            yield images, partial(score_rows, rows), partial(sum_rows, rows)
+                yield images, partial(score_rows, rows), partial(sum_rows, rows)
 
     def _block_size(self, gathers_rows: bool) -> int:
         """Return the number of images per block, whose rows or scores fit in ``_MOST_BYTES``."""
@@ -196,14 +197,12 @@ def score_rows(rows: Tensor, queries: Tensor) -> Tensor:
     """Return scores between each image's queries and rows, ``queries @ rows.mT``.
 
     Args:
-        rows: ``(B, N, D)``, contiguous, float32 or float64; ``(1, N, D)`` for all images.
+        rows: ``(B, N, D)``, contiguous, float32 or float64.
         queries: ``(B, T, D)``, same dtype.
 
     Returns:
         ``(B, T, N)``.
     """
-    if len(rows) < len(queries):
-        return queries @ rows[0].T
     if rows.device.type != "cpu":
         return queries @ rows.mT
     scores = rows.new_empty(*queries.shape[:2], rows.shape[1])
@@ -215,14 +214,12 @@ def sum_rows(rows: Tensor, weights: Tensor) -> Tensor:
     """Return weighted sums over each image's rows, ``weights @ rows``.
 
     Args:
-        rows: ``(B, N, D)``, contiguous, float32 or float64; ``(1, N, D)`` for all images.
+        rows: ``(B, N, D)``, contiguous, float32 or float64.
         weights: ``(B, T, N)``, same dtype.
 
     Returns:
         ``(B, T, D)``.
     """
-    if len(rows) < len(weights):
-        return weights @ rows[0]
     if rows.device.type != "cpu":
         return sum_in_parts(rows, weights)
     sums = rows.new_zeros(*weights.shape[:2], rows.shape[2])

@@ -239,21 +239,8 @@ def locked_file(path: Path, key: str) -> Iterator[None]:
         Refused: another process holds the lock.
     """
     lock_path = path.with_name(f".{path.name}{LOCK}")
-    while True:
-        with _lock(lock_path, path, key) as lock:
-            # The previous process may have removed this file after it was opened here.
-            if not _is_same_file(lock, lock_path):
-                continue
-            with removed_at_end(lock_path):  # while locked, so no other process has it
-                yield
-            return
-
-
-def _is_same_file(lock: IO[str], path: Path) -> bool:
-    try:
-        return os.path.samefile(lock.fileno(), path)
-    except FileNotFoundError:
-        return False
+    with _lock(lock_path, path, key), removed_at_end(lock_path):  # while no other process has it
+        yield
 
 
 @contextmanager
@@ -265,7 +252,10 @@ def _lock(lock_path: Path, path: Path, key: str) -> Iterator[IO[str]]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Another process may have removed this file after it was opened here.
+            if not os.path.samefile(lock.fileno(), lock_path):
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError):
             raise Refused(
                 f"{key} = {path}: another process is writing to it. Wait for it, stop it, or "
                 f"choose another path."
