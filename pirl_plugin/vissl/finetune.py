@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import locked
-from pirl_plugin.system.processes import own_command
-from pirl_plugin.system.watcher import run_command
-from pirl_plugin.vissl.host_config import require_host
-from pirl_plugin.vissl.run import labeled_run
+from pirl_plugin.vissl.host_config import quoted, require_host
+
+if TYPE_CHECKING:
+    from pirl_plugin.evaluation.request import Request
+    from pirl_plugin.images.labeled import LabeledImages
+    from pirl_plugin.models.trunks import AnyTrunk
 
 _EPOCHS = 30
 _STEPS = 1000  # at least
@@ -40,28 +46,18 @@ def main(argv: list[str]) -> int:
     print(_UNCHECKED, flush=True)
     num_labeled = int((images.train_labels != NO_CLASS).sum())
     overrides = [
-        *labeled_run.network_overrides(trunk),
+        *network_overrides(trunk),
         *length_overrides(num_labeled, request.batch),
-        *labeled_run.run_overrides(request, options.out, options.overrides, trunk, images),
+        *run_overrides(request, options.out, options.overrides, trunk, images),
     ]
-    status = train_command.main(overrides)
-    if status != 0:
-        return status
+    train_command.main(overrides)
     (top1,) = final_accuracy(options.out).values()
     print(f"Fine-tuned: top-1 {top1:.2f} % of {num_tested(options.out):,} test images")
-    accuracies = {"fine-tuned": top1}
-    if options.scratch:
-        status = _train_from_scratch(options.out / "scratch", overrides)
-        if status != 0:
-            return status
-        (scratch_top1,) = final_accuracy(options.out / "scratch").values()
-        print(f"From random weights: top-1 {scratch_top1:.2f} %; fine-tuned: {top1:.2f} %")
-        accuracies["from random weights"] = scratch_top1
     with locked(options.out, "--out"):
         tuned, classifier = save_classifier(options.out, images.classes)
     if report is not None:
         drawn = drawn_images(images, options.out)
-        write_report(report, request, drawn, accuracies, trunk, tuned, classifier)
+        write_report(report, request, drawn, top1, trunk, tuned, classifier)
     return 0
 
 
@@ -88,22 +84,91 @@ def length_overrides(num_images: int, batch: int = _BATCH) -> list[str]:
     ]
 
 
-def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
-    """Run the same training from random weights, and return its exit status."""
-    print("Training the same network from random weights:", flush=True)
-    from_random = [
-        "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=",
-        f"config.CHECKPOINT.DIR={folder}",
+def run_overrides(
+    request: Request, folder: Path, own: Sequence[str], trunk: AnyTrunk, images: LabeledImages
+) -> list[str]:
+    """Return a run's overrides: weights, images, machine, the user's own, and the folder.
+
+    VISSL finds the trunk in the checkpoint by itself, unless options select it: then the trunk is
+    saved in the run's folder.
+    """
+    from pirl_plugin.checkpoints.write import save_trunk
+
+    weights = request.checkpoint
+    if request.trunk is not None or request.timm:
+        weights = folder / "trunk.torch"
+        with locked(folder, "--out"):
+            save_trunk(trunk, weights)
+    # Images and classes for both splits.
+    overrides = []
+    for split, source in (("TRAIN", images.train), ("TEST", images.test)):
+        overrides += [
+            f"config.DATA.{split}.DATA_PATHS=[{source.path}]",
+            f"config.DATA.{split}.DATA_SOURCES=[{source.registered_name}]",
+            f"config.DATA.{split}.LABEL_SOURCES=[{source.registered_name}]",
+            f"config.DATA.{split}.BATCHSIZE_PER_REPLICA={request.batch}",
+        ]
+    keys = ["image_column", "label_column"]
+    if images.held_out_of is None:  # lists of held-out images need neither
+        keys += ["group_column", "pattern"]
+    for key in keys:  # also for the test images
+        value = getattr(request, key)
+        if value is not None:
+            overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(value)}")
+    if request.rgb:
+        overrides.append("+config.DATA.RGB=true")
+    # The classifier, the image size and normalization for the trunk, and the folder.
+    config = trunk.network_config
+    if config.nodata is not None:
+        overrides.append(f"config.DATA.TRAIN.NODATA={config.nodata}")
+    overrides += [
+        f"config.MODEL.HEAD.NUM_CLASSES={len(images.classes)}",
+        f"config.DATA.TRAIN.CROP_SIZE={config.size}",
+        f"config.DATA.MEAN={list(config.mean)}",
+        f"config.DATA.STD={list(config.std)}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={weights}",
     ]
-    # In another process, because VISSL cannot run twice in one.
-    return run_command(own_command("train", *overrides, *from_random))
+    for override in own:
+        if override.lstrip("+").startswith("config.CHECKPOINT.DIR="):
+            raise Refused(f"{override}: set the folder with --out.")
+    if not any("pirl/machines=" in override for override in own):
+        machine = "cpu" if arguments.usable_device(request.device) == "cpu" else "1gpu"
+        overrides.append(f"+config/pirl/machines={machine}")
+    if request.workers is not None:
+        overrides.append(f"config.DATA.NUM_DATALOADER_WORKERS={request.workers}")
+    # The accuracies are read from this folder, whatever the user's overrides are.
+    return [*overrides, *own, f"config.CHECKPOINT.DIR={folder}"]
+
+
+def network_overrides(trunk: AnyTrunk) -> list[str]:
+    """Return the overrides for fine-tuning a trunk."""
+    network = trunk.network_config
+    values: dict[str, Any] = {}
+    if network.architecture == "pirl_resnet":
+        overlay = "resnet18"
+        section = "PIRL_RESNET"
+        for name, value in network.options.items():
+            values["WIDTH_MULTIPLIER" if name == "width" else name.upper()] = value
+    else:
+        overlay = "timm"
+        section = "PIRL_TIMM"
+        values["NAME"] = network.architecture
+        for name, value in network.options.items():
+            values[f"OPTIONS.{name}"] = value
+    return [
+        "config=benchmark/pirl/finetune",
+        f"+config/pirl/finetune={overlay}",
+        f"config.MODEL.HEAD.IN_DIM={trunk.num_features}",
+        # JSON numbers, booleans, lists and quoted strings are also valid in Hydra's grammar.
+        *(f"++config.MODEL.TRUNK.{section}.{key}={json.dumps(values[key])}" for key in values),
+    ]
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = arguments.command_parser(
         "finetune",
         "Fine-tune all layers of a checkpoint, and a linear classifier, on labeled images.",
-        "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
+        "--checkpoint runs/mine/checkpoint.torch --data DIR",
         arguments.LABELED_DATA,
         arguments.FEATURES,
         weights=arguments.WEIGHTS,
@@ -113,7 +178,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     out = "folder for the run (default: %(default)s)"
     add("--out", type=arguments.output_folder, default="runs/finetune", help=out)
-    add("--scratch", action="store_true", help="also train the same network from random weights")
     overrides = "overrides, as in pirl-plugin train"
     add("overrides", nargs="*", metavar="KEY=VALUE", help=overrides)
     return arguments.parse_labeled(parser, argv)

@@ -30,7 +30,7 @@ def arguments(command, checkpoint, data, out, ranks=2):
         "knn": [*network, *small, "--out", str(out)],
         "embed": [*network[:3], str(data / "train"), *small, "--out", str(out / "features.npz")],
         "linear": [*labeled, "--workers", "1"],
-        "finetune": [*labeled, "--scratch", *one_epoch],
+        "finetune": [*labeled, *one_epoch],
         "export": [*trunk_file, "--to", "torchvision"],
         "prepare": [str(data), str(out), "--workers", "1"],
         "configs": ["pretrain/pirl/quick_jigsaw"],

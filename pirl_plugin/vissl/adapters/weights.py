@@ -69,15 +69,13 @@ def _checked(
         name.removeprefix("base_model."): value
         for name, value in select_prefix(model.state_dict(), "trunk.").items()
     }
-    for name in trunk_of_file.keys() & trunk_of_model.keys():
-        if "pos_embedding" in name:  # VISSL interpolates them
-            trunk_of_model[name] = trunk_of_file[name]
+    other_parts = [*skip_layers, "pos_embedding"]  # VISSL interpolates these
 
     def loaded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {
             name: tensor
             for name, tensor in state.items()
-            if not any(part in name for part in skip_layers)
+            if not any(part in name for part in other_parts)
         }
 
     if mismatch := compare(loaded(trunk_of_model), loaded(trunk_of_file)):

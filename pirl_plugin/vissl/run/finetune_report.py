@@ -62,7 +62,7 @@ def write_report(
     report: Report,
     request: Request,
     images: LabeledImages,
-    accuracies: dict[str, float],
+    top1: float,
     trunk: AnyTrunk,
     tuned: AnyTrunk,
     classifier: Classifier,
@@ -73,7 +73,7 @@ def write_report(
         report: the page.
         request: how to compute.
         images: the images that the run trained on, and the test images.
-        accuracies: name → top-1 on the test images, percent; the run's own is first.
+        top1: the run's accuracy on the test images, percent.
         trunk: the network before the run, on the device to use.
         tuned: the network after the run.
         classifier: the classifier on ``tuned``.
@@ -83,10 +83,8 @@ def write_report(
     print(f"Frozen, a logistic regression on {frozen.chosen}: top-1 {frozen_top1:.2f} %")
     measured = frozen.measured
     test_rows = measured.rows[measured.num_train :].tolist()
-    bars = [
-        Accuracy(name, top1, len(test_rows))
-        for name, top1 in {**accuracies, f"frozen, {frozen.chosen}": frozen_top1}.items()
-    ]
+    accuracy = Accuracy("fine-tuned", top1, len(test_rows))
+    frozen_accuracy = Accuracy(f"frozen, {frozen.chosen}", frozen_top1, len(test_rows))
     device = next(trunk.parameters()).device
     tuned = tuned.to(device)
     batches = compute_features(
@@ -107,8 +105,8 @@ def write_report(
         title="Fine-tuning, and a classifier on frozen features",
         images=page_images,
         measured=measured,
-        accuracy=bars[0],
-        charts={"": bars},
+        accuracy=accuracy,
+        charts={"": [accuracy, frozen_accuracy]},
         confusion=page_images.confusion,
         mistakes_text="Of the fine-tuned network.",
     )
