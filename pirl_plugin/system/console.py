@@ -111,8 +111,7 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
     _before: int = 0  # images that were done before it began
     _done: int = 0
-    _written: float = 0.0
-    _pause_s: float = 0.0  # until the next line
+    _due: float = 0.0  # time of the next line
     _open: bool = False
 
     def begin(self, total: int, done: int) -> None:
@@ -131,9 +130,8 @@ class Progress:
         """
         self._done += count
         now = time.monotonic()
-        if self._done < self.total and now - self._written < self._pause_s:
+        if self._done < self.total and now < self._due:
             return
-        self._written = now
         per_second = (self._done - self._before) / max(now - self.began, 1e-9)
         seconds_left = (self.total - self._done) / max(per_second, 1e-9)
         text = (
@@ -141,7 +139,7 @@ class Progress:
             f"{span(seconds_left)} left  {state()}"
         ).rstrip()
         self._open = bool(getattr(sys, self.stream).isatty())
-        self._pause_s = 0.5 if self._open else 30.0
+        self._due = now + (0.5 if self._open else 30.0)
         if self._open:
             width = shutil.get_terminal_size().columns - 1
             put(f"\r{text[:width]:{width}}", self.stream)

@@ -157,7 +157,7 @@ def sentence(error: BaseException, spell: Callable[[str], str] | None = None) ->
     return f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
-def record(text: str, details: str, folder: Path | None) -> str | None:
+def record(text: str, details: str, folder: Path | None) -> str:
     """Append a failure to ``failure.txt``.
 
     Earlier entries stay, because torchrun restarts a failed run in the same folder.
@@ -168,8 +168,7 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
         folder: the run's folder; None for a new temporary folder.
 
     Returns:
-        The sentence as written, which names the file if there are details; None if the file could
-        not be written.
+        The sentence, which names the file if there are details and they could be written.
     """
     try:
         path = (folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))) / FAILURE_FILE
@@ -180,7 +179,7 @@ def record(text: str, details: str, folder: Path | None) -> str | None:
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{now}\n{written}\n{details}\n")
     except OSError:  # such as a full disk; the sentence matters more
-        return None
+        return text
     return written
 
 
@@ -211,7 +210,7 @@ def in_one_sentence(
         text = f"{PREFIX}{sentence(error, spell)}"
         details = details_of(error)
         if folder is not None or details:
-            text = record(text, details, folder) or text
+            text = record(text, details, folder)
         raise SystemExit(text) from None
 
 

@@ -133,7 +133,7 @@ class Watcher:
             text = f"{PREFIX}{sentence}"
             frame = sys._current_frames()[threading.main_thread().ident or 0]
             stack = "Main thread's stack:\n" + "".join(traceback.format_stack(frame))
-            self.end_process(record(text, stack, self.folder) or text, 1)
+            self.end_process(record(text, stack, self.folder), 1)
 
     def end_process(self, text: str, status: int) -> None:
         """Print a sentence, and end this process and its children at once, from any thread."""

@@ -227,7 +227,7 @@ def _run_rank(
             if not failures.is_refusal(error) and num_ranks(config) > 1:
                 text = f"rank {rank}: {text}"
             text = f"{failures.PREFIX}{text}"
-            text = failures.record(text, failures.details_of(error), folder) or text
+            text = failures.record(text, failures.details_of(error), folder)
             if launcher is None:
                 raise SystemExit(text) from None
             _send(launcher, Failure(text, is_consequence))

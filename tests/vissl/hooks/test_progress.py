@@ -77,7 +77,7 @@ def clock(monkeypatch):
     """A clock moved by the test; a step may be shown once per 30 s."""
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr(PROGRESS, "_written", 0.0)  # was set by another test's clock
+    monkeypatch.setattr(PROGRESS, "_due", 0.0)  # was set by another test's clock
     return now
 
 
