@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
@@ -55,7 +54,7 @@ def open_source(images: Any, *, columns: Columns = BY_NAME) -> ImageSource:
 
     Args:
         images: a folder (with images, with tars, or saved by Hugging Face), a file that lists
-            images, Parquet files (one, or a pattern), a list of folders or images, a map-style data
+            images, Parquet files (one, or a pattern), a list of images, a map-style data
             set, or a source.
         columns: columns in tables and data sets, or a pattern for a folder.
 
@@ -140,12 +139,9 @@ def open_named(
     raise Refused(f"data source {name!r}: expected one of {', '.join(SOURCES)}")
 
 
-def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
-    """Open a list of folders or images."""
-    images: Iterable[str] = map(os.fspath, paths)
-    if any(map(os.path.isdir, paths[:8])):
-        images = chain.from_iterable(FolderSource(folder).paths() for folder in images)
-    return ImageSource("the list", map(Entry, images), root="")
+def _source_of_paths(paths: Iterable[str | os.PathLike[str]]) -> ImageSource:
+    """Open a list of images."""
+    return ImageSource("the list", (Entry(os.fspath(path)) for path in paths), root="")
 
 
 def _infer_source(path: str) -> tuple[str, str]:
