@@ -118,8 +118,10 @@ class FileListSource(ImageSource):
         classes = super()._find_classes()
         label_of_path: dict[str, int] = {}
         for path, label in zip(self.paths(), classes.indices.tolist(), strict=True):
+            if label == NO_CLASS:
+                continue
             first = label_of_path.setdefault(os.path.normpath(path), label)
-            if first != label and NO_CLASS not in (first, label):
+            if first != label:
                 raise NoLabels(
                     f"{self.path}: {path} has two labels, {classes.names[first]} and "
                     f"{classes.names[label]}. Keep one row per image."

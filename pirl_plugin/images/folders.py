@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -65,6 +64,7 @@ class FolderSource(ImageSource):
     kind = "folder"
     registered_name = DISK_FOLDER
     label_hint = "Make one folder per class, or pass a list with labels."
+    folders_are_labels = True
 
     def __init__(
         self,
@@ -87,10 +87,8 @@ class FolderSource(ImageSource):
             counts = warn_skipped(folder, skipped)
             if not names:
                 raise Refused(f"{folder} contains no images, only {counts}")
-        order = natural_order({entry.label for entry in entries if entry.label})
-        if not order:
-            entries, order = label_by_folder(entries)
-        super().__init__(folder, entries, class_order=order)
+        labels = {entry.label for entry in entries if entry.label}
+        super().__init__(folder, entries, class_order=natural_order(labels))
         if self.channel_names:
             warn_once(f"{folder}: channels {' '.join(self.channel_names)}")
 
@@ -120,22 +118,6 @@ def _check_folder(folder: str, all_splits: bool) -> None:
     if splits is not None and not all_splits:
         train, test = splits
         raise Refused(f"{folder} holds {train.name} and {test.name}. Pass one, such as {train}.")
-
-
-def label_by_folder(entries: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
-    """Label images by the first folder in their paths; those without a folder are unlabeled.
-
-    Returns:
-        The labeled images, and the folders in order.
-    """
-    labeled = []
-    folders = set()
-    for entry in entries:
-        folder, separator, _ = entry.image.partition(os.sep)
-        if separator:
-            folders.add(folder)
-        labeled.append(entry._replace(label=sys.intern(folder) if separator else None))
-    return labeled, sorted(folders)
 
 
 def warn_skipped(path: str, skipped: Counter[str]) -> str:

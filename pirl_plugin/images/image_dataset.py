@@ -34,7 +34,8 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
     Args:
         source: a folder of images, with or without subfolders; a file that lists images; a list of
-            paths; or any map-style data set. Items are PIL images, arrays (H, W, C) or tensors (C, H, W) of any real type, or tuples or dictionaries that contain one.
+            paths; or any map-style data set. Items are PIL images, arrays (H, W, C) or tensors
+            (C, H, W) of any real type, or tuples or dictionaries that contain one.
         views: ``JigsawViews()`` or similar, or any function that takes a PIL image, such as a
             torchvision transform, or a PIL image and a numpy generator. It gets the image at full
             size, and returns a dictionary of tensors, or one tensor, which is then named

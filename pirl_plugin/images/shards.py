@@ -23,7 +23,6 @@ from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import (
     ARRAY_EXTENSION,
     IMAGE_EXTENSIONS,
-    label_by_folder,
     warn_skipped,
 )
 from pirl_plugin.images.names import DISK_FOLDER, DISK_SHARDS
@@ -52,6 +51,7 @@ class ShardSource(ImageSource):
     kind = "tars"
     registered_name = DISK_SHARDS
     label_hint = "Add class folders, or a KEY.cls for KEY.jpg."
+    folders_are_labels = True
 
     def __init__(self, path: str | os.PathLike[str], columns: Columns = BY_NAME) -> None:
         folder = Path(path)
@@ -77,10 +77,7 @@ class ShardSource(ImageSource):
         if skipped:
             warn_skipped(os.fspath(path), skipped)
         self._locations = np.array(locations, np.int64)
-        order: list[str] = []
-        if all(entry.label is None for entry in entries):
-            entries, order = label_by_folder(entries)
-        super().__init__(path, entries, class_order=order)
+        super().__init__(path, entries)
 
     def read(self, row: int) -> bytes:
         """Return an image's content.

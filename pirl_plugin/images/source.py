@@ -69,6 +69,8 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
     """How to label the images, for messages: a sentence."""
     missing_labels: Container[str] = ()
     """Labels, in lower case, that mark an image as unlabeled."""
+    folders_are_labels = False
+    """Whether images without labels are labeled by the first folder in their paths."""
 
     def __init__(
         self,
@@ -304,9 +306,15 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     def _find_classes(self) -> Classes:
         """Return the classes; a subclass may read the labels here, rather than with the images."""
-        if all(label is None for label in self._labels):
+        labels = self._labels
+        order = self._class_order
+        if self.folders_are_labels and not any(labels):
+            paths = map(os.fsdecode, self._images)
+            labels = [path.split(os.sep)[0] if os.sep in path else None for path in paths]
+            order = sorted(set(filter(None, labels)))
+        if all(label is None for label in labels):
             raise NoLabels(f"{self.path} has no labels. {self.label_hint}".strip())
-        return name_classes(self._labels, self._class_order, self.path, self.missing_labels)
+        return name_classes(labels, order, self.path, self.missing_labels)
 
     @property
     def classes(self) -> list[str]:
