@@ -34,12 +34,10 @@ class Classes(NamedTuple):
     Attributes:
         names: class names that occur, in order.
         indices: int64 ``(N,)``: an index into ``names`` for each image, or ``NO_CLASS``.
-        without: text found instead of a class → number of images.
     """
 
     names: list[str]
     indices: NDArray[np.int64]
-    without: Counter[str]
 
 
 def class_name(label: object, missing: Container[str] = ()) -> str | None:
@@ -88,7 +86,7 @@ def name_classes(
     context: str = "labels",
     missing: Container[str] = (),
 ) -> Classes:
-    """Convert labels to classes.
+    """Convert labels to classes, and log once how many images are unlabeled, and why.
 
     Args:
         labels: one label per image: text, a number, a boolean, or None.
@@ -125,11 +123,14 @@ def name_classes(
     for index, name in enumerate(names):
         index_of_name[name] = index
     indices = np.array([index_of_name[name_of_label[label]] for label in labels], np.int64)
-    without: Counter[str] = Counter()
+    unlabeled: Counter[str] = Counter()
     for label, count in counts.items():
         if name_of_label[label] is None:
-            without["no label" if label is None else str(label).strip() or "empty"] += count
-    return Classes(names, indices, without)
+            unlabeled["no label" if label is None else str(label).strip() or "empty"] += count
+    if unlabeled:
+        texts = ", ".join(f"{text} ({count})" for text, count in unlabeled.most_common(5))
+        warn_once(f"{context}: {unlabeled.total()} of {len(labels)} images are unlabeled: {texts}")
+    return Classes(names, indices)
 
 
 def require_class_names(names: Iterable[str], context: str) -> None:

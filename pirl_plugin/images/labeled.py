@@ -144,7 +144,7 @@ def _check_class_folders(source: ImageSource) -> None:
 
 
 def _labeled(train: ImageSource, test: ImageSource) -> LabeledImages:
-    classes, train_labels, _ = train.named_classes
+    classes, train_labels = train.named_classes
     if len(classes) < 2:
         raise Refused(
             f"A classifier needs two classes, but {train.path} has {len(classes)}. Make one folder "

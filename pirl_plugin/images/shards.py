@@ -184,19 +184,18 @@ def _choose_images(
             f"`image_column` = {chosen} is not a column of images in {tar}. Choose one of "
             f"{', '.join(columns)}."
         )
+    preferred = wanted or [suffix[1:] for suffix in extensions]
     used = []
     for images in images_of_key.values():
-        selected = list(images)
-        plain = [suffix[1:] for suffix in extensions if suffix[1:] in images]
-        if chosen is not None:
-            selected = [name for name in wanted if name in images]
-        elif plain:
-            selected = plain[:1]
-        elif len(images) > 1 and len(columns) < len(images_of_key):
-            raise Refused(
-                f"{tar} has several images with one key, such as {truncate(list(images.values()))}."
-                f" Choose one of the columns {truncate(columns)} as `image_column`."
-            )
+        selected = [name for name in preferred if name in images]
+        if chosen is None:
+            selected = selected[:1] or list(images)
+            if len(selected) > 1 and len(columns) < len(images_of_key):
+                raise Refused(
+                    f"{tar} has several images with one key, such as "
+                    f"{truncate(list(images.values()))}. Choose one of the columns "
+                    f"{truncate(columns)} as `image_column`."
+                )
         used += [images[name] for name in selected]
     if num_images > len(used):
         skipped["images beside an image with the same key"] += num_images - len(used)

@@ -292,17 +292,12 @@ class ImageSource(Dataset[tuple[torch.Tensor, bool]]):
 
     @functools.cached_property
     def named_classes(self) -> Classes:
-        """The images' classes. Unlabeled images are counted in a single warning.
+        """The images' classes.
 
         Raises:
             NoLabels: this source has no labels.
         """
-        classes = self._find_classes()
-        if classes.without:
-            texts = ", ".join(f"{text} ({count})" for text, count in classes.without.most_common(5))
-            total = sum(classes.without.values())
-            warn_once(f"{self.path}: {total} of {len(self)} images are unlabeled: {texts}")
-        return classes
+        return self._find_classes()
 
     def _find_classes(self) -> Classes:
         """Return the classes; a subclass may read the labels here, rather than with the images."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from PIL import Image
 from pirl_plugin.system.failures import MissingPackage, Refused
 from pirl_plugin.views.layout import PAGES_FIRST
 from pirl_plugin.views.pixels import as_pixels
-
-if TYPE_CHECKING:
-    from tifffile import TiffPageSeries
 
 # TIFF tags, and some of their values.
 _BITS_PER_SAMPLE = 258
@@ -99,8 +96,12 @@ def decode_tiff(data: bytes | bytearray, max_pixels: int) -> tuple[torch.Tensor,
     """
     tifffile = _import_tifffile()
     with tifffile.TiffFile(io.BytesIO(data)) as file:
-        series = _largest_images(file.series)
-        first = series[0]
+        first = max(
+            file.series, key=lambda each: each.keyframe.imagewidth * each.keyframe.imagelength
+        )
+        series = [
+            each for each in file.series if (each.shape, each.dtype) == (first.shape, first.dtype)
+        ]
         page = first.keyframe
         check_size(page.imagewidth, page.imagelength, max_pixels)
         if first.kind == "ome" and None in list(first.pages):  # tifffile fills it with zeros
@@ -130,12 +131,6 @@ def encode_tiff(array: NDArray[np.generic], nodata: float | None) -> bytes:
         file, array, photometric="minisblack", metadata={"axes": PAGES_FIRST}, extratags=tags
     )
     return file.getvalue()
-
-
-def _largest_images(series: list[TiffPageSeries]) -> list[TiffPageSeries]:
-    """Return the images of the largest size that have the same axes and type."""
-    first = max(series, key=lambda each: each.keyframe.imagewidth * each.keyframe.imagelength)
-    return [each for each in series if (each.shape, each.dtype) == (first.shape, first.dtype)]
 
 
 def check_size(width: int, height: int, max_pixels: int) -> None:
