@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         tuned, classifier = save_classifier(options.out, images.classes)
     if report is not None:
         drawn = drawn_images(images, options.out)
-        write_report(report, request, drawn, top1, trunk, tuned, classifier)
+        write_report(report, request, drawn, top1, tuned, classifier)
     return 0
 
 

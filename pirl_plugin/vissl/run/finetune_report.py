@@ -1,4 +1,4 @@
-"""After ``finetune``: the saved classifier, and the page that compares it with frozen features."""
+"""After ``finetune``: the saved classifier, and its page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pirl_plugin.checkpoints.classifier import CLASSIFIER_FILE, Classifier
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.read import RUN_CONFIG, final_checkpoint, read_checkpoint, read_config
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.features import collect, compute_features
-from pirl_plugin.evaluation.logistic import fit_layers
+from pirl_plugin.evaluation.labeled_features import labeled_features
 from pirl_plugin.evaluation.page import Accuracy, Report
 from pirl_plugin.evaluation.request import Request
 from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.images.labeled import LabeledImages
 from pirl_plugin.models.resnet import LAST
 from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.arguments import usable_device
 from pirl_plugin.system.text import printable
 from pirl_plugin.vissl.adapters.dataset import draw_rows
 
@@ -63,50 +63,32 @@ def write_report(
     request: Request,
     images: LabeledImages,
     top1: float,
-    trunk: AnyTrunk,
     tuned: AnyTrunk,
     classifier: Classifier,
 ) -> None:
-    """Fit logistic regressions to frozen features for comparison, and write the page.
+    """Write the page with a fine-tuned network's accuracy and mistakes.
 
     Args:
         report: the page.
         request: how to compute.
         images: the images that the run trained on, and the test images.
         top1: the run's accuracy on the test images, percent.
-        trunk: the network before the run, on the device to use.
         tuned: the network after the run.
         classifier: the classifier on ``tuned``.
     """
-    frozen = fit_layers(trunk, images, trunk.layers, workers=request.workers)
-    frozen_top1 = frozen.accuracy(frozen.chosen).percent
-    print(f"Frozen, a logistic regression on {frozen.chosen}: top-1 {frozen_top1:.2f} %")
-    measured = frozen.measured
-    test_rows = measured.rows[measured.num_train :].tolist()
-    accuracy = Accuracy("fine-tuned", top1, len(test_rows))
-    frozen_accuracy = Accuracy(f"frozen, {frozen.chosen}", frozen_top1, len(test_rows))
-    device = next(trunk.parameters()).device
-    tuned = tuned.to(device)
-    batches = compute_features(
-        lambda inputs: [tuned(inputs)],
-        images.joined,
-        tuned.network_config,
-        test_rows,
-        workers=request.workers,
-        device=device,
-    )
-    computed = collect(batches, len(test_rows))
-    numbers = computed.readable.nonzero()[:, 0] + measured.num_train
-    predictions = classifier.predict(computed.features[0])
+    tuned = tuned.to(usable_device(request.device))
+    measured = labeled_features([tuned], [LAST], images, None, request.batch, request.workers)
+    _, features = measured.split(measured.features[0])
     page_images = measured.show(report.display).with_predictions(
-        numbers.tolist(), *predictions, classifier.classes
+        slice(measured.num_train, None), *classifier.predict(features), classifier.classes
     )
+    accuracy = Accuracy("fine-tuned", top1, len(features))
     report.write(
-        title="Fine-tuning, and a classifier on frozen features",
+        title="A fine-tuned network",
         images=page_images,
         measured=measured,
         accuracy=accuracy,
-        charts={"": [accuracy, frozen_accuracy]},
+        charts={"": [accuracy]},
         confusion=page_images.confusion,
-        mistakes_text="Of the fine-tuned network.",
+        mistakes_text="Among the test images.",
     )
