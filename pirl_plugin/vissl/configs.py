@@ -50,18 +50,19 @@ def composed_text(overrides: list[str]) -> str:
     return OmegaConf.to_yaml(config)
 
 
-def listed() -> list[tuple[str, str, str]]:
-    """Return each config's and overlay's group, name and description, in printing order."""
+def listed() -> dict[str, dict[str, str]]:
+    """Return heading → config or overlay → description, in printing order."""
     root = config_root() / "config"
-    entries = []
+    headings = {}
     for group, heading in _GROUPS.items():
-        for path in sorted((root / group).glob("*.yaml")):
-            entries.append((heading, f"{group}/{path.stem}", _description(path)))
+        paths = sorted((root / group).glob("*.yaml"))
+        headings[heading] = {f"{group}/{path.stem}": _description(path) for path in paths}
+    overlays = {}
     for path in sorted((root / "pirl").rglob("*.yaml")):
         folder = path.parent.relative_to(root).as_posix()
         if folder != "pirl/base":
-            entries.append((_OVERLAYS, f"+config/{folder}={path.stem}", _description(path)))
-    return entries
+            overlays[f"+config/{folder}={path.stem}"] = _description(path)
+    return {**headings, _OVERLAYS: overlays}
 
 
 def _description(path: Path) -> str:
@@ -71,9 +72,8 @@ def _description(path: Path) -> str:
 
 
 def _print_list() -> None:
-    heading = ""
-    for group, name, description in listed():
-        if group != heading:
-            print(f"\n{group}" if heading else group)
-            heading = group
-        print(f"  {name:<54} {description}")
+    for heading, descriptions in listed().items():
+        print(heading)
+        for name, description in descriptions.items():
+            print(f"  {name:<54} {description}")
+        print()

@@ -13,9 +13,12 @@ from tests.helpers.programs import run_python
 
 
 def test_configs__lists_every_config_with_description():
-    names = [name.removeprefix("+config/").replace("=", "/") for _, name, _ in listed()]
+    found = {}
+    for descriptions in listed().values():
+        found |= descriptions
+    names = [name.removeprefix("+config/").replace("=", "/") for name in found]
     assert sorted(names) == sorted(cases())
-    assert all(10 < len(description) < 260 for _, _, description in listed())
+    assert all(10 < len(description) < 260 for description in found.values())
 
 
 def test_configs__shows_composed_config_with_overrides(capsys):

@@ -78,7 +78,9 @@ def test_main__semi_supervised(checkpoint, image_folder, tmp_path):
     listed = tmp_path / "data" / "train"
     listed.parent.mkdir()
     listed.symlink_to(image_folder / "train")
-    (tmp_path / "list.txt").write_text("".join(f"{listed / name}\n" for name in names))
+    (tmp_path / "list.txt").write_text(
+        "".join(f"{listed / name} {name.parent}\n" for name in names)
+    )
     given = benchmark(
         "semi_supervised_imagenet1k_1percent", checkpoint, tmp_path / "out",
         *folders(image_folder), "+config/pirl/finetune=resnet10",
