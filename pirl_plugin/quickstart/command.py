@@ -57,10 +57,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.method is None:
         options.method = "jigsaw" if options.data is None else "npid"
-    if options.data is None and options.method != "jigsaw":
-        parser.error(
-            f"--method {options.method}: this option needs --data DIR with your own images"
-        )
     if options.data is not None:
         if not options.data.is_dir():  # quickstart.sh asks before the installation
             parser.error(f"--data = {options.data}: expected an existing folder with images")

@@ -74,8 +74,12 @@ def accuracies(layers: LayerComparison, measured: LabeledFeatures) -> dict[str, 
         train, test = measured.split(features)
         neighbors = vote(*find_neighbors(test, train, 20), labels)
         linear, _ = fit_logistic(train, labels.numpy()).predict(test)
-        answers = {"knn_top1": neighbors, "linear_top1": linear}
-        is_right.append({key: found == measured.test_labels for key, found in answers.items()})
+        is_right.append(
+            {
+                "knn_top1": neighbors == measured.test_labels,
+                "linear_top1": linear == measured.test_labels,
+            }
+        )
     results: dict[str, dict[str, Any]] = {"gain": {}, "layers": {}}
     for number, name in enumerate(("pirl", "random")):
         results[name] = {key: percent_right(right) for key, right in is_right[number].items()}

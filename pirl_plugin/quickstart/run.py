@@ -182,6 +182,7 @@ def _print_summary(results: dict[str, Any], out: Path) -> None:
     if "pirl" in results:
         print("\nTop-1 accuracy, percent")
         for key, title in ACCURACIES.items():
-            before, after = (results[network][key] for network in ("random", "pirl"))
+            before = results["random"][key]
+            after = results["pirl"][key]
             print(f"{title:18}{before:5.1f} before pre-training, {after:5.1f} after")
     print(f"\n{results['seconds'] / 60:.1f} minutes. Open {out / 'report.html'}")
