@@ -1,4 +1,4 @@
-"""The quickstart's report: the outcome, plots and a map of the images."""
+"""The quickstart's report: the outcome, plots, network inputs and a map of the images."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from statistics import mean
 from typing import Any
 
 import torch
+from torchvision.utils import make_grid
 
 from pirl_plugin.evaluation.image_map import draw_map
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.next_commands import next_commands, program_name
 from pirl_plugin.evaluation.page import Accuracy, write_page
+from pirl_plugin.evaluation.pictures import PageImages, data_url
+from pirl_plugin.images.source import evenly_spaced
 from pirl_plugin.quickstart.evaluate import Evaluated
 from pirl_plugin.quickstart.images import Data
 from pirl_plugin.quickstart.methods import METHODS
 from pirl_plugin.system.files import read_json_lines
+from pirl_plugin.views.base import Views
+from pirl_plugin.views.pixels import image_generator
 
 ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
 """Names of accuracies in ``results.json`` → titles."""
 
+_VIEWS = {"images": "Image view", "patches": "Patches", "transformed": "Rotated view"}
 _PACKAGES = ("pirl_plugin", "torch", "vissl")
 
 
@@ -48,6 +54,7 @@ def write_report(
         method=method,
         results=results,
         **summarize_log(read_json_lines(out / "pretrain" / "stdout.json")),
+        samples=_samples(evaluated.images, results["seed"], method.views),
         images=evaluated.images,
         map=draw_map(evaluated.images, evaluated.features),
         **describe_accuracies(results, evaluated),
@@ -119,3 +126,17 @@ def summarize_log(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "measured_epochs": [*measures],
         "measures": [*measures.values()],
     }
+
+
+def _samples(images: PageImages, seed: int, views: Views) -> list[dict[str, str]]:
+    """Return network inputs for a few images: file name or title → picture of image or view."""
+    samples = []
+    for number in evenly_spaced(len(images.rows), 3):
+        pixels, _ = images.source[images.rows[number]]
+        drawn = views(pixels, image_generator(seed, 0, number))
+        sample = {images.name(number): data_url(images.display.colors(pixels))}
+        for key, view in drawn.items():
+            picture = make_grid(view, 3, padding=1, pad_value=255) if view.ndim == 4 else view
+            sample[_VIEWS[key]] = data_url(images.display.colors(picture))
+        samples.append(sample)
+    return samples
