@@ -219,6 +219,7 @@ def test_starts__measure_fine_tune_and_resume(monkeypatch, photos, tmp_path, cap
         ("views", ("cells_views", "spoken_digits_views", "steel_views"), None),
         ("unlike_photos", ("spoken_digits", "steel"), "Images unlike photos"),
         ("long", ("imagenette_long",), None),
+        ("long_cells", ("cells_long",), None),
     ],
 )
 def test_committed_rows__reproduce_committed_tables(name, sets, section, monkeypatch, tmp_path):
