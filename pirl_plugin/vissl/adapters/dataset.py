@@ -42,6 +42,7 @@ class PIRLDataset(GenericSSLDataset):
     """
 
     data_limit: int
+    labels_init: bool
     data_limit_sampling: Any
     label_objs: list[Any]
     image_and_label_subset: Any
@@ -52,8 +53,7 @@ class PIRLDataset(GenericSSLDataset):
             cfg, split, host_data.DATASET_SOURCE_MAP, host_data.DATA_SOURCES_WITH_SUBSET_SUPPORT
         )
         self.disk: PIRLDiskDataset = self.data_objs[0]
-        if self.label_sources:
-            self._set_labels(self._read_labels())
+        self.load_labels()
 
     def _read_labels(self) -> NDArray[np.int64]:
         """Return labels, int64 ``(N,)``, −1: unlabeled; or ``(N, classes)`` for VOC07.
@@ -70,12 +70,14 @@ class PIRLDataset(GenericSSLDataset):
         training = open_split(self.cfg, self.cfg.DATA.TRAIN.DATA_SOURCES[0], path, "TRAIN")
         return join_classes(training.classes, source.named_classes, self.disk.path)
 
-    def _set_labels(self, labels: NDArray[np.int64]) -> None:
-        """Set the labels, which VISSL reads later, and only from files and its own sources.
+    def load_labels(self) -> None:
+        """Load the labels; VISSL can load them only from files and its own sources.
 
-        Args:
-            labels: see :meth:`_read_labels`.
+        VISSL's git main calls this again before training.
         """
+        if self.labels_init or not self.label_sources:
+            return
+        labels = self._read_labels()
         self.label_objs = [labels]
         self.labels_init = True
         if labels.ndim != 1:  # images may have several classes
