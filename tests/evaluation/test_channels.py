@@ -151,7 +151,7 @@ def test_unknown_statistics__are_asked_for(tmp_path, capsys):
     loaded = pirl.load_trunk(tmp_path / "trunk.torch")
     assert "mean unknown" in str(loaded.network_config)
     for network in (trunk, loaded):
-        with pytest.raises(ValueError, match=r"unknown mean and .* Pass `mean` and `std`"):
+        with pytest.raises(ValueError, match=r"unknown mean and .* Pass the `mean` and `std`"):
             pirl.extract_features(network, images)
     expected, _ = pirl.extract_features(loaded, images, mean=[0, 0], std=[100, 100])
     for number, image in enumerate(images):
