@@ -158,7 +158,7 @@ def test_unknown_statistics__are_asked_for(tmp_path, capsys):
         np.save(tmp_path / f"{number}.npy", image)
     options = ["--checkpoint", str(tmp_path / "trunk.torch"), "--data", str(tmp_path)]
     out = ["--out", str(tmp_path / "out.npz")]
-    with pytest.raises(ValueError, match="Pass `mean` and `std`"):
+    with pytest.raises(ValueError, match="Pass the `mean` and `std`"):
         embed_command.main([*options, *out])
     embed_command.main([*options, *out, "--mean", "0", "0", "--std", "100", "100"])
     np.testing.assert_allclose(np.load(out[1])["features"], expected, rtol=1e-4, atol=1e-5)
