@@ -76,7 +76,8 @@ def smaller_run(words: list[str], config: str) -> list[str]:
     if "/benchmark/" in config or config.startswith("config=benchmark/"):
         return [*words, *LINEAR, "config.MODEL.HEAD.NUM_CLASSES=10"]  # not iNaturalist's 8,142
     if not any(".VIEWS." in word for word in words):
-        words += VIEWS
+        has_patches = "pirl/rotation_" not in config or "rotation_jigsaw" in config
+        words += VIEWS if has_patches else VIEWS[:1]
     if "baseline" not in config:
         words += NEGATIVES
     return [*words, *EPOCH]
