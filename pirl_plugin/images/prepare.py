@@ -23,7 +23,12 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from pirl_plugin.images.decode import READ_ERRORS, UnreadableImageError, decode, read_file
-from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.folders import (
+    ARRAY_EXTENSION,
+    IMAGE_EXTENSIONS,
+    FolderSource,
+    find_images,
+)
 from pirl_plugin.images.tiff import encode_tiff
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
@@ -36,6 +41,7 @@ from pirl_plugin.system.files import (
     remove_unfinished,
 )
 from pirl_plugin.system.loader import reading
+from pirl_plugin.system.text import counted, printable
 from pirl_plugin.system.watcher import resumable
 from pirl_plugin.views.pixels import as_image, is_rgb
 
@@ -68,6 +74,15 @@ def prepare(options: argparse.Namespace) -> int:
             remove_unfinished(out)  # of killed workers
     counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in (_COPIED, _PRESENT, _FAILED))
     print(f"{out}: {counts}")
+    # Otherwise, a run on the copies would use removed images in silence.
+    names = {images.name_of(row) for row in range(len(images))}
+    copies = find_images(str(out), endings=(*IMAGE_EXTENSIONS, ARRAY_EXTENSION))
+    extra_copies = sorted(set(copies) - names)
+    if extra_copies:
+        print(
+            f"{out} has {counted(len(extra_copies), 'image')} that {source} lacks, such as "
+            f"{printable(extra_copies[0])}. If they were removed there, delete them."
+        )
     return int(outcomes[_FAILED] == len(images))
 
 

@@ -31,7 +31,7 @@ def copied(tmp_path):
     return copy
 
 
-def test_prepare__updates_changed_images_and_keeps_removed_ones(copied, tmp_path, capsys):
+def test_prepare__updates_changed_and_reports_removed_images(copied, tmp_path, capsys):
     levels = {str(number): 40 * number for number in range(6)}
     assert copied() == levels
     capsys.readouterr()
@@ -43,6 +43,8 @@ def test_prepare__updates_changed_images_and_keeps_removed_ones(copied, tmp_path
     (cat / "5.png").unlink()
     save_gray(cat / "00.png", 9)
     assert copied() == {**levels, "00": 9, "2": 7}
+    lacks = f"has 1 image that {tmp_path / 'in'} lacks, such as cat/5.png. If"
+    assert lacks in capsys.readouterr().out
     save_gray(cat / "2.png", 8, size=(600, 500))
     assert copied() == {**levels, "00": 9, "2": 8}
     copy = tmp_path / "out" / "cat" / "2.png"  # the copy keeps the name, so image lists still apply
